@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.cli import main
+from mirrorlake.sandbox.ports import free_ports
 
 
 def write_conf(
@@ -27,6 +30,16 @@ def write_conf(
     settings = {"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
     path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
     return path
+
+
+def copy_demo_conf(folder: Path) -> Path:
+    """Copy the settings files of this repository into a folder; return the demo's, whose ports are free here."""
+    shutil.copytree(Path(__file__).parents[1] / "conf", folder / "conf")
+    conf = folder / "conf" / "demo.yml"
+    settings = conf.read_text()
+    ports = iter(free_ports(settings.count("127.0.0.1:")))
+    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", settings))
+    return conf
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:

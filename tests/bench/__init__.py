@@ -17,4 +17,6 @@
 | `rules`     | suite: rules of a flow on one core                                             |
 | `map_size`  | suite: rows and bytes of the offset map                                        |
 | `track`     | a benchmark as an MLflow run                                                   |
+| `growth`    | `python -m tests.bench.growth`: costs by partitions, files, days and backlog   |
+| `generated` | the lakes and records of the growth suites, and clusters that are played       |
 """

@@ -15,7 +15,7 @@ from mirrorlake.tracking.tracker import Tracker
 from tests.bench import always_on, cluster, drain, lag, loops, map_size, rules, shell
 from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
-from tests.bench.results import Book, Say, markdown
+from tests.bench.results import MIRRORLAKE, Book, Say, markdown
 from tests.bench.track import bench_run
 
 SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
@@ -28,6 +28,8 @@ SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
     "cluster": cluster.measure,
     "loops": loops.measure,
 }
+# Nobody else is measured by these.
+_OURS = {"shell", "lag", "rules", "map", "loops"}
 # A benchmark has the time.
 _TRACKING_S = 120.0
 
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> int:
     command = shlex.join(["python", "-m", "tests.bench", *arguments])
     book = Book(options.json, say, command=command, machine=str(machine), date=f"{began_at:%Y-%m-%d}")
     for name in options.suites:
+        if name in _OURS and MIRRORLAKE not in options.subjects:
+            continue
         book.attempt(name, partial(SUITES[name], options, book, say))
     for suite in dict.fromkeys(one.suite for one in book.kept):
         sys.stdout.write(f"\n## {suite}\n\n{markdown(book.kept, suite)}\n")

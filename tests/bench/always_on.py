@@ -7,7 +7,6 @@ measured with the smallest number of targets only, bursts with each.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
@@ -125,18 +123,12 @@ def mirrorlake(contest: Contest, *, verify: str = "", execution: str = "live") -
 
 def write_settings(contest: Contest, *, verify: str = "", execution: str = "live") -> Path:
     """Write the settings of a mirror with a flow to each target, and return their file."""
-    conf = contest.directory / "mirror.yml"
     flows = [
         {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*", "execution": execution}
         for target in contest.targets
     ]
-    clusters: dict[str, Any] = {c.alias: {"bootstrap_servers": c.bootstrap_servers} for c in contest.clusters}
-    clusters[contest.source.alias]["land"] = {"execution": execution}
-    settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
-    if verify:
-        settings["verify"] = {"every": verify}
-    conf.write_text(json.dumps(settings))
-    return conf
+    proves = {"verify": {"every": verify}} if verify else {}
+    return contest.write_settings(flows, source={"land": {"execution": execution}}, **proves)
 
 
 class Subject:

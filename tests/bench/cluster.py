@@ -8,7 +8,6 @@ drain counts from `spark-submit` to its end, CPU-seconds are those of driver, ma
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,14 +18,13 @@ from tests.bench.always_on import LIVE, Subject, Watcher, write_settings
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.options import Options
-from tests.bench.processes import ProcessTree, Stopwatch
+from tests.bench.processes import ProcessTree, watch_to_end
 from tests.bench.results import MIRRORLAKE, Book, Say
 from tests.servers.spark_cluster import SparkCluster
 
 # A source, two lanes, and two for everything else.
 _SLOTS, _LIVE_SLOTS = 5, 3
 _DRAINED_S = 1200.0
-_LOOK_S = 0.25
 
 
 def measure(options: Options, book: Book, say: Say) -> None:
@@ -61,13 +59,8 @@ def _one(count: int, options: Options, book: Book, say: Say) -> None:
 
 def _drain(cluster: SparkCluster, contest: Contest, book: Book, case: str) -> None:
     with _submitted(cluster, contest, "--once") as driver:
-        watch = Stopwatch(tree := ProcessTree(driver.pid, *cluster.pids), contest.brokers)
-        deadline = time.monotonic() + _DRAINED_S
-        while driver.poll() is None and time.monotonic() < deadline:
-            # What a process used after the last look at it is lost.
-            tree.cpu_seconds()
-            time.sleep(_LOOK_S)
-        used = watch.read()
+        tree = ProcessTree(driver.pid, *cluster.pids)
+        used = watch_to_end(driver, tree, contest.brokers, patience_s=_DRAINED_S)
         if driver.returncode != 0:
             raise IncompleteCopy(f"the drain ended with {driver.returncode}")
     for copy in contest.copies(lambda name: f"{contest.source.alias}.{name}"):

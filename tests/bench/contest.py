@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +88,22 @@ class Contest:
     def copies(self, name: Callable[[str], str], topics: Sequence[Topic] | None = None) -> list[Copy]:
         parts = parts_of(topics or self.topics, name)
         return [Copy(target.bootstrap_servers, parts) for target in self.targets]
+
+    def write_settings(
+        self,
+        flows: Iterable[Mapping[str, Any]],
+        *,
+        name: str = "mirror",
+        source: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Path:
+        """Write the settings of a mirror between the clusters and return their file; a lake of its own if `more` names none."""
+        clusters = {one.alias: {"bootstrap_servers": one.bootstrap_servers} for one in self.clusters}
+        clusters[self.source.alias] |= source or {}
+        settings = {"lake": {"root": str(self.directory / f"lake-{name}")}, "clusters": clusters, "flows": [*flows]}
+        path = self.directory / f"{name}.yml"
+        path.write_text(json.dumps(settings | more))
+        return path
 
     def log_bytes(self) -> int:
         """Return how many bytes the workload takes in the source's log."""

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.bench import mm2
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
@@ -49,14 +47,12 @@ class Pass:
 
 def prepared(contest: Contest, name: str, *, lake: Path | None = None, to_each: bool = False) -> Pass:
     """Write the settings of one pass, into `lake` or a new one: a flow to the first target, or one to each of them."""
-    root, conf = lake or contest.directory / f"lake-{name}", contest.directory / f"{name}.yml"
-    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    root = lake or contest.directory / f"lake-{name}"
     common = {"source": SOURCE, "topics": r"bench\..*", "policy": {"template": f"{name}.{{topic}}"}}
     targets = [target.alias for target in contest.targets]
     names = {f"{name}.{target}": target for target in targets} if to_each else {name: targets[0]}
     flows = [{"name": flow, "target": target, **common} for flow, target in names.items()]
-    conf.write_text(yaml.safe_dump({"lake": {"root": str(root)}, "clusters": clusters, "flows": flows}))
-    return Pass(name, conf, root)
+    return Pass(name, contest.write_settings(flows, name=name, lake={"root": str(root)}), root)
 
 
 class Session:

@@ -5,8 +5,6 @@ python -m tests.bench.growth turn     # turns of landing, by partitions: written
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
 python -m tests.bench.growth busy     # an hour's map of 1 000 busy partitions: rows and bytes a record, look-ups
 python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
-python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
-python -m tests.bench.growth upkeep   # small files that are rewritten
 python -m tests.bench.growth day      # turns of a trickle with upkeep between them: files, log, starts, memory
 python -m tests.bench.growth removed  # log checkpoints, by files that were rewritten and not yet deleted
 python -m tests.bench.growth drain    # the memory of a drain of 10 M records; starts brokers and Spark
@@ -17,7 +15,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import (
-    METADATA,
-    OFFSET_MAP,
-    RELAY_ROWS,
-    TableMaintenance,
-    write_files,
-)
+from mirrorlake.lake import METADATA, OFFSET_MAP, TableMaintenance
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
@@ -47,9 +37,9 @@ from mirrorlake.offsets.neighbours import find_neighbours
 from mirrorlake.offsets.offset_maps import load_recorded_maps
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from tests.bench import growth_day, growth_drain, growth_relay, growth_status, growth_topics, growth_turn
+from tests.bench import growth_day, growth_drain, growth_relay, growth_status, growth_turn
+from tests.bench.generated import NOON, known_topics, new_lake
 from tests.bench.growth_cost import cost, say
-from tests.bench.growth_relay import NOON, known_topics, new_lake
 
 # A lane that commits four times a second writes so many runs a day.
 RUNS_A_DAY = 345_600
@@ -66,10 +56,8 @@ def main(part: str, *about: str) -> None:
         "map": _map,
         "busy": _busy,
         "status": growth_status.status,
-        "topics": growth_topics.topics,
         "day": growth_day.day,
         "removed": growth_day.removed,
-        "upkeep": _upkeep,
         "drain": growth_drain.drain,
     }[part](*about)
 
@@ -118,7 +106,7 @@ def _map() -> None:
                 tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
                 for day in range(days):
                     tables.append(place, _runs(day, partitions))
-                lake.append_rows(METADATA, known_topics({"orders"}, partitions))
+                lake.append_rows(METADATA, known_topics({"orders": "id"}, partitions))
                 end = RUNS_A_DAY // partitions * days * 250
                 asked, last = end // 2, partitions - 1
 
@@ -208,7 +196,7 @@ def _busy() -> None:
     with new_lake("orders") as (lake, _):
         tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
         tables.append(place, _runs(0, BUSY, runs=3600 * BUSY, records=1, markers=1))
-        lake.append_rows(METADATA, known_topics({"orders"}, BUSY))
+        lake.append_rows(METADATA, known_topics({"orders": "id"}, BUSY))
         asked = 1800
         group = [(SourcePartition("orders", 1, n), asked) for n in range(BUSY)]
 
@@ -223,33 +211,6 @@ def _busy() -> None:
         say(rows=3600 * BUSY, mb=size >> 20)
         say(look_up=cost(look_up))
         say(group_of_all_partitions=cost(translate_group, times=1))
-
-
-def _upkeep() -> None:
-    value = b"x" * 100
-    for files, records in ((1_200, 25), (1_200, 250)):
-        with new_lake("t") as (lake, _):
-            folder, tables = lake.relay_location("east"), FolderTables()
-            for number in range(files):
-                rows = [
-                    dict.fromkeys(RELAY_ROWS.names)
-                    | {"topic": "t", "generation": 1, "partition": 0, "offset": number * records + n}
-                    | {"timestamp": NOON, "timestamp_type": 0, "value": value, "landed_at": NOON}
-                    for n in range(records)
-                ]
-                written = list(write_files(folder, RELAY_ROWS, iter([pa.RecordBatch.from_pylist(rows, RELAY_ROWS)])))
-                tables.commit(folder, written, app_id="land", version=number + 1, signature="{}")
-            began, cpu = time.monotonic(), time.process_time()
-            done = compact_relay(
-                TableMaintenance(folder), "east", [], now=NOON + timedelta(days=1), max_wait=timedelta(days=1)
-            )
-            say(
-                files=done.files,
-                into=done.into,
-                records=files * records,
-                s=round(time.monotonic() - began, 2),
-                cpu_s=round(time.process_time() - cpu, 2),
-            )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def cost(do: Callable[[], object], times: int = 3) -> dict[str, float]:
     }
 
 
-def least(do: Callable[[], object], times: int = 3, *, before: Callable[[], object] = lambda: None) -> float:
+def least(
+    do: Callable[[], object], times: int = 3, *, before: Callable[[], object] = lambda: None, digits: int = 1
+) -> float:
     """Measure the least CPU-milliseconds of several calls, after one that is not counted; nor is what is done `before` each."""
     took = []
     for _ in range(times + 1):
@@ -35,4 +37,4 @@ def least(do: Callable[[], object], times: int = 3, *, before: Callable[[], obje
         cpu = time.process_time()
         do()
         took.append(time.process_time() - cpu)
-    return round(min(took[1:]) * 1000, 1)
+    return round(min(took[1:]) * 1000, digits)

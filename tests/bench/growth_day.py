@@ -6,23 +6,22 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from mirrorlake.config.schema import MaintenanceConfig
-from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayClaim, RelayLog, TableMaintenance, land_rows, write_files
+from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayClaim, RelayLog, TableMaintenance, write_files
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import SourcePartition
+from tests.bench.generated import growth_folder, relay_rows
 from tests.bench.growth_cost import least, say
 
 _PARTITIONS = (8, 100, 1_000)
@@ -36,12 +35,14 @@ _REMOVED = 216_000
 def day(turns: str = str(_TURNS), passes: str = str(_PASSES), only: str = "") -> None:
     """Land turns and do upkeep on them as it comes in a day; each partition has a record in every tenth turn."""
     for partitions in (int(only),) if only else _PARTITIONS:
-        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
+        with growth_folder() as folder:
             _of(folder, partitions, int(turns), int(passes))
 
 
 def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
-    tables, rows = FolderTables(), _Source(partitions)
+    tables = FolderTables()
+    sources = [SourcePartition(f"topic-{n // 20}", 1, n % 20) for n in range(partitions)]
+    ends = dict.fromkeys(sources, 0)
     tables.create(folder, RELAY)
     kept = MaintenanceConfig()
     tables.set_properties(
@@ -59,9 +60,11 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
         cpu = time.process_time()
         for _ in range(turns):
             batch, now = batch + 1, now + _EVERY / turns
-            landed = rows.turn(now)
-            turn = land_rows(RELAY_ROWS, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), now)
-            files = list(write_files(folder, RELAY_ROWS, turn, uncompressed=True))
+            # Eight partitions have a record one after another.
+            some = sources[batch % 10 :: 10] if partitions > 10 else [sources[batch % partitions]]
+            rows = relay_rows({source: ends[source] for source in some}, 1, now)
+            files = list(write_files(folder, RELAY_ROWS, rows, uncompressed=True))
+            ends |= {source: ends[source] + 1 for source in some}
             landing.append(files, batch, now, is_whole=batch % 100 == 0)
         landing_s = time.process_time() - cpu
         _age(folder, _EVERY)
@@ -80,26 +83,6 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
             **{f"before_{key}": value for key, value in before.items()},
             **{f"after_{key}": value for key, value in _standing(folder).items()},
         )
-
-
-class _Source:
-    def __init__(self, partitions: int) -> None:
-        self._next = {SourcePartition(f"topic-{n // 20}", 1, n % 20): 0 for n in range(partitions)}
-        self._turn = 0
-
-    def turn(self, now: datetime) -> dict[SourcePartition, pa.Table]:
-        """Return a record of each tenth partition, or of one."""
-        sources = list(self._next)
-        # Eight partitions have one after another.
-        several = sources[self._turn % 10 :: 10] if len(sources) > 10 else [sources[self._turn % len(sources)]]
-        self._turn += 1
-        found = {}
-        for source in several:
-            columns = {"offset": [self._next[source]], "timestamp": [now], "timestamp_type": [0], "key": [b"k" * 12]}
-            schema = pa.schema([RELAY_ROWS.field(name) for name in (*columns, "value", "headers")])
-            found[source] = pa.table({**columns, "value": [b"v" * 88], "headers": [None]}, schema=schema)
-            self._next[source] += 1
-        return found
 
 
 def _age(folder: str, by: timedelta) -> None:
@@ -145,7 +128,7 @@ def _resident() -> int:
 def removed() -> None:
     """Measure a log checkpoint by the files that were rewritten in the last six hours, which it names until they are deleted."""
     for count in (0, _REMOVED // 6, _REMOVED):
-        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
+        with growth_folder() as folder:
             FolderTables().create(folder, RELAY)
             table, now_ms = DeltaTable(folder), time.time_ns() // 1_000_000
             for first in range(0, count, 12_000):

@@ -2,60 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from tests.bench.contest import Contest
+from tests.bench.generated import growth_folder
 from tests.bench.growth_cost import say
-from tests.bench.processes import ProcessTree
+from tests.bench.processes import ProcessTree, watch_to_end
 from tests.bench.workload import Topic
-
-_LOOK_S = 0.5
 
 
 def drain(records: int = 10_000_000) -> None:
     """Fill a source, drain it, and print the most memory that the driver, Spark's JVM and the workers held at once."""
     topic = Topic(name="bench.small", records=records, value_bytes=100)
-    with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
-        place = Path(folder)
-        with Contest([topic], seed=7, directory=place, say=lambda line: say(said=line)) as contest:
-            contest.create([topic])
-            contest.write([topic])
-            clusters = {one.alias: {"bootstrap_servers": one.bootstrap_servers} for one in contest.clusters}
-            flows = [{"source": "east", "target": "central", "topics": topic.name}]
-            conf = place / "mirror.yml"
-            conf.write_text(json.dumps({"lake": {"root": str(place / "lake")}, "clusters": clusters, "flows": flows}))
-            say(
-                records=records,
-                **_ran([sys.executable, "-m", "mirrorlake", "run", "--once", "--conf", str(conf)], place),
-            )
-            [copy] = contest.copies(lambda name: f"east.{name}")
-            copy.await_complete(lambda: None, patience_s=60.0)
+    with (
+        growth_folder() as folder,
+        Contest([topic], seed=7, directory=Path(folder), say=lambda line: say(said=line)) as contest,
+    ):
+        contest.create([topic])
+        contest.write([topic])
+        conf = contest.write_settings([{"source": "east", "target": "central", "topics": topic.name}])
+        command = [sys.executable, "-m", "mirrorlake", "run", "--once", "--conf", str(conf)]
+        say(records=records, **_ran(command, contest.directory))
+        [copy] = contest.copies(lambda name: f"east.{name}")
+        copy.await_complete(lambda: None, patience_s=60.0)
 
 
 def _ran(command: list[str], folder: Path) -> dict[str, float]:
-    began, most = time.monotonic(), dict.fromkeys(("driver", "jvm", "workers", "all"), 0.0)
+    most = dict.fromkeys(("driver", "jvm", "workers", "all"), 0.0)
+
+    def look() -> None:
+        for name, held in _held(process.pid).items():
+            most[name] = max(most[name], held)
+
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-        tree = ProcessTree(process.pid)
-        while process.poll() is None:
-            for name, held in _held(process.pid).items():
-                most[name] = max(most[name], held)
-            tree.cpu_seconds()
-            time.sleep(_LOOK_S)
+        used = watch_to_end(process, ProcessTree(process.pid), look=look, every_s=0.5)
     if process.returncode:
         raise RuntimeError((folder / "run.log").read_text(errors="replace")[-1000:])
-    return {f"{name}_mb": round(held / 1e6) for name, held in most.items()} | {
-        "s": round(time.monotonic() - began, 1),
-        "cpu_s": round(tree.cpu_seconds(), 1),
-    }
+    sizes = {f"{name}_mb": float(round(held / 1e6)) for name, held in most.items()}
+    return sizes | {"s": round(used.seconds, 1), "cpu_s": round(used.cpu_seconds, 1)}
 
 
 def _held(pid: int) -> dict[str, float]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from mirrorlake.config.loading import loads
-from mirrorlake.errors import ClusterError
 from mirrorlake.lake import (
     METADATA,
     OFFSET_MAP,
@@ -27,108 +20,31 @@ from mirrorlake.lake import (
     RelayClaim,
     RelayLog,
     TableMaintenance,
-    WrittenFile,
     landed_positions,
     position_row,
     write_files,
 )
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.records.passport import Registry
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import Relays
+from tests.bench.generated import EACH, NOON, file_of, known_topics, new_lake, relay_rows, source_of
 from tests.bench.growth_cost import cost, say
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 PARTITIONS, FILES = (10, 100, 1_000), (1_000, 100_000)
-# Records of a file: what four batches a second bring of a partition with 40 records a second.
-_EACH = 10
-
-
-class Away:
-    """Clusters that are not asked: what the lake knows has to do."""
-
-    def __init__(self, root: str, topics: str) -> None:
-        self.config = loads(
-            f"""
-            lake: {{root: {root}}}
-            clusters: {{east: {{bootstrap_servers: "e:1"}}, central: {{bootstrap_servers: "c:1"}}}}
-            flows: [{{source: east, target: central, topics: "{topics}"}}]
-            """
-        )
-
-    def admin(self, alias: str) -> Any:
-        raise ClusterError(f"{alias} was asked", alias=alias)
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started")
-
-
-@contextmanager
-def new_lake(topics: str) -> Iterator[tuple[Lake, Registry]]:
-    """Lend an empty lake of the source east, and what gives passports from it."""
-    with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as root:
-        clusters: Any = Away(root, topics)
-        lake, tables = Lake(no_spark, clusters.config.lake), FolderTables()
-        tables.create(lake.relay_location("east"), RELAY)
-        for table in SIDE_TABLES:
-            tables.create(lake.meta_location(table), table)
-        yield lake, Registry(lake, clusters)
-
-
-def source_of(number: int) -> SourcePartition:
-    """Name a partition by its number; a topic has ten."""
-    return SourcePartition(f"t{number // 10}", 1, number % 10)
-
-
-def known_topics(names: set[str], partitions: int) -> list[dict[str, Any]]:
-    """Return rows of `metadata` that name topics of the source."""
-    seen = {"cluster": "east", "role": "source", "kind": "topic", "generation": 1, "configs": {}, "present": True}
-    seen |= {"topic_id": "id", "partitions": partitions, "observed_at": NOON}
-    return [seen | {"topic": name} for name in sorted(names)]
-
-
-def file_of(name: str, source: SourcePartition, first: int) -> WrittenFile:
-    """Name a file of ten records from an offset on; it need not be there."""
-    at = f"{NOON + timedelta(milliseconds=first):%Y-%m-%dT%H:%M:%S}.000Z"
-    place = {"topic": source.topic, "generation": 1, "partition": source.partition, "timestamp": at, "landed_at": at}
-    ends = [{**place, "offset": offset} for offset in (first, first + _EACH - 1)]
-    counts = dict.fromkeys(ends[0], 0)
-    stats = {"numRecords": _EACH, "minValues": ends[0], "maxValues": ends[1], "nullCount": counts}
-    return WrittenFile(name, 3_000, _EACH, 300, json.dumps(stats))
-
-
-def _rows(source: SourcePartition, first: int, records: int) -> pa.RecordBatch:
-    columns = {
-        "topic": [source.topic] * records,
-        "generation": [1] * records,
-        "partition": [source.partition] * records,
-        "offset": range(first, first + records),
-        "timestamp": [NOON + timedelta(milliseconds=first)] * records,
-        "timestamp_type": [0] * records,
-        "key": [b"%012d" % n for n in range(records)],
-        "value": [b'{"id":%d,"amount":%d,"status":"open"}' % (n * 7919, n % 977) for n in range(records)],
-        "landed_at": [NOON + timedelta(milliseconds=first)] * records,
-    }
-    arrays = [
-        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(records, field.type)
-        for field in RELAY_ROWS
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=RELAY_ROWS)
 
 
 def _generated(lake: Lake, partitions: int, files: int) -> int:
     """Fill a relay and what is accounted for of it; return how many files each partition has."""
     path, each = lake.relay_location("east"), files // partitions
     table = DeltaTable(path)
-    made = [file_of(f"{n}.parquet", source_of(n % partitions), n // partitions * _EACH) for n in range(files)]
+    made = [file_of(f"{n}.parquet", source_of(n % partitions), n // partitions * EACH) for n in range(files)]
     # The record that is asked for stands in a file that is there, in the middle of its partition.
-    asked = each // 2 * _EACH
-    [real] = write_files(path, RELAY_ROWS, iter([_rows(source_of(0), asked, _EACH)]))
+    asked = each // 2 * EACH
+    [real] = write_files(path, RELAY_ROWS, relay_rows({source_of(0): asked}, EACH))
     made[each // 2 * partitions] = real
     actions = [AddAction(file.path, file.size, {}, 0, True, file.stats) for file in made]
     table.create_write_transaction(actions, "append", table.schema())
@@ -136,12 +52,12 @@ def _generated(lake: Lake, partitions: int, files: int) -> int:
     TableMaintenance(path).checkpoint(after=1)
     lake.append_rows(
         POSITIONS,
-        [position_row("east", source_of(p), "landed", each * _EACH, NOON) for p in range(partitions)],
+        [position_row("east", source_of(p), "landed", each * EACH, NOON) for p in range(partitions)],
     )
-    lake.append_rows(METADATA, known_topics({source_of(p).topic for p in range(partitions)}, 10))
+    lake.append_rows(METADATA, known_topics({source_of(p).topic: "id" for p in range(partitions)}, 10))
     run = {"flow": "east->central", "source_topic": "t0", "generation": 1, "source_partition": 0, "holes": []}
-    run |= {"first_upstream": asked, "last_upstream": asked + _EACH - 1, "target_topic": "east.t0", "lane": 0}
-    run |= {"target_partition": 0, "first_downstream": asked, "record_count": _EACH, "ledger_seq": 1, "epoch": 1}
+    run |= {"first_upstream": asked, "last_upstream": asked + EACH - 1, "target_topic": "east.t0", "lane": 0}
+    run |= {"target_partition": 0, "first_downstream": asked, "record_count": EACH, "ledger_seq": 1, "epoch": 1}
     lake.append_rows(OFFSET_MAP, [run | {"committed_at": NOON}])
     return each
 
@@ -157,8 +73,8 @@ def relay() -> None:
 
 def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[str, Any]:
     path, sources = lake.relay_location("east"), [source_of(p) for p in range(partitions)]
-    ends = dict.fromkeys(sources, each * _EACH)
-    seat, asked = RelayClaim("east", path, 1, "bench"), each // 2 * _EACH
+    ends = dict.fromkeys(sources, each * EACH)
+    seat, asked = RelayClaim("east", path, 1, "bench"), each // 2 * EACH
     landing, following = LandingLog(seat), RelayLog(FolderTables(), path)
     following.files(ends)
     [real] = Path(path).glob("*.parquet")
@@ -166,10 +82,10 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
 
     def land() -> None:
         number = next(batches)
-        batch = [file_of(f"new-{number}-{n}.parquet", s, (each + number) * _EACH) for n, s in enumerate(sources)]
-        landing.append(batch, number, NOON + timedelta(seconds=number))
+        batch = [file_of(f"new-{number}-{n}.parquet", s, (each + number) * EACH) for n, s in enumerate(sources)]
         for file in batch:
             os.link(real, Path(path, file.path))
+        landing.append(batch, number, NOON + timedelta(seconds=number))
 
     def follow() -> None:
         land()

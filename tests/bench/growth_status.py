@@ -9,7 +9,6 @@ import cProfile
 import gc
 import pstats
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -17,13 +16,10 @@ from functools import partial
 from json import dumps
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from prometheus_client import generate_latest
 
-import mirrorlake as ml
 from mirrorlake.lag import Lag, Status, measure
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.status_reader import read_status
@@ -41,15 +37,25 @@ from mirrorlake.lake import (
     proven_until,
     write_files,
 )
-from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from tests.bench.generated import (
+    EVERY_S,
+    FLOW,
+    append_looks,
+    file_of,
+    growth_folder,
+    known_topics,
+    play,
+    played_mirror,
+    relay_rows,
+    source_of,
+)
 from tests.bench.growth_cost import least, say
-from tests.bench.growth_relay import source_of
-from tests.bench.lag import EVERY_S, FLOW, Played
+from tests.bench.lag import Played
 
 PARTITIONS = (100, 1_000, 10_000)
 # Two hours; a run without a complete look in between is the longest that a question reads.
@@ -112,35 +118,15 @@ class Scene:
 
 def scene(folder: str, partitions: int) -> Scene:
     """Fill a lake, and look at it."""
-    mirror = ml.from_settings(
-        {
-            "lake": {"root": f"{folder}/lake"},
-            "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
-            "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
-        }
-    )
+    mirror = played_mirror(folder)
     lake, now = mirror.lake, datetime.now(timezone.utc).replace(microsecond=0)
-    lake.create_all(["east"])
     played: Any = Moving(topics=max(1, partitions // 10), partitions=10, groups=0, topics_of_a_group=0)
     played.moved = _START + LOOKS - 1
     _fill_relay(lake, partitions, played.moved)
     _fill_samples(lake, partitions, now)
-    seen = {"cluster": "east", "role": "source", "kind": "topic", "generation": 1, "configs": {}, "present": True}
-    lake.append_rows(
-        METADATA,
-        [
-            seen | {"topic": t.name, "topic_id": t.topic_id, "partitions": t.partitions, "observed_at": now}
-            for t in played.known.values()
-        ],
-    )
-    both = {"east": played, "central": played}
-
-    context = mirror._context
-    for client in ("admin", "source", "groups"):
-        setattr(context, client, both.__getitem__)
-    context.ledger = lambda _: played  # type: ignore[method-assign]
-
-    sampler = Sampler(context, mirror.config.flows, now=lambda: now)
+    lake.append_rows(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
+    play(mirror, played)
+    sampler = Sampler(mirror._context, mirror.config.flows, now=lambda: now)
     unused: Any = None
     flows = mirror.config.flows
     lag = Lag(lake, flows, look=sampler.read_positions, runs=unused, readers=lambda _: played, now=lambda: now)
@@ -152,8 +138,6 @@ def scene(folder: str, partitions: int) -> Scene:
 
 def _fill_relay(lake: Lake, partitions: int, end: int) -> None:
     """Name a large file of each partition, as upkeep leaves them, and write the last turn of all of them."""
-    from tests.bench.growth_relay import file_of
-
     path, sources = lake.relay_location("east"), [source_of(p) for p in range(partitions)]
     named = [file_of(f"{n}.parquet", source, end - 10) for n, source in enumerate(sources)]
     table = DeltaTable(path)
@@ -170,33 +154,21 @@ def _fill_relay(lake: Lake, partitions: int, end: int) -> None:
 def _land(path: str, sources: list[SourcePartition], offset: int, version: int = 1) -> None:
     """Commit a turn with one record of each of these partitions, in one file."""
     at = datetime.now(timezone.utc) - timedelta(minutes=10)
-    rows = [
-        dict.fromkeys(RELAY_ROWS.names)
-        | {"topic": s.topic, "generation": 1, "partition": s.partition, "offset": offset}
-        | {"timestamp": at, "timestamp_type": 0, "value": b"x" * 100, "landed_at": at}
-        for s in sources
-    ]
-    written = list(write_files(path, RELAY_ROWS, iter([pa.RecordBatch.from_pylist(rows, RELAY_ROWS)])))
+    written = list(write_files(path, RELAY_ROWS, relay_rows(dict.fromkeys(sources, offset), 1, at)))
     FolderTables().commit(path, written, app_id="land", version=version, signature="{}")
 
 
 def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
     """Write the looks of two hours, between which every partition moved by one record."""
     held = f"range(0, {partitions}) AS p(p)"
-    begin_s = int(now.timestamp()) - LOOKS * EVERY_S
-    moments = (
-        f"(SELECT n, make_timestamptz(({begin_s} + n * {EVERY_S}) * 1000000::BIGINT) AS moment "  # noqa: S608
-        f"FROM range(0, {LOOKS}) AS r(n))"
-    )
     kinds = "(VALUES ('last_stable', NULL), ('reached', NULL), ('republished', 1)) AS k(kind, of)"
     subjects = f"(VALUES ('cluster', 'east'), ('cluster', 'central'), ('relay', 'east'), ('flow', '{FLOW}')) AS s(subject, name)"
     place = {"topic": "'t' || (p // 10)", "generation": "1", "partition": "p % 10"}
-    connection, folder = duckdb.connect(config={"threads": 1}), FolderTables()
-    connection.execute("SET TimeZone = 'UTC'")
     # As `LastSamples.choose_rows` decides: a look of each position is written after ten in which it moved.
     every = max(10_000 // partitions, 10) + 1
     complete = f"n % {every} = 0"
-    for table, source, columns in (
+    positions = {"position": f"{_START} + n", "observed_at": "moment"}
+    tables = (
         (
             SAMPLES,
             subjects,
@@ -206,14 +178,10 @@ def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
         (
             POSITIONS,
             f"{kinds}, {held}",
-            {**place, "source": "'east'", "flow": f"IF(of = 1, '{FLOW}', NULL)", "kind": "kind"}
-            | {"position": f"{_START} + n", "observed_at": "moment"},
+            {**place, "source": "'east'", "flow": f"IF(of = 1, '{FLOW}', NULL)", "kind": "kind"} | positions,
         ),
-    ):
-        schema = pa.schema(list(arrow_types(table).items()))
-        cells = ", ".join(f'{columns.get(name, "NULL")} AS "{name}"' for name in schema.names)
-        rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
-        folder.append(lake.meta_location(table), rows.cast(schema))
+    )
+    append_looks(lake, tables, int(now.timestamp()) - LOOKS * EVERY_S, range(LOOKS))
 
 
 def status(partitions: str = "", profiled: str = "") -> None:
@@ -221,7 +189,7 @@ def status(partitions: str = "", profiled: str = "") -> None:
     # As the commands do.
     gc.set_threshold(50_000)
     for size in (int(partitions),) if partitions else PARTITIONS:
-        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
+        with growth_folder() as folder:
             made = scene(folder, size)
             asked = _asked(made)
             if profiled:

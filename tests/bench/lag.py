@@ -12,28 +12,21 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-
-import mirrorlake as ml
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.series import lag_points, rpo_points
-from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, TableSchema
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
+from tests.bench.generated import EVERY_S, FLOW, append_looks, known_topics, play, played_mirror
 from tests.bench.options import Options
 from tests.bench.processes import ProcessTree, Stopwatch
-from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.results import Book, Say
 
-FLOW = "east->central"
-EVERY_S = 30
 DAYS = 30
 TOPICS, GROUPS = 1_000, 200
 # Of the 30 days; all of them busy.
@@ -112,19 +105,9 @@ class Played:
 
 def measure(options: Options, book: Book, say: Say) -> None:
     """Measure the sampler, and questions about 30 days; each on a lake of its own."""
-    if MIRRORLAKE not in options.subjects:
-        return
     for what, run in (("sampler", measure_sampler), ("questions", measure_questions)):
         with options.folder() as folder:
-            mirror = ml.from_settings(
-                {
-                    "lake": {"root": f"{folder}/lake"},
-                    "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
-                    "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
-                }
-            )
-            mirror.lake.create_all(["east"])
-            book.attempt(what, partial(run, mirror, options, book, say))
+            book.attempt(what, partial(run, played_mirror(str(folder)), options, book, say))
 
 
 def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> None:
@@ -133,24 +116,7 @@ def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> Non
     played: Any = Played(topics, 10, groups, max(1, topics // 20))
     now = datetime.now(timezone.utc)
     lake = mirror.lake
-    lake.append_rows(
-        METADATA,
-        [
-            {
-                "cluster": "east",
-                "role": "source",
-                "kind": "topic",
-                "topic": t.name,
-                "generation": 1,
-                "topic_id": t.topic_id,
-                "partitions": t.partitions,
-                "configs": {},
-                "present": True,
-                "observed_at": now,
-            }
-            for t in played.known.values()
-        ],
-    )
+    lake.append_rows(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
     lake.append_rows(
         POSITIONS,
         [
@@ -159,14 +125,8 @@ def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> Non
             for p in range(10)
         ],
     )
-
-    both = {"east": played, "central": played}
-    context = mirror._context
-    for client in ("admin", "source", "groups"):
-        setattr(context, client, both.__getitem__)
-    context.ledger = lambda _: played  # type: ignore[method-assign]
-
-    sampler, tree = Sampler(context), ProcessTree(os.getpid())
+    play(mirror, played)
+    sampler, tree = Sampler(mirror._context), ProcessTree(os.getpid())
     looks = [("the first of a process, everything written", 0), ("the second", 0), *[("nothing moved", 0)] * 3]
     looks += [*[("a tenth of the topics moved", topics // 10)] * 3, ("all topics moved", topics)]
     for what, moved in looks:
@@ -270,17 +230,6 @@ def fill(lake: Lake, begin_s: int, looks: int, partitions: int) -> None:
             | {"ledger_seq": "n", "committed_at": "moment"},
         ),
     ]
-    connection, folder = duckdb.connect(config={"threads": 1}), FolderTables()
-    connection.execute("SET TimeZone = 'UTC'")
     a_day = 86_400 // EVERY_S
     for first in range(0, looks, a_day):
-        moments = (
-            f"(SELECT n, make_timestamptz(({begin_s} + n * {EVERY_S}) * 1000000::BIGINT) AS moment "  # noqa: S608  numbers
-            f"FROM range({first}, {min(looks, first + a_day)}) AS r(n))"
-        )
-        for table, source, columns in tables:
-            schema = pa.schema(list(arrow_types(table).items()))
-            cells = ", ".join(f'{columns.get(name, "NULL")} AS "{name}"' for name in schema.names)
-            rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
-            location = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
-            folder.append(location, rows.cast(schema))
+        append_looks(lake, tables, begin_s, range(first, min(looks, first + a_day)))

@@ -28,7 +28,7 @@ from mirrorlake.model.ledger import Claim
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.model.remotes import Remote
 from tests.bench.options import Options
-from tests.bench.results import MIRRORLAKE, Book, Say, per_million
+from tests.bench.results import Book, Say, per_million
 from tests.bench.workload import Topic
 
 TURN, SPREADS, TURNS = 1_000, (8, 100, 1_000), 10
@@ -191,8 +191,6 @@ def spread(rows: Rows, partitions: int, records: int) -> Rows:
 
 def measure(options: Options, book: Book, say: Say) -> None:
     """Measure each size with and without headers, and turns over few partitions and many."""
-    if MIRRORLAKE not in options.subjects:
-        return
     with options.contest(say) as contest:
         contest.fill()
         loops = Loops(contest.source.bootstrap_servers, contest.targets[0].bootstrap_servers, options.codec)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import mirrorlake as ml
 from mirrorlake.lake.schema import OFFSET_MAP
-from mirrorlake.model.plan import TopicSpec
-from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.bench.contest import Contest
 from tests.bench.options import Options
-from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.results import Book, Say
+from tests.bench.workload import Topic
+from tests.flow.kit import send, send_transactions
 
 PARTITIONS = 8
 PLAIN = 1_000_000
 KEYED, KEYS, TARGETS = 200_000, 10_000, 12
 TRANSACTIONS, EACH = 12_000, 5
-_WRITERS = 8
+_QUEUE = {"linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
 CASES = {
     "plain": "plain",
     "marked": f"a commit marker after every {EACH} records",
@@ -28,42 +27,24 @@ CASES = {
 }
 
 
-def measure(options: Options, book: Book, _: Say) -> None:
+def measure(options: Options, book: Book, say: Say) -> None:
     """Mirror each kind of topic once."""
-    if MIRRORLAKE not in options.subjects:
-        return
-    with options.folder() as folder:
-        clusters = {alias: KafkaCluster(alias, directory=folder / alias) for alias in ("east", "central")}
-        start_all(list(clusters.values()))
-        try:
-            address = clusters["east"].bootstrap_servers
-            admin = ml.from_settings(_settings(folder, clusters, "unused")).admin("east")
-            for topic in CASES:
-                admin.create(TopicSpec(name=topic, partitions=PARTITIONS))
-            _write_plain(address, "plain", round(PLAIN * options.scale), keys=0)
-            _write_plain(address, "keyed", round(KEYED * options.scale), keys=KEYS)
-            transactions = round(TRANSACTIONS * options.scale)
-            with ThreadPoolExecutor(_WRITERS) as pool:
-                list(pool.map(lambda partition: _write_marked(address, partition, transactions), range(PARTITIONS)))
-            for topic, case in CASES.items():
-                book.keep("map", case, _measure(folder, clusters, topic), mode="one `run --once`")
-        finally:
-            for cluster in clusters.values():
-                cluster.kill()
+    with options.contest(say) as contest:
+        contest.create([Topic(name=topic, records=0, value_bytes=0, partitions=PARTITIONS) for topic in CASES])
+        address = contest.source.bootstrap_servers
+        for topic, count, keys in (("plain", PLAIN, 0), ("keyed", KEYED, KEYS)):
+            send(address, topic, _records(round(count * options.scale), keys=keys), **_QUEUE)
+        each = round(TRANSACTIONS * options.scale) // PARTITIONS
+        with ThreadPoolExecutor(PARTITIONS) as pool:
+            list(pool.map(lambda partition: _write_marked(address, partition, each), range(PARTITIONS)))
+        for topic, case in CASES.items():
+            book.keep("map", case, _measure(contest, topic), mode="one `run --once`")
 
 
-def _settings(folder: Path, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, object]:
+def _measure(contest: Contest, topic: str) -> dict[str, float]:
     placement: object = {"by": "key", "count": TARGETS} if topic == "keyed" else "keep"
     flow = {"name": topic, "source": "east", "target": "central", "topics": topic, "placement": placement}
-    return {
-        "lake": {"root": f"{folder}/lake-{topic}"},
-        "clusters": {alias: {"bootstrap_servers": cluster.bootstrap_servers} for alias, cluster in clusters.items()},
-        "flows": [{**flow, "sync": {"groups": False}}],
-    }
-
-
-def _measure(folder: Path, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, float]:
-    mirror = ml.from_settings(_settings(folder, clusters, topic))
+    mirror = ml.load(str(contest.write_settings([{**flow, "sync": {"groups": False}}], name=topic)))
     mirror.run(once=True)
     runs = mirror.lake.meta(OFFSET_MAP)
     [row] = runs.agg(
@@ -79,24 +60,14 @@ def _measure(folder: Path, clusters: dict[str, KafkaCluster], topic: str) -> dic
     }
 
 
-def _write_plain(address: str, topic: str, count: int, *, keys: int) -> None:
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000})
+def _records(count: int, *, keys: int) -> Iterator[tuple[bytes, bytes | None, int]]:
     for number in range(count):
         # Keys in a fixed, scattered order; each stays in one source partition.
         key = number * 7919 % keys if keys else None
         where = (number if key is None else key) % PARTITIONS
-        producer.produce(topic, b"%d" % number, None if key is None else b"%d" % key, where)
-        if number % 50_000 == 0:
-            producer.poll(0)
-    if producer.flush(120):
-        raise RuntimeError(f"topic {topic} could not be written")
+        yield b"%d" % number, None if key is None else b"%d" % key, where
 
 
 def _write_marked(address: str, partition: int, transactions: int) -> None:
-    producer = Producer({"bootstrap.servers": address, "transactional.id": f"map-{uuid.uuid4()}", "linger.ms": 0})
-    producer.init_transactions(30)
-    for number in range(transactions // PARTITIONS):
-        producer.begin_transaction()
-        for _ in range(EACH):
-            producer.produce("marked", b"%d" % number, partition=partition)
-        producer.commit_transaction(30)
+    values = (([(b"%d" % number, None, partition)] * EACH, True) for number in range(transactions))
+    send_transactions(address, "marked", values, **{"linger.ms": 0})

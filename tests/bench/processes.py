@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,26 @@ class Stopwatch:
             own_cpu_seconds(),
             machine_cpu_seconds(),
         )
+
+
+def watch_to_end(
+    process: subprocess.Popen[bytes],
+    tree: ProcessTree,
+    brokers: Sequence[ProcessTree] = (),
+    *,
+    look: Callable[[], object] = lambda: None,
+    every_s: float = 0.1,
+    patience_s: float = float("inf"),
+) -> Usage:
+    """Measure a process until it has ended, or the patience with it; `look` is called meanwhile."""
+    watch, deadline = Stopwatch(tree, brokers), time.monotonic() + patience_s
+    while process.poll() is None and time.monotonic() < deadline:
+        # What a process used after the last look at it is lost.
+        tree.cpu_seconds()
+        look()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(every_s)
+    return watch.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.flow_view import FlowView
 from mirrorlake.rules.flow_view_build import make_flow_view
 from tests.bench.options import Options
-from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.results import Book, Say
 from tests.bench.workload import key_of, values
 
 SIZES = (100, 1_000)
@@ -48,8 +48,6 @@ RULES: dict[str, list[dict[str, object]]] = {
 
 def measure(options: Options, book: Book, _: Say) -> None:
     """Measure each rule on a million records a size, or on a share of them."""
-    if MIRRORLAKE not in options.subjects:
-        return
     records = max(BATCH, round(1_000_000 * options.scale))
     ml.rule_function("bench-same", lambda batch: batch)
     ml.rule_function("bench-replace", _replace)

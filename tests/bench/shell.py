@@ -5,27 +5,23 @@ CPU-seconds are those of the command's whole process tree.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 from tests.bench.contest import Contest
 from tests.bench.options import Options
-from tests.bench.processes import ProcessTree, Stopwatch, Usage
-from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.processes import ProcessTree, Usage, watch_to_end
+from tests.bench.results import Book, Say
 from tests.bench.workload import Topic
+from tests.commands import copy_demo_conf
 
 _ROOT = Path(__file__).parents[2]
 _FLOW = "east->central"
 _TOPIC = Topic(name="bench.orders", records=40_000, value_bytes=100)
-# A look at a process that ends: what it used after the last one is lost.
-_LOOK_S = 0.1
 _PLACE = ("--topic", _TOPIC.name, "--partition", "0", "--offset", "21")
 COMMANDS = {
     "offsets": ("offsets", "--flow", _FLOW, *_PLACE),
@@ -40,8 +36,6 @@ COMMANDS = {
 
 def measure(options: Options, book: Book, say: Say) -> None:
     """Run each command `repeat` times; the demo's second time counts."""
-    if MIRRORLAKE not in options.subjects:
-        return
     with options.contest(say) as contest:
         contest.create([_TOPIC])
         contest.write([_TOPIC])
@@ -51,14 +45,7 @@ def measure(options: Options, book: Book, say: Say) -> None:
 
 
 def _commands(contest: Contest, repeat: int, book: Book) -> None:
-    conf = contest.directory / "mirror.yml"
-    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
-    settings = {
-        "lake": {"root": str(contest.directory / "lake")},
-        "clusters": clusters,
-        "flows": [{"source": "east", "target": "central", "topics": _TOPIC.name}],
-    }
-    conf.write_text(json.dumps(settings))
+    conf = contest.write_settings([{"source": "east", "target": "central", "topics": _TOPIC.name}])
 
     def run(suite: str, case: str, *arguments: str) -> None:
         used = _ran([sys.executable, "-m", "mirrorlake", *arguments, "--conf", str(conf)], contest.directory, contest)
@@ -73,10 +60,7 @@ def _commands(contest: Contest, repeat: int, book: Book) -> None:
 
 
 def _demo(folder: Path, book: Book) -> None:
-    settings = (_ROOT / "conf" / "demo.yml").read_text()
-    conf = folder / "conf" / "demo.yml"
-    conf.parent.mkdir()
-    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"{LOOPBACK}:{free_ports(1)[0]}", settings))
+    conf = copy_demo_conf(folder)
     for number in range(2):
         used = _ran([sys.executable, str(_ROOT / "notebooks" / "demo"), "--conf", str(conf)], folder)
         if number:
@@ -90,15 +74,7 @@ def _ran(command: Sequence[str], folder: Path, contest: Contest | None = None) -
         # As an installed package: without byte code each command compiles 250 modules first, 0.3 CPU-s.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT)
-        tree = ProcessTree(process.pid)
-        watch = Stopwatch(tree, contest.brokers if contest else [])
-        while process.poll() is None:
-            tree.cpu_seconds()
-            try:
-                process.wait(_LOOK_S)
-            except subprocess.TimeoutExpired:
-                continue
-        used = watch.read()
+        used = watch_to_end(process, ProcessTree(process.pid), contest.brokers if contest else ())
     if process.returncode not in (0, 1):
         raise RuntimeError(f"{command} ended with {process.returncode}: {log.read_text(errors='replace')[:1000]}")
     return used

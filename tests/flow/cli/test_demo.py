@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,17 +10,13 @@ from pathlib import Path
 
 import psutil
 
-from mirrorlake.sandbox.ports import free_ports
+from tests.commands import copy_demo_conf
 from tests.flow.cli.test_readme import ROOT
 from tests.flow.kit import environment, wait_until
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    conf = tmp_path / "conf" / "demo.yml"
-    settings = conf.read_text()
-    ports = iter(free_ports(settings.count("127.0.0.1:")))
-    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", settings))
+    copy_demo_conf(tmp_path)
     with (tmp_path / "demo.log").open("wb") as log:
         demo = subprocess.Popen(
             [sys.executable, str(ROOT / "notebooks" / "demo"), "--conf", "conf/demo.yml", "--records", "2000"],

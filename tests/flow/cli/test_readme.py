@@ -21,8 +21,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox import find_java
-from mirrorlake.sandbox.ports import free_ports
-from tests.commands import run_cli
+from tests.commands import copy_demo_conf, run_cli
 from tests.flow.kit import environment
 
 ROOT = Path(__file__).parents[3]
@@ -35,13 +34,8 @@ def readme_commands() -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    demo = tmp_path / "conf" / "demo.yml"
-    settings = demo.read_text()
-    ports = iter(free_ports(settings.count("127.0.0.1:")))
-    demo.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", settings))
-    shutil.copy(demo, tmp_path / "conf" / "mirror.yml")
+    shutil.copy(copy_demo_conf(tmp_path), tmp_path / "conf" / "mirror.yml")
     yield tmp_path
     subprocess.run(
         [sys.executable, "-m", "mirrorlake", "sandbox", "down", "--purge", "--conf", "conf/demo.yml"],
