@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from mirrorlake.notebook.console import pulse
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from tests.servers.lab import chromium
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LIMIT = timedelta(seconds=15)
-SCRIPT = Path(pulse.__file__).with_name("pulse.js")
 PAGE = """
 <div class="ml-console"><div id="pulse"></div><div id="rest"><button id="apply">Apply</button></div></div>
 <script>
@@ -56,7 +53,7 @@ class Shown:
         page.clock.pause_at(NOON)
         page.set_content(PAGE)
         state = {"beats": beats, "reading": reading.as_message(NOON, LIMIT)}
-        page.evaluate(f"window.start({json.dumps(SCRIPT.read_text())}, {json.dumps(state)})")
+        page.evaluate(f"window.start({json.dumps(str(Pulse._esm))}, {json.dumps(state)})")
 
     def wait(self, seconds: float) -> None:
         self._page.clock.run_for(int(seconds * 1000))

@@ -1,42 +1,39 @@
-"""Draw the charts of `notebook/charts.py` in a widget, and update them in place."""
+"""Show a plotly figure of `notebook/charts.py` as a widget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from pathlib import Path
 from typing import Any
 
-from mirrorlake.notebook.charts import Measure, lag_chart
+import traitlets
+
+from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
 
 
-def draw(chart: Any, frame: Any, *, measure: Measure, objectives: Mapping[str, float] | None = None) -> Any | None:
-    """Draw a frame of `lag_chart`; return the chart, or None if plotly cannot draw in widgets (no anywidget).
+class Chart(BrowserWidget):
+    """Show the newest figure, and keep its zoom.
 
-    A chart with the same lines and title is updated in place, in one message, so its zoom remains. Any other chart is a new
-    widget, complete from the start: a browser that is still loading plotly (5 MB) drops messages to a chart, and lines added later
-    would never appear. `objectives` are those of `lag_chart`.
+    plotly's own `FigureWidget` opens empty and gets its figure in messages, which a page that is still loading plotly (5 MB) loses.
     """
-    found = lag_chart(frame, measure=measure, objectives=objectives)
-    if chart is None or _kind(chart) != _kind(found):
-        return _figure(found)
-    lines = {line.name: line for line in found.data}
-    with chart.batch_update():
-        chart.layout.shapes, chart.layout.annotations = found.layout.shapes, found.layout.annotations
-        for held in chart.data:
-            held.x, held.y = lines[held.name].x, lines[held.name].y
-    return chart
 
+    _esm = script("chart.js")
+    _css = Path(__file__).with_name("chart.css")
 
-def _kind(chart: Any) -> tuple[str | None, set[str]]:
-    return chart.layout.title.text, {line.name for line in chart.data}
+    figure: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True, resent=True)
 
+    def show(self, figure: Any | None) -> None:
+        """Show a plotly `Figure`, or nothing."""
+        if figure is None:
+            self.figure = {}
+            return
+        # Another title is another measure, whose zoom would fit nothing.
+        figure.layout.uirevision = figure.layout.title.text
+        self.figure = json.loads(figure.to_json())
 
-def _figure(found: Any) -> Any | None:
-    try:
-        import plotly.graph_objects as go
+    def answer(self, content: dict[str, Any]) -> None:
+        """Send plotly to a page that has none yet."""
+        if "plotly" in content:
+            from plotly.offline import get_plotlyjs
 
-        made = go.FigureWidget(found)
-    except ImportError:
-        return None
-    # Otherwise the chart never changes its first width; `pulse.js` reports a change.
-    made.set_trait("_config", {**(made.trait_values()["_config"] or {}), "responsive": True})
-    return made
+            self.send({"plotly": True}, buffers=[get_plotlyjs().encode()])

@@ -286,4 +286,4 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+export default { initialize, render };

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import anywidget
 import traitlets
 
+from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
 from mirrorlake.render import Badge, clean
 
 Choice = Literal["none", "one", "many"]
@@ -57,7 +57,7 @@ class Row:
     parts: Sequence[Row] = field(default=())
 
 
-class Grid(anywidget.AnyWidget):
+class Grid(BrowserWidget):
     """Rows to search, sort, open, choose, copy and save.
 
     Args:
@@ -73,15 +73,15 @@ class Grid(anywidget.AnyWidget):
         >>> grid.show([Row("orders", {"topic": "orders"})])  # doctest: +SKIP
     """
 
-    _esm = Path(__file__).with_name("grid.js")
+    _esm = script("grid.js")
     _css = Path(__file__).with_name("grid.css")
 
     label = traitlets.Unicode().tag(sync=True)
-    columns: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
-    rows: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
+    columns: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, resent=True)
+    rows: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, resent=True)
     selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
     select = traitlets.Unicode().tag(sync=True)
-    empty = traitlets.Unicode().tag(sync=True)
+    empty = traitlets.Unicode().tag(sync=True, resent=True)
     file = traitlets.Unicode().tag(sync=True)
 
     def __init__(
@@ -94,8 +94,7 @@ class Grid(anywidget.AnyWidget):
         empty: str = "There is nothing to show.",
         file: str = "rows.csv",
     ) -> None:
-        super().__init__(label=label, columns=_columns(columns), select=select, empty=empty, file=file)
-        self.add_class(f"ml-{name}")
+        super().__init__(name, label=label, columns=_columns(columns), select=select, empty=empty, file=file)
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
         """Show these rows (and columns); keys without a row are no longer chosen."""

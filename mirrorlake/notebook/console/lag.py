@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ipywidgets as widgets
-
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import LINE_COLUMNS, lag_lines
+from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.chart import draw
+from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
 
@@ -36,12 +35,10 @@ class LagView:
         self.refresh = controls.button(
             "lag-refresh", "Read the samples", tip="Read what the sampler of the mirror has written"
         )
-        self.chart: Any = None
-        self.frame = widgets.VBox()
-        self.frame.add_class("ml-lag-chart")
+        self.chart = Chart("lag-chart")
         self.sampled = controls.row(self.refresh, self.feed.pulse)
         self.note = controls.html("lag-note")
-        self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.frame)
+        self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.chart)
         self._drawn: tuple[Any, str] = (None, "")
         runner = session.runner
         runner.on_click(self.refresh, self.feed.once)
@@ -91,19 +88,18 @@ class LagView:
         lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
         # A line needs two moments.
         there = lines is not None and lines.observed_at.nunique() > 1
-        # A chart drawn with `display: none` gets a wrong width.
-        layout = self.frame.layout
-        layout.visibility, layout.height, layout.overflow = (None, None, None) if there else ("hidden", "0", "hidden")
         is_empty = not is_seen and lines is not None and not there
         self.note.value = "Nothing was sampled in this time. A mirror that runs samples by itself." if is_empty else ""
-        if not there or (lines is self._drawn[0] and measure == self._drawn[1]):
+        if lines is self._drawn[0] and measure == self._drawn[1]:
             return
         self._drawn = lines, measure
+        if not there:
+            self.chart.show(None)
+            return
         if measure == "time" and is_seen:
             # The timestamps of records not landed are unknown.
             lines = lines[lines.hop != "landed"]
-        self.chart = draw(self.chart, lines, measure=measure, objectives=self._objectives())
-        self.frame.children = [] if self.chart is None else [self.chart]
+        self.chart.show(lag_chart(lines, measure=measure, objectives=self._objectives()))
 
     def _objectives(self) -> dict[str, float]:
         """Return the RPO objectives by flow, in seconds."""

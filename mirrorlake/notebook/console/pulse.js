@@ -99,17 +99,7 @@ function render({ model, el }) {
       child.style.opacity = gone ? "0.55" : "";
     }
   }
-  // Plotly looks at its place before it is in the page, and later only when the window changes.
-  function fit() {
-    const plots = [...(el.closest(".ml-console")?.querySelectorAll(".js-plotly-plot") ?? [])];
-    const wrong = (plot) => {
-      const drawn = plot.querySelector(".main-svg")?.clientWidth ?? 0;
-      return plot.clientWidth > 0 && drawn > 0 && Math.abs(plot.clientWidth - drawn) > 2;
-    };
-    if (plots.some(wrong)) window.dispatchEvent(new Event("resize"));
-  }
   function beat() {
-    fit();
     const now = performance.now();
     if (asked === null ? now - heard >= EVERY : now - asked >= GONE) ask();
     const state = link();
@@ -170,4 +160,4 @@ function render({ model, el }) {
     model.off("msg:custom", answered);
   };
 }
-export default { render };
+export default { initialize, render };

@@ -18,9 +18,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
+from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
 from mirrorlake.render import format_duration, format_time
 
 
@@ -94,7 +94,7 @@ def _ms(since: datetime | None, now: datetime) -> float | None:
     return None if since is None else max(0.0, (now - since) / timedelta(milliseconds=1))
 
 
-class Pulse(anywidget.AnyWidget):
+class Pulse(BrowserWidget):
     """Show the age of a reading, updated by the browser; with `beats`, whether the kernel answers.
 
     Args:
@@ -104,25 +104,22 @@ class Pulse(anywidget.AnyWidget):
         beats: send heartbeats, and make the rest of the console inert without answers.
     """
 
-    _esm = Path(__file__).with_name("pulse.js")
+    _esm = script("pulse.js")
     _css = Path(__file__).with_name("pulse.css")
 
-    reading = traitlets.Dict().tag(sync=True)
+    reading = traitlets.Dict().tag(sync=True, resent=True)
     beats = traitlets.Bool(default_value=False).tag(sync=True)
 
     def __init__(
         self, name: str, *, now: Callable[[], datetime], limit: timedelta = timedelta(seconds=15), beats: bool = False
     ) -> None:
-        super().__init__(beats=beats)
+        super().__init__(name, "pulse", beats=beats)
         self._now = now
         self._limit = limit
         self._shown = Reading()
         self._is_seen = False
         self._settling: dict[int, asyncio.Future[None]] = {}
         self._settles = 0
-        self.add_class(f"ml-{name}")
-        self.add_class("ml-pulse")
-        self.on_msg(self._answer)
 
     def show(self, reading: Reading) -> None:
         """Show a new reading."""
@@ -152,10 +149,8 @@ class Pulse(anywidget.AnyWidget):
             await asyncio.wait_for(answer, _ARRIVES.total_seconds())
         self._settling.pop(number, None)
 
-    def _answer(self, _: Any, content: Any, __: Any) -> None:
+    def answer(self, content: dict[str, Any]) -> None:
         """Answer a heartbeat, with the present age."""
-        if not isinstance(content, dict):
-            return
         self._is_seen = True
         if (waits := self._settling.pop(content.get("settled", 0), None)) is not None and not waits.done():
             waits.set_result(None)

@@ -24,6 +24,7 @@ from mirrorlake.lag.series import LINE_COLUMNS
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Change, Plan
+from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.review import Reviewed, ReviewView
@@ -430,7 +431,7 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
     with Console(Mirror(mirror_config({"objectives": {"rpo": "30s"}})), now=clock) as console:
         view = console.status
         assert view.feed.pulse.words == "not asked yet"
-        assert view.lag.frame.layout.visibility == "hidden", "no chart before there is data"
+        assert view.lag.chart.figure == {}, "no chart before there is data"
         view.lag.measure.value = "offsets"
         for landed, republished in ((90, 80), (100, 95)):
             clock.time += timedelta(seconds=5)
@@ -442,28 +443,31 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         assert (said["verdict"], said["offset_lag"], said["out"], said["proven"]) == ("WARNING", "10", "6", "nothing")
         assert [part["cells"]["topic"]["text"] for part in row["parts"]] == ["partition 0", "partition 1"]
         assert "landed up to 100, republished up to 95" in row["parts"][0]["cells"]["topic"]["title"]
-        assert view.lag.frame.layout.visibility is None
-        sent = view.lag.chart.get_state(["_widget_data", "_widget_layout"])
-        assert len(sent["_widget_data"]) == 2, "a browser that loads plotly still drops what is added later"
-        assert sent["_widget_layout"]["yaxis"]["title"]["text"] == "offsets"
-        lines = {trace.name: list(trace.y) for trace in view.lag.chart.data}
-        assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
+        chart = view.lag.chart
+        assert chart.figure["layout"]["yaxis"]["title"]["text"] == "offsets"
+        assert values(chart) == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
         frame = view.lag_frame()
         assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
         assert view.feed.pulse.words.startswith("live")
-        before = view.lag.chart.data[0]
+        zoom = chart.figure["layout"]["uirevision"]
         clock.time += STALE + timedelta(seconds=1)
         assert view.feed.pulse.words.startswith("stale")
         view.feed.put(status_of(100, 100, at=clock.time))
-        assert view.lag.chart.data[0] is before, "the line is changed, not drawn anew: a zoom stays"
-        assert not view.lag.chart.layout.shapes, "an objective is a time"
+        assert chart.figure["layout"]["uirevision"] == zoom, "a person's zoom stays"
+        assert "shapes" not in chart.figure["layout"], "an objective is a time"
         view.lag.measure.value = "time"
-        assert [trace.name for trace in view.lag.chart.data] == ["east-&gt;west republished"]
-        assert [shape.y0 for shape in view.lag.chart.layout.shapes] == [30.0]
-        assert "objective of east-&gt;west" in view.lag.chart.layout.annotations[0].text
+        assert list(values(chart)) == ["east-&gt;west republished"]
+        layout = chart.figure["layout"]
+        assert layout["uirevision"] != zoom
+        assert [shape["y0"] for shape in layout["shapes"]] == [30.0]
+        assert "objective of east-&gt;west" in layout["annotations"][0]["text"]
         view.feed.fail(f"{EVIL}: west does not answer")
         assert "west does not answer" in view.feed.pulse.words
         assert "<script" not in page_html(console.widget)
+
+
+def values(chart: Chart) -> dict[str, list[float]]:
+    return {line["name"]: line["y"] for line in chart.figure["data"]}
 
 
 class NotSampled:
@@ -494,16 +498,16 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert "Nothing was sampled" in view.note.value
     view.feed.fail("the lake is away. Next: look at it")
     assert "the lake is away" in view.feed.pulse.words
-    assert view.frame.layout.visibility == "hidden"
+    assert view.chart.figure == {}
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
     view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
-    assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
-    assert view.chart.layout.yaxis.title.text == "seconds"
+    assert values(view.chart) == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
+    assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "seconds"
     view.measure.value = "offsets"
-    assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
-    assert view.chart.layout.yaxis.title.text == "offsets"
+    assert values(view.chart) == {"f landed": [0, 10, 20], "f x": [0, 10, 20]}
+    assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "offsets"
     view.feed.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
-    assert view.frame.layout.visibility == "hidden"
+    assert view.chart.figure == {}
     assert console.session.errors.errors == []
 
 

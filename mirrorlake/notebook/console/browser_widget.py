@@ -1,0 +1,44 @@
+"""The base of the console's own widgets, which our scripts draw in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anywidget
+import traitlets
+
+_HERE = Path(__file__).parent
+
+
+def script(name: str) -> str:
+    """Return the script of a widget, which exports `{ initialize, render }`, together with this base's `initialize`."""
+    return (_HERE / "browser_widget.js").read_text(encoding="utf-8") + (_HERE / name).read_text(encoding="utf-8")
+
+
+class BrowserWidget(anywidget.AnyWidget):
+    """A widget that misses no message, however slowly the page loads its script.
+
+    Traits tagged `resent` are sent again once the script has loaded; the browser never sets them.
+    """
+
+    own_id = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, *names: str, **traits: Any) -> None:
+        """Show the traits in the browser, in an element with the class `ml-<name>` of each name."""
+        own_id = uuid4().hex
+        # Classes that come later are missed, too: anywidget also drops what a view listens to.
+        classes = tuple(f"ml-{name}" for name in names)
+        super().__init__(own_id=own_id, model_id=own_id, _dom_classes=classes, **traits)
+        self.on_msg(self._take)
+
+    def _take(self, _: Any, content: Any, __: Any) -> None:
+        if not isinstance(content, dict):
+            return
+        if "resend" in content:
+            self.send_state(self.trait_names(resent=True))
+        self.answer(content)
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """Answer a message of the script; this base has no messages of its own."""
