@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from mirrorlake.cli.fit import fitted
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.progress import LOGGER, Display, LogLines, RunMessage, choose_display, line_format, parse_log_setting
 from mirrorlake.render import Displayable, Sheet, Table, document, table
@@ -70,7 +69,8 @@ class Output:
 
     def _fitted(self, shown: Sheet | Table, *, whole: bool = True) -> None:
         if not self.as_json:
-            self.say(shown.text(rows=None) if self._wide else fitted(shown, self._people.width, whole=whole))
+            width = None if self._wide else self._people.width
+            self.say(shown.text(rows=None, width=width, whole=whole or self._wide))
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, apart from any document."""

@@ -1,4 +1,4 @@
-"""Render values: tables, badges, numbers with units, record content; standard library only.
+"""Render values: tables, badges, numbers with units, record content; the standard library only, and Rich for wrapping text.
 
     from mirrorlake.render import badge, payload, table
 

@@ -6,12 +6,10 @@ colours if there are any, no script and no network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from itertools import zip_longest
 from typing import Any, ClassVar
-from unicodedata import category, east_asian_width
 
 from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import brief, clean, escape, middle, payload, payload_html
@@ -58,20 +56,23 @@ class Table:
     def _repr_html_(self) -> str:
         return self.html()
 
-    def text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
-        """Return the table as text: at most `rows` (None: all, cells untruncated), times in `zone` or the machine's."""
-        shown = self.rows[:rows]
-        cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
-        lines = [[clean(column) for column in self.columns], *cells] if shown else []
-        widths = [max(map(_width, column)) for column in zip_longest(*lines, fillvalue="")]
-        right = self.at_right(shown)
-        return "\n".join(
-            [
-                *([clean(self.title)] if self.title else []),
-                *("  ".join(map(_pad, line, widths, right)).rstrip() for line in lines),
-                *([f"… {self._more(len(shown))}"] if len(self.rows) > len(shown) else []),
-            ]
-        )
+    def text(
+        self,
+        *,
+        zone: tzinfo | None = None,
+        rows: int | None = MAX_ROWS,
+        width: int | None = None,
+        whole: bool | None = None,
+    ) -> str:
+        """Return the table as text.
+
+        Args:
+            zone: the zone of times; None for the machine's.
+            rows: the maximum rows of each table; None shows all.
+            width: no line is wider; None for lines of any width.
+            whole: truncate no cell's content; None to truncate it unless all rows are shown.
+        """
+        return _text_of()(self, zone=zone, rows=rows, width=width, whole=rows is None if whole is None else whole)
 
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the table as HTML; the arguments are those of `text`."""
@@ -90,7 +91,7 @@ class Table:
             + "</tr>"
             for row in shown
         )
-        more = f"<div>… {escape(self._more(len(shown)))}</div>" if len(self.rows) > len(shown) else ""
+        more = f"<div>… {escape(self.more(len(shown)))}</div>" if len(self.rows) > len(shown) else ""
         style = "border-collapse:collapse;margin:.2em 0;font-size:inherit;color:inherit"
         found = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         found = (found if shown else "") + more
@@ -99,7 +100,8 @@ class Table:
             return f'<details style="{_FRAME}"><summary>{title}</summary>{found}</details>'
         return f'<div style="{_FRAME}">{f"<div>{title}</div>" if title else ""}{found}</div>'
 
-    def _more(self, shown: int) -> str:
+    def more(self, shown: int) -> str:
+        """Return the note about the rows that are not shown."""
         left = len(self.rows) - shown
         return f"and {plural(left, 'more row')} of {format_count(len(self.rows))}"
 
@@ -178,14 +180,16 @@ class Sheet:
     facts: tuple[Any, ...] = ()
     parts: tuple[str | Table | Sheet, ...] = ()
 
-    def text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
+    def text(
+        self,
+        *,
+        zone: tzinfo | None = None,
+        rows: int | None = MAX_ROWS,
+        width: int | None = None,
+        whole: bool | None = None,
+    ) -> str:
         """Return the sheet as text; the arguments are those of `Table.text`."""
-        said = self.summary(zone=zone)
-        lines = [f"{clean(self.title)}: {said}" if said else clean(self.title)]
-        for part in self.parts:
-            text = clean(part) if isinstance(part, str) else part.text(zone=zone, rows=rows)
-            lines += [f"  {line}" for line in text.split("\n")]
-        return "\n".join(lines)
+        return _text_of()(self, zone=zone, rows=rows, width=width, whole=rows is None if whole is None else whole)
 
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the sheet as HTML; the arguments are those of `Table.text`."""
@@ -309,13 +313,8 @@ def _cell_style(at_right: bool) -> str:
     return f"padding:.15em .6em;vertical-align:top;text-align:{side}"
 
 
-def _width(text: str) -> int:
-    """Count the terminal columns of a text."""
-    if text.isascii():
-        return len(text)
-    return sum(0 if category(c) in ("Mn", "Me", "Cf") else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+def _text_of() -> Callable[..., str]:
+    # Rich is imported for the first text only.
+    from mirrorlake.render.text import text_of
 
-
-def _pad(text: str, width: int, at_right: bool) -> str:
-    space = " " * (width - _width(text))
-    return space + text if at_right else text + space
+    return text_of

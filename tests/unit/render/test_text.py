@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mirrorlake.cli import fit
-from mirrorlake.cli.fit import fitted
 from mirrorlake.render import Displayable, badge, table
 from tests.commands import run_cli
 from tests.unit.values import every
@@ -30,16 +27,16 @@ def shown(kind: str, at: int) -> Displayable:
     return every(NAMES[kind])[at]
 
 
-def test_the_examples_are_true() -> None:
-    assert doctest.testmod(fit).failed == 0
-    assert len(LONGEST) == 249
+assert len(LONGEST) == 249
 
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("at", range(len(every("orders"))), ids=[type(value).__name__ for value in every("orders")])
 def test_no_line_of_a_value_is_wider_than_the_terminal(kind: str, at: int) -> None:
     for width in (80, 60):
-        wider = [line for line in fitted(shown(kind, at).sheet(), width).splitlines() if cell_len(line) > width]
+        wider = [
+            line for line in shown(kind, at).sheet().text(rows=None, width=width).splitlines() if cell_len(line) > width
+        ]
         assert not wider
 
 
@@ -48,7 +45,7 @@ def test_no_line_of_a_value_is_wider_than_the_terminal(kind: str, at: int) -> No
     st.integers(30, 120),
 )
 def test_no_content_of_others_makes_a_line_wider(rows: list[tuple[str, int, str, str | None]], width: int) -> None:
-    found = fitted(table("", ["name", "offset lag", "kind", "why"], rows), width).split("\n")
+    found = table("", ["name", "offset lag", "kind", "why"], rows).text(rows=None, width=width).split("\n")
     assert all(cell_len(line) <= width for line in found)
 
 
@@ -58,7 +55,7 @@ FOUND = table("", ["", "topic", "offset lag", "proven until", "finding"], ROWS, 
 
 
 def test_sentences_wrap_and_names_are_cut_in_the_middle() -> None:
-    assert fitted(FOUND, 64).split("\n") == [
+    assert FOUND.text(rows=None, width=64).split("\n") == [
         "          topic            offset      proven  finding",
         "                              lag       until",
         "✗ failed  paymen….v2-az        12   3 456 789  one replica each",
@@ -71,13 +68,13 @@ def test_sentences_wrap_and_names_are_cut_in_the_middle() -> None:
 
 
 def test_the_least_columns_go_first_and_are_named() -> None:
-    assert "not shown here: proven until; --wide shows all" in fitted(FOUND, 56)
-    assert fitted(FOUND, 40).split("\n")[-3:] == [
+    assert "not shown here: proven until; --wide shows all" in FOUND.text(rows=None, width=56)
+    assert FOUND.text(rows=None, width=40).split("\n")[-3:] == [
         "✓ ok      orders        fine",
         "not shown here: offset lag, proven",
         "  until; --wide shows all",
     ]
-    assert "not shown here" not in fitted(FOUND, 120)
+    assert "not shown here" not in FOUND.text(rows=None, width=120)
 
 
 def test_doctor_and_its_wide_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
