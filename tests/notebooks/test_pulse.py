@@ -197,4 +197,3 @@ def test_the_kernel_answers_with_the_age_of_now() -> None:
     time[0] += timedelta(seconds=7)
     made._handle_custom_msg({"ask": 3}, [])
     assert [(one["answer"], one["reading"]["age_ms"]) for one in sent] == [(3, 7000)]
-    assert made.words == "live, as of 12:00:00 UTC, 7 s ago"

@@ -11,12 +11,13 @@ from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.listing import Entry, Listing
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 from mirrorlake.render import Badge, badge, escape, middle
 
 _EMPTY = "No cluster yet: fill in the form, test it, add it."
 
 
-class ClustersView:
+class ClustersView(View):
     """The clusters of a draft, and a form for one of them.
 
     `draft` returns the draft, `keep` stores a changed one, and `used_by` names the flows that need a cluster.
@@ -30,7 +31,7 @@ class ClustersView:
         keep: Callable[[Draft], None],
         used_by: Callable[[str], list[str]],
     ) -> None:
-        self._runner = runner = session.runner
+        super().__init__(session)
         self._draft = draft
         self._keep = keep
         self._used_by = used_by
@@ -38,12 +39,13 @@ class ClustersView:
         self._edited = self._begin = ""
         self.tried: dict[str, Tried] = {}
         self.list = Listing(
-            runner,
+            self._runner,
             "cluster",
             {"Edit": self.on_edit, "Copy": self.on_copy, "Remove": self.on_remove},
             empty=_EMPTY,
         )
-        self.new = controls.button("cluster-new", "New cluster", tip="Empty the form for another cluster")
+        tip = "Empty the form for another cluster"
+        self.new = self.button("cluster-new", "New cluster", self.on_new, tip=tip)
         self.title = controls.html("cluster-form")
         self.alias = controls.text("cluster-alias", "Alias", hint="east", wide=False)
         self.servers = controls.text("cluster-servers", "Bootstrap servers", hint="host:9092, host:9092")
@@ -59,8 +61,10 @@ class ClustersView:
         self.never_leave = controls.text(
             "cluster-never-leave", "Never leave", hint="topics that no flow may take: pii.*"
         )
-        self.test = controls.button("cluster-test", "Test", tip="Connect, and read the names of its topics")
-        self.add = controls.button("cluster-add", "Add or change", tip="Add the cluster, or change it", main=True)
+        tip = "Connect, and read the names of its topics"
+        self.test = self.button("cluster-test", "Test", self.on_test, tip=tip)
+        tip = "Add the cluster, or change it"
+        self.add = self.button("cluster-add", "Add or change", self.on_add, tip=tip, main=True)
         self.taken = controls.html("cluster-taken")
         self.result = controls.html("cluster-result")
         self._inputs = {
@@ -87,13 +91,10 @@ class ClustersView:
             controls.row(self.test, self.add),
             self.result,
         )
-        self.alias.observe(runner.guarded(self._check_alias), "value")
-        self.security.observe(runner.guarded(self._show_login), "value")
-        self.password.observe(runner.guarded(self._take_password), "value")
-        self.reference.observe(runner.guarded(self._check_reference), "value")
-        runner.on_click(self.test, self.on_test)
-        runner.on_click(self.add, self.on_add)
-        runner.on_click(self.new, self.on_new)
+        self.on_change(self._check_alias, self.alias)
+        self.on_change(self._show_login, self.security)
+        self.on_change(self._take_password, self.password)
+        self.on_change(self._check_reference, self.reference)
         self._fill("")
         self.render()
         self._show_login()

@@ -12,6 +12,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.listing import Act, Entry, Listing
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 from mirrorlake.render import badge, escape, table
 
 # Typing redraws the preview often; further topics are only counted.
@@ -20,7 +21,7 @@ _EMPTY = "No flow yet: fill in the form, then go on to step 3."
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
-class FlowFormView:
+class FlowFormView(View):
     """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
     `draft` returns the draft, and `whole` adds the form's flow. `changed` is called when the form changes; `actions` are the
@@ -37,7 +38,7 @@ class FlowFormView:
         keep: Callable[[Callable[[], None] | None], None],
         actions: dict[str, Act],
     ) -> None:
-        self._runner = runner = session.runner
+        super().__init__(session)
         self.edited = ""
         """The name of the flow that filled the form; empty for a new flow."""
         self._filling = False
@@ -47,22 +48,23 @@ class FlowFormView:
         self._keep = keep
         self.topics_there: dict[str, tuple[str, ...]] = {}
         self.groups_there: dict[str, tuple[str, ...]] = {}
-        self.list = Listing(runner, "flow", actions, empty=_EMPTY)
+        self.list = Listing(self._runner, "flow", actions, empty=_EMPTY)
         self.said = controls.html("flow-said")
-        self.new = controls.button(
-            "flow-new", "New flow", tip="Keep the form's flow, and empty the form for another one"
-        )
-        self.add = controls.button("flow-keep", "Add or change", tip="Take the flow into the draft settings", main=True)
-        self.discard = controls.button("flow-discard", "Discard", tip="Empty the form")
+        tip = "Keep the form's flow, and empty the form for another one"
+        self.new = self.button("flow-new", "New flow", self.on_new, tip=tip)
+        tip = "Take the flow into the draft settings"
+        self.add = self.button("flow-keep", "Add or change", self.on_keep, tip=tip, main=True)
+        self.discard = self.button("flow-discard", "Discard", self.on_discard, tip="Empty the form")
         self.title = controls.html("flow-form")
         self.taken = controls.html("flow-taken")
-        self.use_free = controls.button("flow-use-free", "Use another name")
+        self.use_free = self.button("flow-use-free", "Use another name", self.on_use_free)
         self.source = controls.dropdown("flow-source", "Source")
         self.target = controls.dropdown("flow-target", "Target")
         self.name = controls.text("flow-name", "Name", hint="source->target, unless there are several")
         self.topics = controls.text("flow-topics", "Topics", hint="orders, clicks.*")
         self.exclude = controls.text("flow-exclude", "Exclude topics")
-        self.look = controls.button("flow-look", "Read the source", tip="Read the names of its topics and groups")
+        tip = "Read the names of its topics and groups"
+        self.look = self.button("flow-look", "Read the source", self.on_look, tip=tip)
         self.preview = controls.html("flow-preview")
         self.policy = controls.dropdown("flow-policy", "Names on the target", _policies(), POLICIES[0])
         self.separator = controls.text("flow-separator", "Separator", wide=False)
@@ -110,16 +112,10 @@ class FlowFormView:
             **{name: getattr(self, name) for name in ("exclude_groups", "sync_groups", "sync_configs", "sync_acls")},
             "exclude_topics": self.exclude,
         }
-        self._render_later = runner.settled(self.render)
+        self._render_later = self._runner.settled(self.render)
         self._show(BLANK_FLOW)
         self._shown = self.fields()
-        runner.on_click(self.look, self.on_look)
-        runner.on_click(self.new, self.on_new)
-        runner.on_click(self.add, self.on_keep, settle=self.check_name)
-        runner.on_click(self.discard, self.on_discard)
-        runner.on_click(self.use_free, self.on_use_free)
-        for field in self._inputs.values():
-            field.observe(runner.guarded(self._edited), "value")
+        self.on_change(self._edited, *self._inputs.values())
 
     def fields(self) -> dict[str, Any]:
         """Return the form's content."""
@@ -186,7 +182,7 @@ class FlowFormView:
         self._shown = self.fields()
         word = f"{'Edit' if name is None else 'Copy of'} {escape(edited)}" if edited else "A new flow"
         self.title.value = f"<b>{word}</b>"
-        self.check_name()
+        self.settle()
         self.render()
 
     def rebase(self) -> None:
@@ -221,11 +217,11 @@ class FlowFormView:
     def _edited(self) -> None:
         if self._filling:
             return
-        self.check_name()
+        self.settle()
         self._render_later()
         self._changed()
 
-    def check_name(self) -> None:
+    def settle(self) -> None:
         """Show at once that the name is taken, with a free name, or that another name makes a copy."""
         free, typed, was = self.free_name, flow_name(self.fields()), self.edited
         self.use_free.layout.display = None if free else "none"

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.errors import UsageError
 from mirrorlake.model.group_overview import GroupOnCluster, GroupOverview, GroupOverviewPart, GroupOverviewRow
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import FlowView, is_typed, require_shown, require_typed
 from mirrorlake.render import Badge, badge, escape, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
@@ -99,18 +100,15 @@ def _worst(actions: Iterable[str]) -> Badge:
     return _DONE[min(actions, key=_ORDER.__getitem__)]
 
 
-class GroupsView:
+class GroupsView(FlowView):
     """Explore the groups of a flow, and move chosen groups as their plan shows."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        runner = session.runner
+        super().__init__(session, "groups")
         self.standing: GroupOverview | None = None
         self.plan: GroupPlan | None = None
-        self.flow = controls.dropdown("groups-flow", "Flow")
-        self.look = controls.button(
-            "groups-look", "Read the groups", tip="Read members and positions on both clusters; sets nothing", main=True
-        )
+        tip = "Read members and positions on both clusters; sets nothing"
+        self.look = self.button("groups-look", "Read the groups", self.on_look, tip=tip, main=True)
         self.grid = Grid(
             "groups-rows",
             columns("the source", "the target"),
@@ -119,29 +117,21 @@ class GroupsView:
             empty="No groups were read yet.",
             file="groups.csv",
         )
-        self.choose = controls.button(
-            "groups-plan-chosen", "Plan for the chosen", tip="Show where exactly these groups would go; sets nothing"
-        )
+        tip = "Show where exactly these groups would go; sets nothing"
+        self.choose = self.button("groups-plan-chosen", "Plan for the chosen", self.on_plan, tip=tip)
         self.shown = controls.html("groups-plan")
         self.confirm = controls.text("groups-confirm", "Flow's name", hint="type it to move the groups")
-        self.apply = controls.button("groups-apply", "Move the groups", tip="Carry out the plan above")
+        self.apply = self.button("groups-apply", "Move the groups", self.on_apply, tip="Carry out the plan above")
         self.outcome = controls.html("groups-applied")
         self._decide = controls.column(self.shown, self.confirm, self.apply)
         self.widget = controls.column(
             controls.row(self.flow, self.look), self.grid, self.choose, self._decide, self.outcome
         )
-        runner.on_click(self.look, self.on_look, settle=self._settle)
-        runner.on_click(self.choose, self.on_plan, settle=self._settle)
-        runner.on_click(self.apply, self.on_apply, settle=self._settle)
-        self.grid.observe(runner.guarded(self._withdraw), "selected")
-        self.flow.observe(runner.guarded(self._other_flow), "value")
-        self.confirm.observe(runner.guarded(self._settle), "value")
+        self.on_change(self._withdraw, self.grid, trait="selected")
+        self.on_change(self._other_flow, self.flow)
+        self.on_change(self.settle, self.confirm)
         self.offer()
-        self._settle()
-
-    def offer(self) -> None:
-        """Offer the flows of the mirror."""
-        controls.refill(self.flow, self._session.flow_names)
+        self.settle()
 
     async def on_look(self) -> None:
         """Read the groups on both clusters; changes nothing."""
@@ -155,7 +145,7 @@ class GroupsView:
         if not chosen:
             raise UsageError("no group is chosen", remedy="tick the groups that are to be moved")
         self.outcome.value = ""
-        plan = await self._session.runner.ask(mirror.plan_groups, self.flow.value, groups=chosen)
+        plan = await self._runner.ask(mirror.plan_groups, self.flow.value, groups=chosen)
         if chosen == sorted(self.grid.selected):
             self.plan = plan
             # All rows: a person cannot agree to hidden rows.
@@ -167,15 +157,10 @@ class GroupsView:
         Raises:
             SafetyError: no plan is shown, or the typed name is not the flow's; nothing was changed.
         """
-        plan = self.plan
-        if plan is None or self.confirm.value.strip() != plan.flow:
-            raise SafetyError(
-                "the flow's name was not typed" if plan else "no plan is shown",
-                consequence="nothing was changed",
-                remedy=f"type {plan.flow}" if plan else "choose groups and press Plan for the chosen",
-            )
+        plan = require_shown(self.plan, first="choose groups and press Plan for the chosen")
+        require_typed(self.confirm, plan.flow, beside="Move the groups")
         mirror = self._session.mirror_of(plan.flow)
-        done = await self._session.runner.ask(mirror.apply_groups, plan.flow, plan=plan)
+        done = await self._runner.ask(mirror.apply_groups, plan.flow, plan=plan)
         self._withdraw()
         self.outcome.value = outcome_html(done)
         await self._read()
@@ -183,7 +168,7 @@ class GroupsView:
     async def _read(self) -> None:
         name = self.flow.value
         mirror = self._session.mirror_of(name)
-        standing = await self._session.runner.ask(mirror.group_standing, name)
+        standing = await self._runner.ask(mirror.group_standing, name)
         if name != self.flow.value:
             return
         self.standing = standing
@@ -199,11 +184,12 @@ class GroupsView:
     def _withdraw(self) -> None:
         """Drop the plan: the choice has changed."""
         self.plan, self.shown.value, self.confirm.value = None, "", ""
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Show the plan, and let it be carried out once its flow was typed."""
         plan = self.plan
         self._decide.layout.display = None if plan is not None else "none"
         self.choose.disabled = not self.grid.selected
         self.confirm.placeholder = "" if plan is None else f"type {plan.flow} to move the groups"
-        self.apply.disabled = plan is None or not plan.moves or self.confirm.value.strip() != plan.flow
+        self.apply.disabled = plan is None or not plan.moves or not is_typed(self.confirm, plan.flow)

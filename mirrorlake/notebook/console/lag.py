@@ -12,6 +12,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 
 # The sampler writes every half minute, and reading an hour of samples queries the lake.
 EVERY_S = 30.0
@@ -20,30 +21,27 @@ _SPANS = (("Since opened", SEEN), ("15 min", "15m"), ("1 h", "1h"), ("24 h", "24
 _MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 
 
-class LagView:
+class LagView(View):
     """Show the lag of every hop over time, with the objectives; draw nothing without two moments of data.
 
     `seen` returns the frame of this console's statuses.
     """
 
     def __init__(self, session: Session, *, seen: Callable[[], Any]) -> None:
-        self._session = session
+        super().__init__(session)
         self._seen = seen
         self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="lag-fresh")
         self.since = controls.dropdown("lag-since", "Lag over", _SPANS, SEEN)
         self.measure = controls.dropdown("lag-measure", "Measure", _MEASURES, "time")
-        self.refresh = controls.button(
-            "lag-refresh", "Read the samples", tip="Read what the sampler of the mirror has written"
-        )
+        tip = "Read what the sampler of the mirror has written"
+        self.refresh = self.button("lag-refresh", "Read the samples", self.feed.once, tip=tip)
         self.chart = Chart("lag-chart")
         self.sampled = controls.row(self.refresh, self.feed.pulse)
         self.note = controls.html("lag-note")
         self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.chart)
         self._drawn: tuple[Any, str] = (None, "")
-        runner = session.runner
-        runner.on_click(self.refresh, self.feed.once)
-        self.since.observe(runner.guarded(self._choose), "value")
-        self.measure.observe(runner.guarded(self.render), "value")
+        self.on_change(self._choose, self.since)
+        self.on_change(self.render, self.measure)
         self.render()
 
     def start(self) -> None:
@@ -67,7 +65,7 @@ class LagView:
         if self.since.value == SEEN:
             self.feed.stop()
         else:
-            self._session.runner.start(self._session.runner.run(self.feed.once, self.refresh))
+            self._runner.start(self._runner.run(self.feed.once, self.refresh))
 
     def _ask(self) -> Any:
         import pandas as pd

@@ -21,7 +21,7 @@ from typing import Any
 import traitlets
 
 from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
-from mirrorlake.render import format_duration, format_time
+from mirrorlake.render import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,6 @@ class Reading:
     problem: str | None = None
     asking_since: datetime | None = None
 
-    def is_stale(self, now: datetime, limit: timedelta) -> bool:
-        """Return whether the value is too old to act on, or a newer one failed; an open question gets `PATIENCE`."""
-        asking = None if self.asking_since is None else now - self.asking_since
-        is_patient = asking is not None and asking <= PATIENCE
-        return self.problem is not None or self.at is None or (now - self.at > limit and not is_patient)
-
     def as_message(self, now: datetime, limit: timedelta) -> dict[str, Any]:
         """Return the message for the browser's clock: ages in milliseconds, as of now."""
         return {
@@ -52,42 +46,9 @@ class Reading:
             "limit_ms": limit / timedelta(milliseconds=1),
         }
 
-    def words(self, now: datetime, limit: timedelta) -> str:
-        """Return the age of the value in words, as the browser shows it.
 
-        >>> from datetime import timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> Reading(1, noon).words(noon + timedelta(milliseconds=36), timedelta(seconds=15))
-        'live, as of 12:00:00 UTC, now'
-        >>> Reading(1, noon).words(noon + timedelta(seconds=20), timedelta(seconds=15))
-        'stale, as of 12:00:00 UTC, 20 s ago'
-        """
-        asking = None if self.asking_since is None else now - self.asking_since
-        if self.at is None:
-            if self.problem is not None:
-                return f"failed: {self.problem}"
-            return "not asked yet" if asking is None else f"asking since {ago(asking)}"
-        word = "stale" if self.is_stale(now, limit) else "live"
-        told = f"{word}, as of {format_time(self.at, date=False)}, {_since(now - self.at)}"
-        if asking is not None and _TOLD <= asking <= PATIENCE:
-            told += f", asking since {ago(asking)}"
-        return told if self.problem is None else f"{told}: {self.problem}"
-
-
-# A question may take long on a large mirror; after this time the value is stale all the same.
-PATIENCE = timedelta(seconds=60)
-_TOLD = timedelta(seconds=2)
 # An open page answers in one round trip; a closed one never does.
 _ARRIVES = timedelta(seconds=5)
-
-
-def ago(age: timedelta) -> str:
-    """Return an age in whole seconds."""
-    return format_duration(timedelta(seconds=int(age.total_seconds()))).replace(".0 s", " s")
-
-
-def _since(age: timedelta) -> str:
-    return "now" if age < timedelta(seconds=1) else f"{ago(age)} ago"
 
 
 def _ms(since: datetime | None, now: datetime) -> float | None:
@@ -125,11 +86,6 @@ class Pulse(BrowserWidget):
         """Show a new reading."""
         self._shown = reading
         self.reading = reading.as_message(self._now(), self._limit)
-
-    @property
-    def words(self) -> str:
-        """The pulse's present text."""
-        return self._shown.words(self._now(), self._limit)
 
     async def arrived(self) -> None:
         """Wait until the kernel has all input that precedes a click.

@@ -10,6 +10,7 @@ from html import escape as escape_html
 
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 from mirrorlake.records import BrowsedRecord
 from mirrorlake.render import (
     clean,
@@ -80,21 +81,22 @@ def link_html(record: BrowsedRecord) -> str:
     return f'<a download="{name}" href="data:application/octet-stream;base64,{data}">Save the bytes</a>'
 
 
-class RecordDetail:
+class RecordDetail(View):
     """Show one record; hidden until one is chosen."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._record: BrowsedRecord | None = None
         self._whole = False
         self.head = controls.html("record-head")
         self.form = controls.toggles("record-format", "Value as", FORMATS)
         self.value = controls.html("record-content")
-        self.all = controls.button("record-whole", "Show all", tip="Show the whole value, with a link to save it")
+        tip = "Show the whole value, with a link to save it"
+        self.all = self.button("record-whole", "Show all", self.on_all, tip=tip)
         self.link = controls.html("record-link")
         self.widget = controls.column(self.head, self.form, self.value, controls.row(self.all, self.link))
         self.widget.add_class("ml-record")
-        session.runner.on_click(self.all, self.on_all)
-        self.form.observe(session.runner.guarded(self._render), "value")
+        self.on_change(self._render, self.form)
         self.widget.layout.display = "none"
 
     def show(self, record: BrowsedRecord, where: str) -> None:

@@ -27,6 +27,7 @@ from mirrorlake.notebook.console.live_tail import LiveTail
 from mirrorlake.notebook.console.record_detail import RecordDetail
 from mirrorlake.notebook.console.record_side import RecordSide
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import FlowView
 from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.render import badge, escape, format_count, format_time
 
@@ -35,16 +36,14 @@ _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time"
 _ALL = "all"
 
 
-class RecordsView:
+class RecordsView(FlowView):
     """Browse, search and tail the records of a flow, and follow one record everywhere."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        runner = session.runner
+        super().__init__(session, "records")
         self.found: Passport | None = None
         self._partitions: dict[str, int] = {}
         self._choices = 0
-        self.flow = controls.dropdown("records-flow", "Flow")
         self.topic = controls.combobox("records-topic", "Source topic", hint="choose, or type a part of its name")
         self.topics_said = controls.html("records-topics")
         self.partition = controls.dropdown("records-partition", "Partition", [_ALL])
@@ -59,12 +58,14 @@ class RecordsView:
             "records-contains", "Value contains", hint="a text, as it is written", wide=False, live=False
         )
         self.where = controls.text("records-where", "Where", hint="$.customer.id = 7", live=False)
-        self.look = controls.button("records-look", "Read records", main=True)
-        self.older = controls.button("records-older", "◀ Older")
-        self.newer = controls.button("records-newer", "Newer ▶")
-        self.go_on = controls.button("records-go-on", "Go on looking", tip="Look through the records that come next")
-        self.tail = controls.button("records-tail", "Live tail", tip="Show records as they come; joins no group")
-        self.stop_tail = controls.button("records-tail-stop", "Stop", tip="Stop the live tail")
+        self.look = self.button("records-look", "Read records", self.on_look, main=True)
+        self.older = self.button("records-older", "◀ Older", partial(self.on_turn, forwards=False))
+        self.newer = self.button("records-newer", "Newer ▶", partial(self.on_turn, forwards=True))
+        tip = "Look through the records that come next"
+        self.go_on = self.button("records-go-on", "Go on looking", self.on_go_on, tip=tip)
+        tip = "Show records as they come; joins no group"
+        self.tail = self.button("records-tail", "Live tail", self.on_tail, tip=tip)
+        self.stop_tail = self.button("records-tail-stop", "Stop", self.on_stop, tip="Stop the live tail")
         self.sides = {side: RecordSide(session, side, self._choose) for side in SIDES}
         self.detail = RecordDetail(session)
         self.passport = controls.html("passport")
@@ -82,23 +83,13 @@ class RecordsView:
             self.detail.widget,
             self.passport,
         )
-        runner.on_click(self.look, self.on_look, settle=self._settle)
-        runner.on_click(self.older, partial(self.on_turn, forwards=False), settle=self._settle)
-        runner.on_click(self.newer, partial(self.on_turn, forwards=True), settle=self._settle)
-        runner.on_click(self.go_on, self.on_go_on, settle=self._settle)
-        runner.on_click(self.tail, self.on_tail, settle=self._settle)
-        runner.on_click(self.stop_tail, self.on_stop, settle=self._settle)
-        self.seek.observe(runner.guarded(self._show_seek), "value")
-        self.time.observe(runner.guarded(self._read_time), "value")
-        self.topic.observe(runner.guarded(self._offer_partitions), "value")
+        self.on_change(self._show_seek, self.seek)
+        self.on_change(self._read_time, self.time)
+        self.on_change(self._offer_partitions, self.topic)
         self._show_seek()
-        self._settle()
+        self.settle()
         self.offer()
-        self.flow.observe(runner.guarded(self.start), "value")
-
-    def offer(self) -> None:
-        """Offer the flows of the mirror."""
-        controls.refill(self.flow, self._session.flow_names)
+        self.on_change(self.start, self.flow)
 
     def start(self) -> None:
         """List the flow's topics for the form, if an event loop runs."""
@@ -107,7 +98,7 @@ class RecordsView:
         except RuntimeError:
             return
         if self._session.mirror is not None and self.flow.value:
-            self._session.runner.start(self.on_topics())
+            self._runner.start(self.on_topics())
 
     def stop(self) -> None:
         """Stop the live tail."""
@@ -119,7 +110,7 @@ class RecordsView:
         mirror = self._session.mirror_of(name)
         self.topics_said.value = "listing the flow's topics …"
         try:
-            found = await self._session.runner.ask(mirror.topics, mirror.config.flow(name).source)
+            found = await self._runner.ask(mirror.topics, mirror.config.flow(name).source)
         except Exception as error:  # shown beside the field: a person can type a topic's name
             self.topics_said.value = f"the topics cannot be listed: {escape(error_text(error).splitlines()[0])}"
             return
@@ -194,7 +185,7 @@ class RecordsView:
             self.sides[side].fail(ended)
         else:
             self.sides[side].follow(alias, records, said)
-        self._settle()
+        self.settle()
 
     # -- what is asked --------------------------------------------------------------------------------------------
 
@@ -249,7 +240,7 @@ class RecordsView:
         side = self.sides["target"]
         side.clear("looking for the counterpart …")
         try:
-            found = await self._session.runner.ask(
+            found = await self._runner.ask(
                 mirror.translate, flow.name, topic=place.topic, partition=place.partition, offset=offset
             )
         except Exception as error:  # shown on its side
@@ -265,7 +256,7 @@ class RecordsView:
     async def _to_source(self, mirror: Mirror, flow: FlowConfig, page: Page | None) -> None:
         """Read source and relay from the counterpart of the first target record that the flow wrote."""
         for record in page.records if page else ():
-            found = await self._session.runner.ask(
+            found = await self._runner.ask(
                 mirror.translate,
                 flow.name,
                 topic=record.topic,
@@ -291,8 +282,7 @@ class RecordsView:
         self.detail.show(record, where)
         for other in self.sides.values():
             other.mark({(record.partition, record.offset): "chosen"} if other is side else {})
-        runner = self._session.runner
-        runner.start(self._follow(self._choices, side, record))
+        self._runner.start(self._follow(self._choices, side, record))
 
     async def _follow(self, choice: int, side: RecordSide, record: BrowsedRecord) -> None:
         """Mark a record's counterparts and show its passport, each as soon as it is known."""
@@ -306,7 +296,7 @@ class RecordsView:
     async def _show_passport(self, choice: int, mirror: Mirror, side: RecordSide, record: BrowsedRecord) -> None:
         self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
         try:
-            found = await self._session.runner.ask(
+            found = await self._runner.ask(
                 mirror.passport,
                 side.cluster,
                 record.topic,
@@ -327,7 +317,7 @@ class RecordsView:
     ) -> None:
         """Mark the record on the other sides by the exact offset map; a side without it reads its offset."""
         try:
-            places = await self._session.runner.ask(find_counterparts, mirror, flow.name, side.name, record)
+            places = await self._runner.ask(find_counterparts, mirror, flow.name, side.name, record)
         except Exception as error:  # shown as every failure is
             if choice == self._choices:
                 self._session.errors.show(error)
@@ -383,7 +373,8 @@ class RecordsView:
             raise UsageError("no time is given", remedy=f"write {EXAMPLES}")
         return when(self.time.value, now=self._session.now())
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Offer what the shown pages and the live tail allow."""
         backward = self.seek.value == "newest"
         more = [_has_more(one.page, backward=backward) for one in self.sides.values() if one.page is not None]
         self.go_on.layout.display = None if any(more) else "none"

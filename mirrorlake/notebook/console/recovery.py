@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mirrorlake.errors import SafetyError
 from mirrorlake.failover import CutoverReport, DrillReport
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import FlowView, is_typed, require_typed
 from mirrorlake.render import Table, badge, table
 
 
@@ -27,22 +27,18 @@ def drill_table(drills: Iterable[DrillReport]) -> Table:
     return table("drills", ["began", "", "RPO", "RTO", "records", "into"], rows)
 
 
-class RecoveryView:
+class RecoveryView(FlowView):
     """Judge whether a flow could fail over now, rehearse it, and continue a cutover."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self.flow = controls.dropdown("recovery-flow", "Flow")
-        self.look = controls.button(
-            "recovery-look", "Read", tip="Objectives, what is proven and past drills; changes nothing"
-        )
-        self.drill = controls.button(
-            "recovery-drill", "Run a drill", tip="Rehearse a failover into brokers on this machine; the mirror runs on"
-        )
+        super().__init__(session, "recovery")
+        tip = "Objectives, what is proven and past drills; changes nothing"
+        self.look = self.button("recovery-look", "Read", self.on_look, tip=tip)
+        tip = "Rehearse a failover into brokers on this machine; the mirror runs on"
+        self.drill = self.button("recovery-drill", "Run a drill", self.on_drill, tip=tip)
         self.confirm = controls.text("recovery-confirm", "Cut over", hint="type the flow's name", wide=False)
-        self.cutover = controls.button(
-            "recovery-cutover", "Go on with the cutover", tip="Look at each step, and place groups without members"
-        )
+        tip = "Check each step, and place groups without members"
+        self.cutover = self.button("recovery-cutover", "Go on with the cutover", self.on_cutover, tip=tip)
         self.objectives = controls.html("recovery-objectives")
         self.progress = ProgressView("recovery-progress", "the drill runs")
         self.drilled = controls.html("recovery-drilled")
@@ -57,33 +53,25 @@ class RecoveryView:
             controls.row(self.confirm, self.cutover),
             self.checklist,
         )
-        runner = session.runner
-        runner.on_click(self.look, self.on_look)
-        runner.on_click(self.drill, self.on_drill)
-        runner.on_click(self.cutover, self.on_cutover, settle=self._settle)
-        self.confirm.observe(runner.guarded(self._settle), "value")
-        self.flow.observe(runner.guarded(self._forget), "value")
+        self.on_change(self.settle, self.confirm)
+        self.on_change(self._forget, self.flow)
         self.offer()
-        self._settle()
-
-    def offer(self) -> None:
-        """Offer the flows of the mirror."""
-        controls.refill(self.flow, self._session.flow_names)
+        self.settle()
 
     async def on_look(self) -> None:
         """Read the flow's status and its drills; changes nothing."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
-        status = await self._session.runner.ask(mirror[name].status)
+        status = await self._runner.ask(mirror[name].status)
         self.objectives.value = status.to_html()
-        self._list_drills(await self._session.runner.ask(mirror[name].drills))
+        self._list_drills(await self._runner.ask(mirror[name].drills))
 
     async def on_drill(self) -> None:
         """Rehearse a failover of the flow into a scratch cluster on this machine."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         rehearsal = self._session.open(mirror.config, display=self.progress)
-        report = await self.progress.during(self._session.runner.ask(rehearsal[name].drill))
+        report = await self.progress.during(self._runner.ask(rehearsal[name].drill))
         self.drilled.value = report.to_html()
-        self._list_drills(await self._session.runner.ask(mirror[name].drills))
+        self._list_drills(await self._runner.ask(mirror[name].drills))
 
     async def on_cutover(self) -> None:
         """Check every step of the cutover, and move groups without members.
@@ -92,22 +80,18 @@ class RecoveryView:
             SafetyError: the typed name is not the flow's; nothing was changed.
         """
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
-        if self.confirm.value.strip() != name:
-            raise SafetyError(
-                "the flow's name was not typed",
-                consequence="nothing was changed",
-                remedy=f"type {name} beside Go on with the cutover",
-            )
-        report: CutoverReport = await self._session.runner.ask(mirror[name].cutover)
+        require_typed(self.confirm, name, beside="Go on with the cutover")
+        report: CutoverReport = await self._runner.ask(mirror[name].cutover)
         self.checklist.value = report.to_html()
 
     def _list_drills(self, drills: Sequence[DrillReport]) -> None:
         self.drills.value = drill_table(drills).html() if drills else "No drill of this flow was run yet."
 
-    def _settle(self) -> None:
-        self.cutover.disabled = not self.flow.value or self.confirm.value.strip() != self.flow.value
+    def settle(self) -> None:
+        """Let the cutover go on once the flow was typed."""
+        self.cutover.disabled = not is_typed(self.confirm, self.flow.value)
 
     def _forget(self) -> None:
         for shown in (self.objectives, self.drilled, self.drills, self.checklist):
             shown.value = ""
-        self._settle()
+        self.settle()

@@ -14,6 +14,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View, is_typed, require_shown, require_typed
 from mirrorlake.render import badge, escape, plural
 
 
@@ -31,7 +32,7 @@ class Reviewed:
     plan: Plan
 
 
-class ReviewView:
+class ReviewView(View):
     """Review, save and apply a draft.
 
     Args:
@@ -55,8 +56,7 @@ class ReviewView:
         begin: Draft = Draft(),  # noqa: B008  frozen
         read: str | None = None,
     ) -> None:
-        self._session = session
-        self._runner = runner = session.runner
+        super().__init__(session)
         self._draft = draft
         self._scope = scope
         self._applied = applied
@@ -74,22 +74,20 @@ class ReviewView:
         self.path = controls.text("save-path", "Settings file", value=str(path.absolute()))
         self.root = controls.text("lake-root", "Lake", hint="any path Spark can write", value=root)
         self.where = controls.html("lake-where")
-        self.review = controls.button(
-            "review", "Review", tip="Check the settings and ask the clusters for the plan", main=True
-        )
+        tip = "Check the settings and ask the clusters for the plan"
+        self.review = self.button("review", "Review", self.on_review, tip=tip, main=True)
         self.looking = ProgressView("review-progress", "looking")
         self.yaml = controls.html("yaml")
         self.plan = controls.html("plan")
         self.replace = controls.checkbox("save-replace", "Replace what another file holds")
-        self.save = controls.button("save", "Save the settings")
+        self.save = self.button("save", "Save the settings", self.on_save)
         self.saved = controls.html("saved")
         self.difference = controls.html("save-difference")
-        self.again = controls.button(
-            "save-read-again", "Read the file again", tip="Begin with what the file holds now; your form stays"
-        )
+        tip = "Begin with what the file holds now; your form stays"
+        self.again = self.button("save-read-again", "Read the file again", self.on_read_again, tip=tip)
         self.state = controls.html("review-state")
         self.confirm = controls.text("confirm", "Type the name")
-        self.apply = controls.button("apply", "Apply", tip="Carry out the plan above", main=True)
+        self.apply = self.button("apply", "Apply", self.on_apply, tip="Carry out the plan above", main=True)
         self.applying = ProgressView("apply-progress", "applying")
         self.widget = controls.column(
             self.path,
@@ -107,13 +105,8 @@ class ReviewView:
             controls.row(self.confirm, self.apply),
             self.applying.widget,
         )
-        runner.on_click(self.review, self.on_review, settle=self._settle)
-        runner.on_click(self.save, self.on_save, settle=self._settle)
-        runner.on_click(self.again, self.on_read_again, settle=self._settle)
-        runner.on_click(self.apply, self.on_apply, settle=self._settle)
-        self.confirm.observe(runner.guarded(self._settle), "value")
-        for field in (self.root, self.path):
-            field.observe(runner.guarded(self._moved), "value")
+        self.on_change(self.settle, self.confirm)
+        self.on_change(self._moved, self.root, self.path)
         self.root.layout.display = None if self.has_root else "none"
         self.again.layout.display = "none"
         self._moved()
@@ -135,7 +128,7 @@ class ReviewView:
             self.reviewed = self._text = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
         self.saved.value = self.difference.value = ""
-        self._settle()
+        self.settle()
 
     async def on_review(self) -> None:
         """Check the draft, show it as YAML, and ask for the plan; changes nothing (law G)."""
@@ -198,13 +191,8 @@ class ReviewView:
         Raises:
             SafetyError: nothing is reviewed, or another name was typed; nothing was changed.
         """
-        reviewed = self.reviewed
-        if reviewed is None or self.confirm.value.strip() != reviewed.word:
-            raise SafetyError(
-                "the name was not typed" if reviewed else "nothing is reviewed",
-                consequence="nothing was changed",
-                remedy=f"type {reviewed.word} beside Apply" if reviewed else "press Review first",
-            )
+        reviewed = require_shown(self.reviewed, first="press Review first")
+        require_typed(self.confirm, reviewed.word, beside="Apply")
         self.state.value = ""
         mirror = self._session.open(reviewed.config, display=self.applying)
         done = await self.applying.during(self._runner.ask(mirror.apply, reviewed.flow, plan=reviewed.plan))
@@ -222,11 +210,11 @@ class ReviewView:
         self.where.value = said if self.has_root and root else ""
         self.forget()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Enable and disable the buttons by review and input, and show the word to type."""
         self.save.disabled = self._text is None and self._in_force is None
         reviewed = self.reviewed
-        self.apply.disabled = reviewed is None or self.confirm.value.strip() != reviewed.word
+        self.apply.disabled = reviewed is None or not is_typed(self.confirm, reviewed.word)
         self.confirm.layout.display = None if reviewed else "none"
         self.state.value = (
             f"Nothing was changed so far. Type <b>{escape(reviewed.word)}</b> to carry this plan out."

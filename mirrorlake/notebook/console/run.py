@@ -25,6 +25,7 @@ from mirrorlake.notebook.console.pulse import Reading
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.unit import systemd_unit
+from mirrorlake.notebook.console.view import View
 from mirrorlake.render import badge, escape, format_duration, table
 
 _ALL = "all flows"
@@ -60,28 +61,32 @@ class ConsoleRun:
         return f"{self.flow or _ALL}{' once' if self.once else ''}"
 
 
-class RunView:
+class RunView(View):
     """Run, stop, pause and resume the mirror of a session.
 
     `review` knows whether the settings are saved; `status` returns another view's newest status.
     """
 
     def __init__(self, session: Session, *, review: ReviewView, status: Callable[[], Reading] = Reading) -> None:
-        self._session = session
-        self._runner = runner = session.runner
+        super().__init__(session)
         self._review = review
         self._status = status
         self.current: ConsoleRun | None = None
         self.outcome = controls.html("applied")
         self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
-        self.run = controls.button("run", "Run", tip="Run always on, until Stop or the end of this notebook", main=True)
-        self.once = controls.button("run-once", "Run once", tip="Mirror up to the present ends, then stop")
-        self.stop = controls.button("run-stop", "Stop", tip="Stop after the batches under way")
-        self.pause = controls.button("run-pause", "Pause", tip="Hold the flow back wherever it runs; landing goes on")
-        self.resume = controls.button("run-resume", "Resume", tip="Send what was held back, in order, and go on")
+        tip = "Run always on, until Stop or the end of this notebook"
+        self.run = self.button("run", "Run", self.on_run, tip=tip, main=True)
+        tip = "Mirror up to the present ends, then stop"
+        self.once = self.button("run-once", "Run once", self.on_once, tip=tip)
+        self.stop = self.button("run-stop", "Stop", self.on_stop, tip="Stop after the batches under way")
+        tip = "Hold the flow back wherever it runs; landing goes on"
+        self.pause = self.button("run-pause", "Pause", self.on_pause, tip=tip)
+        tip = "Send what was held back, in order, and go on"
+        self.resume = self.button("run-resume", "Resume", self.on_resume, tip=tip)
         self.progress = ProgressView("run-progress", "runs here")
         self.said = controls.html("run-said")
-        self.save = controls.button("run-save", "Save the settings", tip="Write the file that a run elsewhere reads")
+        tip = "Write the file that a run elsewhere reads"
+        self.save = self.button("run-save", "Save the settings", self.on_save, tip=tip)
         self.elsewhere = controls.html("run-elsewhere")
         self.widget = controls.column(
             self.outcome,
@@ -92,22 +97,16 @@ class RunView:
             self.elsewhere,
             self.save,
         )
-        runner.on_click(self.run, self.on_run, settle=self._settle)
-        runner.on_click(self.once, self.on_once, settle=self._settle)
-        runner.on_click(self.stop, self.on_stop, settle=self._settle)
-        runner.on_click(self.pause, self.on_pause, settle=self._settle)
-        runner.on_click(self.resume, self.on_resume, settle=self._settle)
-        runner.on_click(self.save, self.on_save, settle=self._settle)
-        self.flow.observe(runner.guarded(self._settle), "value")
+        self.on_change(self.settle, self.flow)
         # The run view also shows whether the settings are saved.
-        review.settled = self._settle
+        review.settled = self.settle
         self.offer()
 
     def offer(self, applied: str = "") -> None:
         """Offer the flows of the mirror; `applied` is HTML about the last apply."""
         controls.refill(self.flow, [_ALL, *self._session.flow_names])
         self.outcome.value = applied
-        self._settle()
+        self.settle()
 
     async def on_run(self) -> None:
         """Run the mirror, or one flow, until Stop."""
@@ -156,7 +155,7 @@ class RunView:
         flow = None if self.flow.value == _ALL else self.flow.value
         run = self.current = ConsoleRun(flow, once, self._session.now())
         self.said.value = ""
-        self._settle()
+        self.settle()
         try:
             await self._refuse_a_second(mirror, flow)
             working = self._session.open(mirror.config, display=self.progress)
@@ -223,7 +222,7 @@ class RunView:
     def _chosen(self) -> list[str]:
         return self._session.flow_names if self.flow.value == _ALL else [self.flow.value]
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Enable and disable the buttons by settings and runs."""
         mirror, runs = self._session.mirror, self.current is not None
         self.run.disabled = self.once.disabled = mirror is None or runs

@@ -13,6 +13,7 @@ from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 from mirrorlake.render import format_count, format_duration, table
 
 EVERY_S = 5.0
@@ -33,11 +34,11 @@ COLUMNS = (
 )
 
 
-class StatusView:
+class StatusView(View):
     """Show the newest status, and the lag since the console was opened."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        super().__init__(session)
         self._drawn: Status | None = None
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
         self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
@@ -45,13 +46,12 @@ class StatusView:
         self.rows = Grid(
             "status-rows", COLUMNS, label="Topics of all flows", empty="There is no status yet.", file="status.csv"
         )
-        self.refresh = controls.button("status-refresh", "Refresh")
+        self.refresh = self.button("status-refresh", "Refresh", self.feed.once)
         self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
         self.lag = LagView(session, seen=self.lag_frame)
         buttons = controls.row(self.refresh, self.live, self.feed.pulse)
         self.widget = controls.column(buttons, self.flows, self.rows, self.lag.widget)
-        session.runner.on_click(self.refresh, self.feed.once)
-        self.live.observe(session.runner.guarded(self._switch), "value")
+        self.on_change(self._switch, self.live)
         self.render()
 
     def start(self) -> None:

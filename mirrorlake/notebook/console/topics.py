@@ -15,6 +15,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.view import View
 from mirrorlake.render import badge, escape, format_count, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
@@ -44,7 +45,7 @@ def pattern_of(chosen: Collection[str], names: Collection[str]) -> str:
     )
 
 
-class TopicsView:
+class TopicsView(View):
     """Browse the topics of a cluster.
 
     Args:
@@ -54,16 +55,16 @@ class TopicsView:
     """
 
     def __init__(self, session: Session, *, draft: Callable[[], Draft], choose: Callable[[str, str], None]) -> None:
-        self._session = session
+        super().__init__(session)
         self._draft = draft
         self._choose = choose
         self.apart_s = APART_S
         self.found: TopicList | None = None
         self.page: TopicPage | None = None
-        runner = session.runner
         self.pulse = Pulse("topics-fresh", now=session.now)
         self.cluster = controls.dropdown("topics-cluster", "Cluster")
-        self.look = controls.button("topics-look", "Read the topics", tip="Ask the cluster; changes nothing", main=True)
+        tip = "Ask the cluster; changes nothing"
+        self.look = self.button("topics-look", "Read the topics", self.on_look, tip=tip, main=True)
         self.matching = controls.text("topics-matching", "Matching", hint="orders, clicks.*")
         self.internal = controls.checkbox("topics-internal", "Internal topics, too")
         self.matches = controls.html("topics-matches")
@@ -75,8 +76,10 @@ class TopicsView:
             empty="Choose a cluster and read its topics.",
             file="topics.csv",
         )
-        self.use = controls.button("topics-use", "Mirror these topics", tip="Make them the topics of a flow, in Set up")
-        self.open = controls.button("topics-open", "Open the chosen topic", tip="Partitions, settings and readers")
+        tip = "Make them the topics of a flow, in Set up"
+        self.use = self.button("topics-use", "Mirror these topics", self.on_use, tip=tip)
+        tip = "Partitions, settings and readers"
+        self.open = self.button("topics-open", "Open the chosen topic", self.on_open, tip=tip)
         self.shown = controls.html("topics-page")
         self.widget = controls.column(
             controls.row(self.cluster, self.look, self.pulse),
@@ -86,15 +89,11 @@ class TopicsView:
             controls.row(self.use, self.open),
             self.shown,
         )
-        runner.on_click(self.look, self.on_look)
-        runner.on_click(self.use, self.on_use, settle=self._settle)
-        runner.on_click(self.open, self.on_open, settle=self._settle)
-        self.cluster.observe(runner.guarded(self._forget), "value")
-        for field in (self.matching, self.internal):
-            field.observe(runner.guarded(self.render), "value")
-        self.rows.observe(runner.guarded(self._settle), "selected")
+        self.on_change(self._forget, self.cluster)
+        self.on_change(self.render, self.matching, self.internal)
+        self.on_change(self.settle, self.rows, trait="selected")
         self.offer()
-        self._settle()
+        self.settle()
 
     def offer(self) -> None:
         """Offer the clusters of the mirror and of the set-up form."""
@@ -117,7 +116,7 @@ class TopicsView:
         now = self._session.now
         self.pulse.show(Reading(kept.value, kept.at, asking_since=now()))
         try:
-            found: TopicList = await self._session.runner.ask(topics)
+            found: TopicList = await self._runner.ask(topics)
         except BaseException:
             self.pulse.show(kept)
             raise
@@ -140,7 +139,7 @@ class TopicsView:
         _, page = self._asked()
         self.shown.value = f"Reading {escape(topic)} …"
         try:
-            self.page = await self._session.runner.ask(page, topic)
+            self.page = await self._runner.ask(page, topic)
         except BaseException:
             self.shown.value = ""
             raise
@@ -165,7 +164,7 @@ class TopicsView:
         self.found, self.page, self.shown.value, self.matches.value = None, None, "", ""
         self.pulse.show(Reading())
         self.rows.show([])
-        self._settle()
+        self.settle()
 
     def render(self) -> None:
         """Show the matching topics."""
@@ -191,9 +190,10 @@ class TopicsView:
         self.matches.value = escape(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
         self.rows.empty = "No topic matches." if lines else "The cluster has no topic."
         self.rows.show([_row(line) for line in matched])
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Enable what the chosen topics allow."""
         chosen = len(self.rows.selected)
         self.open.disabled = chosen != 1
         self.use.disabled = not chosen and not (self.found and self.matching.value.strip())

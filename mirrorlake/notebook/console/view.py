@@ -1,0 +1,76 @@
+"""The base of the console's views: controls, and what their clicks and changes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import ipywidgets as widgets
+
+from mirrorlake.errors import SafetyError
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.task_runner import Action
+
+T = TypeVar("T")
+
+
+class View:
+    """A part of the console, whose `widget` shows its controls."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._runner = session.runner
+
+    def settle(self) -> None:
+        """Enable and disable the controls by the view's state; runs after each action."""
+
+    def button(self, name: str, label: str, action: Action, *, tip: str = "", main: bool = False) -> widgets.Button:
+        """Return a button that starts an action."""
+        made = controls.button(name, label, tip=tip, main=main)
+        self._runner.on_click(made, action, settle=self.settle)
+        return made
+
+    def on_change(self, react: Callable[[], None], *fields: widgets.Widget, trait: str = "value") -> None:
+        """Call a function whenever a person or the view changes one of the fields."""
+        for field in fields:
+            field.observe(self._runner.guarded(react), trait)
+
+
+class FlowView(View):
+    """A view of one flow of the mirror, which a person chooses."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        super().__init__(session)
+        self.flow = controls.dropdown(f"{name}-flow", "Flow")
+
+    def offer(self) -> None:
+        """Offer the flows of the mirror."""
+        controls.refill(self.flow, self._session.flow_names)
+
+
+def require_shown(shown: T | None, *, first: str) -> T:
+    """Return what a person was shown to agree to; without it, `first` is to be done.
+
+    Raises:
+        SafetyError: nothing is shown; nothing was changed.
+    """
+    if shown is None:
+        raise SafetyError("no plan is shown", consequence="nothing was changed", remedy=first)
+    return shown
+
+
+def require_typed(field: widgets.Text, word: str, *, beside: str) -> None:
+    """Refuse an action unless its word was typed.
+
+    Raises:
+        SafetyError: another word was typed; nothing was changed.
+    """
+    if not is_typed(field, word):
+        remedy = f"type {word} beside {beside}"
+        raise SafetyError("the name was not typed", consequence="nothing was changed", remedy=remedy)
+
+
+def is_typed(field: widgets.Text, word: str | None) -> bool:
+    """Return whether the word that an action needs was typed."""
+    return bool(word) and field.value.strip() == word
