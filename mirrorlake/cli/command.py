@@ -40,7 +40,10 @@ Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->
 OneFlow = Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")]
 Source = Annotated[str, typer.Option("--source", help="The alias of the source cluster.")]
 Generation = Annotated[
-    int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
+    int | None,
+    typer.Option(
+        "--generation", help="Generation of a topic that was created again or truncated; the newest without it."
+    ),
 ]
 
 Command = TypeVar("Command", bound=Callable[..., int])

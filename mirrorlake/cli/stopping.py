@@ -86,7 +86,7 @@ def run_until_signal(
                 continue
             if deadline is None:
                 deadline = time.monotonic() + STOP_DEADLINE_S
-                note(f"stopping: what is under way ends first, within {STOP_DEADLINE_S:.0f} s; once more stops at once")
+                note(f"stopping: finishing the batch (up to {STOP_DEADLINE_S:.0f} s); press Ctrl-C again to stop now")
             if time.monotonic() > deadline and thread.is_alive():
                 done = describe_progress()
                 left = "stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"

@@ -1,4 +1,4 @@
-"""Fail over and back: go on at the target, with every group where it was, and at the source again."""
+"""Fail over and back: failover, failback, cutover, drill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="This group only; may be given several times. All without it.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what forbids it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its refusals; change nothing.")]
 Unproven = Annotated[bool, typer.Option("--unproven", help="Place groups without proving that nothing is missing.")]
 
 
@@ -34,10 +34,10 @@ def failover(
         ),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Of a flow that was failed over: the records that never arrived.")
+        bool, typer.Option("--report", help="List the records that never arrived of a flow that was failed over.")
     ] = False,
 ) -> int:
-    """Fail a flow over: freeze, drain, prove, place the groups, report; killed, it goes on when it is given again."""
+    """Fail a flow over: freeze, drain, verify, move the groups, report; repeated after an interruption, it resumes."""
     done = cli.mirror.failover(
         flow, groups=group, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
     )
@@ -53,7 +53,7 @@ def failback(
         str | None,
         typer.Option(
             "--tail",
-            help="What becomes of records of the source that never arrived: restore (send them), keep, or drop (groups skip them).",
+            help="What to do with the divergent tail, which never arrived: restore (send them), keep, or drop (groups skip them).",
         ),
     ] = None,
     group: Groups = None,
@@ -64,7 +64,7 @@ def failback(
         typer.Option("--leave", help="A topic on the target whose records written since the failover stay there."),
     ] = None,
 ) -> int:
-    """Fail a flow back: bring newer records home, return the groups, and run the flow again; killed, it goes on."""
+    """Fail a flow back: copy newer records to the source, move the groups back, and run the flow again; it resumes, too."""
     done = cli.mirror.failback(flow, tail=tail, groups=group, leave=leave or (), dry_run=dry_run, unproven=unproven)
     cli.answer(done)
     return 3 if done.refusals else 0
@@ -75,13 +75,13 @@ def cutover(
     cli: Invocation,
     flow: OneFlow,
     commit: Annotated[
-        bool, typer.Option("--commit", help="End it when every line is fine, and pause the flow.")
+        bool, typer.Option("--commit", help="Finish when every step is done, and pause the flow.")
     ] = False,
     back: Annotated[
-        bool, typer.Option("--back", help="Bring the consumers home, each exactly where it stands.")
+        bool, typer.Option("--back", help="Move the consumers back to the source, each to its exact position.")
     ] = False,
 ) -> int:
-    """Go on with a cutover: a checklist from topics to producers, left and resumed at will; exit 1 while a line is open."""
+    """Continue a cutover by its checklist from topics to producers; exit 1 while a step is open."""
     done = cli.mirror.cutover(flow, commit=commit, back=back)
     cli.answer(done)
     return 1 if done.state == "open" else 0
@@ -97,10 +97,12 @@ def drill(
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option("--every", help="Again and again, e.g. 1w, until SIGTERM; with --json one document a line."),
+        typer.Option(
+            "--every", help="Repeat at this interval, e.g. 1w, until SIGTERM; with --json one document a line."
+        ),
     ] = None,
 ) -> int:
-    """Rehearse a failover into a scratch cluster, from the relay, while the mirror runs; exit 1 where an objective is missed."""
+    """Rehearse a failover into a scratch cluster, from the relay, while the mirror runs; exit 1 if an objective is missed."""
     mirror = cli.mirror
     if every is not None:
 

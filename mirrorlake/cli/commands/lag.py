@@ -45,18 +45,20 @@ def lag(
         str | None,
         typer.Option(
             "--since",
-            help="What was sampled since then: -1h, 03:30, '2026-11-22 03:30' (UTC); a fresh look without it.",
+            help="Show the samples since then: -1h, 03:30, '2026-11-22 03:30' (UTC); a new sample without it.",
         ),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", help="What would have been lost had the sources died then: -3h, 'yesterday 14:00' (UTC)."),
+        typer.Option(
+            "--at", help="What a loss of the sources at this time would have lost: -3h, 'yesterday 14:00' (UTC)."
+        ),
     ] = None,
     views: Annotated[
         bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
     ] = False,
     verdict: Annotated[
-        bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 when one is worse than OK.")
+        bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 if one is worse than OK.")
     ] = False,
 ) -> int:
     """Show offset lag and time lag of each hop: source end, landed, republished, consumed by each group."""
@@ -124,10 +126,10 @@ def _show(output: Output, rows: Iterable[Any]) -> None:
 def sample(
     cli: Invocation,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once; without it, stay on until SIGTERM, with --json one look a line.")
+        bool, typer.Option("--once", help="Sample once; without it, until SIGTERM, with --json one document a line.")
     ] = False,
     every: Annotated[
-        str | None, typer.Option("--every", help="Time between two looks, like 30s; that of the settings without it.")
+        str | None, typer.Option("--every", help="Time between two samples, such as 30s; the settings' without it.")
     ] = None,
 ) -> int:
     """Write positions of all clusters, groups and flows to the lake where they have changed, for lag over time."""

@@ -12,9 +12,9 @@ from mirrorlake.cli.command import Invocation, Source, command
 @command()
 def maintain(
     cli: Invocation,
-    plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Only look.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Show the plan; change nothing.")] = False,
 ) -> int:
-    """Rewrite small files of the lake, remove records past their retention, clean logs; exit 1 where something could not be done."""
+    """Rewrite small files of the lake, remove records past their retention, clean logs; exit 1 if something could not be done."""
     done = cli.mirror.maintain(plan=plan)
     cli.answer(done)
     return 0 if done.ok else 1
@@ -24,10 +24,10 @@ def maintain(
 def retire(
     cli: Invocation,
     flow: Annotated[str, typer.Option("--flow", help="A flow that is in no settings file any more.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the lake.")],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it only look.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason, kept in the lake.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
-    """Let go of what a flow that is gone for good has not sent: retention may then remove it from the relay."""
+    """Give up the records that a removed flow never sent, so that retention may remove them from the relay."""
     cli.answer(cli.mirror.retire(flow, reason=reason, apply=apply))
     return 0
 
@@ -36,8 +36,10 @@ def retire(
 def erase(
     cli: Invocation,
     source: Source,
-    topic: Annotated[str, typer.Option("--topic", help="The source topic; all its partitions and lives are searched.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in clear in the lake, so it names nobody.")],
+    topic: Annotated[
+        str, typer.Option("--topic", help="The source topic; all its partitions and generations are searched.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="The reason, readable in the lake: it must name nobody.")],
     key: Annotated[str | None, typer.Option("--key", help="Records with this key.")] = None,
     header: Annotated[str | None, typer.Option("--header", help="Records with this header: NAME=VALUE.")] = None,
     where: Annotated[
@@ -47,12 +49,12 @@ def erase(
         str,
         typer.Option(
             "--targets",
-            help="What becomes of records that were sent: leave, tombstone (compacted topics), or rewrite-by-replay (says how).",
+            help="What to do with records already sent: leave, tombstone (compacted topics), or rewrite-by-replay (says how).",
         ),
     ] = "leave",
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it only look.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
-    """Erase records from relay and quarantine for good, by key, header or predicate; exit 1 where some of them stay."""
+    """Erase records from relay and quarantine for good, by key, header or predicate; exit 1 if some remain."""
     name, equals, value = (header or "").partition("=")
     if header is not None and not (equals and name):
         from mirrorlake.errors import UsageError

@@ -22,8 +22,8 @@ def offsets(
     cli: Invocation,
     flow: OneFlow,
     topic: Annotated[str | None, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Its partition there.")] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset there.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="The partition of this topic.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset in this partition.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
     generation: Generation = None,
     positions: Annotated[
@@ -33,7 +33,7 @@ def offsets(
         str | None, typer.Option("--spark-checkpoint", help="A Spark query's checkpoint location to translate.")
     ] = None,
 ) -> int:
-    """Show the exact counterpart of an offset, or the reason why there is none; or where a reader's positions go on."""
+    """Show the exact counterpart of an offset, or why there is none; or translate a reader's positions."""
     from mirrorlake.model.offset_map import Exact
 
     if positions is not None or spark_checkpoint is not None:
@@ -93,7 +93,7 @@ def groups(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Take positions from the lake: the source is lost.")
     ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 when a group is to be moved or is held back.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a group is to be moved or is held back.")] = False,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only this group; several times for several.")
     ] = None,
@@ -101,12 +101,12 @@ def groups(
         bool, typer.Option("--members", help="Show members, state and lag on both clusters instead.")
     ] = False,
 ) -> int:
-    """Show where each consumer group would go on at the target and why some are held back; with --apply, move them."""
+    """Show each consumer group's resume position at the target, and why some are held back; with --apply, move them."""
     mirror = cli.mirror
     if members:
         if apply or recorded or check or group:
             raise UsageError(
-                "--members only looks, at all groups", remedy=f"mirrorlake groups --flow '{flow}' --members"
+                "--members shows all groups and changes nothing", remedy=f"mirrorlake groups --flow '{flow}' --members"
             )
         cli.answer(mirror.group_standing(flow))
         return 0

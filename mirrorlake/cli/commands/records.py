@@ -41,16 +41,14 @@ def records(
     where: Annotated[
         str, typer.Option("--where", help="Only records for which this is true: '$.customer.id = 7', \"value.n > 3\".")
     ] = "",
-    look: Annotated[
-        int, typer.Option("--look", min=1, max=1_000_000, help="The most records to look through for those.")
-    ] = 10_000,
+    look: Annotated[int, typer.Option("--look", min=1, max=1_000_000, help="The most records to search.")] = 10_000,
     relay: Annotated[bool, typer.Option("--relay", help="Read what was landed from the cluster instead.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Show records as they come, until SIGTERM; with --json one a line.")
     ] = False,
     generation: Generation = None,
 ) -> int:
-    """Show records of a topic on a cluster, or in its relay: the newest, by offset or time, or those that hold something."""
+    """Show records of a topic on a cluster, or in its relay: the newest, by offset or time, or those that match."""
     if follow:
         if offset is not None or at is not None or generation is not None:
             raise UsageError(
@@ -102,7 +100,7 @@ def passport(
     partition: Partition = 0,
     generation: Generation = None,
 ) -> int:
-    """Follow one record from its source through the relay to every target; exit 1 where it is not accounted for."""
+    """Follow one record from its source through the relay to every target; exit 1 if it is not accounted for."""
     found = cli.mirror.passport(cluster, topic, partition, offset, generation=generation)
     cli.answer(found)
     return 0 if found.accounted_for else 1
@@ -115,7 +113,7 @@ def conflicts(
     within: Annotated[str, typer.Option("--within", help="The most time between the two records.")] = "5 minutes",
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most pairs to show.")] = 1000,
 ) -> int:
-    """List records with the same key that two regions wrote within a time; exit 1 where there are any."""
+    """List records with the same key that two regions wrote within a time; exit 1 if there are any."""
     frame = cli.mirror.conflicts(topic, within=within).orderBy("first_timestamp", "first_source").limit(limit)
     found = [row.asDict() for row in frame.collect()]
     cli.document(
@@ -148,7 +146,7 @@ def quarantine(
         bool, typer.Option("--redrive", help="Send the records through the flow's present rules, each once.")
     ] = False,
 ) -> int:
-    """Show the records that were put aside, by topic and reason; with --redrive send them again."""
+    """Show quarantined records by topic and reason; with --redrive, send them again."""
     held = cli.mirror.quarantine(flow)
     if redrive:
         done = held.redrive()

@@ -57,7 +57,7 @@ def replay(
     through: Annotated[str, typer.Option("--through", help="Apply the rules of this flow.")] = "",
     rate: Rate = "",
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the replay; alone it goes on with one that was begun.")
+        str | None, typer.Option("--name", help="The replay's name; alone, it resumes an interrupted one.")
     ] = None,
     append: Append = False,
     accept_expiry: AcceptExpiry = False,
@@ -65,7 +65,7 @@ def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Then compare what was sent with the relay.")] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Send records of the relay once more, each exactly once; killed and repeated it goes on, done it sends nothing."""
+    """Send records of the relay again, each exactly once; repeated after an interruption, it resumes."""
     from mirrorlake.replay import parse_header
 
     planned = cli.mirror.replay(
@@ -109,10 +109,12 @@ def restore(
     topics: Annotated[str, typer.Option("--topics", help="Names or regular expressions, as in a flow.")],
     at: Annotated[str, typer.Option("--at", help="As of this time: '2026-11-22 03:30' (UTC), -2h.")],
     into: Annotated[str, typer.Option("--into", help="The alias of a cluster without these topics.")],
-    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="Set groups where they stood.")] = True,
-    acls: Annotated[bool, typer.Option("--acls/--no-acls", help="Make the ACLs of then.")] = True,
+    groups: Annotated[
+        bool, typer.Option("--groups/--no-groups", help="Set the groups' positions of that time.")
+    ] = True,
+    acls: Annotated[bool, typer.Option("--acls/--no-acls", help="Create the ACLs of that time.")] = True,
     rate: Rate = "",
-    name: Annotated[str | None, typer.Option("--name", help="Of the restore; the same name goes on.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The restore's name; the same name resumes it.")] = None,
     append: Append = False,
     accept_expiry: AcceptExpiry = False,
     hold_retention: HoldRetention = False,

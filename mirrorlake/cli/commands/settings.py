@@ -18,7 +18,7 @@ from mirrorlake.render import plural
 def plan(
     cli: Invocation,
     flow: Flow = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 when there is something to change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if there is something to change.")] = False,
 ) -> int:
     """Show what apply would change on the targets and in the lake; changes nothing."""
     changes = cli.mirror.plan(flow)
@@ -44,7 +44,7 @@ def acls(
     also: Annotated[
         list[str] | None,
         typer.Option(
-            "--also", help="What is done by hand, too: fence-acl, fence-topic, failover, failback; may be repeated."
+            "--also", help="Operations run by hand, too: fence-acl, fence-topic, failover, failback; may be repeated."
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address that the principal comes from.")] = "*",
@@ -227,17 +227,18 @@ def takeover(
     connect_group: Annotated[
         str | None,
         typer.Option(
-            "--connect-group", help="The workers' group; default: SOURCE-mm2; empty where Connect stays on without MM2."
+            "--connect-group", help="The workers' group; default: SOURCE-mm2; empty if Connect runs on without MM2."
         ),
     ] = None,
     trust_stored: Annotated[
         bool,
         typer.Option(
-            "--trust-stored", help="Go on at MM2's stored offsets where the records on the target cannot tell."
+            "--trust-stored",
+            help="Start at MM2's stored offsets if the records on the target do not show where it ended.",
         ),
     ] = False,
 ) -> int:
-    """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
+    """Continue where a stopped MirrorMaker 2 ended: nothing is copied again, nothing skipped."""
     from mirrorlake.mm2 import OtherMirror
 
     other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)

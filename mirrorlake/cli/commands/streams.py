@@ -12,15 +12,15 @@ from mirrorlake.cli.command import Flow, Invocation, OneFlow, Source, command
 from mirrorlake.cli.stopping import run_until_signal
 
 Once = Annotated[
-    bool, typer.Option("--once", help="Drain the records so far and stop; without it, stay on until SIGTERM.")
+    bool, typer.Option("--once", help="Mirror the records so far and stop; without it, run until SIGTERM.")
 ]
 Rebuild = Annotated[
-    bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
+    bool, typer.Option("--rebuild-checkpoint", help="Create a new checkpoint location after the old one was lost.")
 ]
 
 TakeOver = Annotated[
     bool,
-    typer.Option("--take-over", help="With --once: drain in the place of a mirror that runs, which ends with exit 3."),
+    typer.Option("--take-over", help="With --once: replace a running mirror, which ends with exit 3."),
 ]
 
 
@@ -59,16 +59,16 @@ def republish(
         ),
     ] = False,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="A remote topic that was deleted or created again; with a way on.")
+        str | None, typer.Option("--topic", help="A lost remote topic, with --send-again or --accept-empty.")
     ] = None,
     send_again: Annotated[
         bool, typer.Option("--send-again", help="With --topic: send everything again from the relay.")
     ] = False,
     accept_empty: Annotated[
-        bool, typer.Option("--accept-empty", help="With --topic: go on there with what has not been sent yet.")
+        bool, typer.Option("--accept-empty", help="With --topic: continue there with the records not sent yet.")
     ] = False,
     choose: Annotated[
-        bool, typer.Option("--choose", help="With --topic: only write the choice down, for a mirror that runs.")
+        bool, typer.Option("--choose", help="With --topic: only record the choice, for a running mirror.")
     ] = False,
     take_over: TakeOver = False,
 ) -> int:
@@ -140,7 +140,8 @@ def publish(
         str | None, typer.Option("--cluster", help="The lake cluster; optional where there is only one.")
     ] = None,
     batch_id: Annotated[
-        str | None, typer.Option("--batch-id", help="A name for the batch; repeated, it publishes nothing again.")
+        str | None,
+        typer.Option("--batch-id", help="The batch's name; a batch that was published is not published again."),
     ] = None,
 ) -> int:
     """Publish a file of records into a lake cluster, all of it or nothing; flows carry it to their targets."""
@@ -160,7 +161,7 @@ def pause(
     ] = None,
     flow: Annotated[str | None, typer.Option("--flow", help="Stop republishing in this flow; landing goes on.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; status and the log show it.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, shown by status and in the log.")] = "",
 ) -> int:
     """Pause a cluster, a flow or a topic; running mirrors follow within seconds, and no cluster is asked."""
     cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
@@ -178,7 +179,7 @@ def resume(
         str | None, typer.Option("--flow", help="Republish in this flow again; restart it where it is parked.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: send this source topic again.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; the table control keeps it.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, kept in the table control.")] = "",
 ) -> int:
     """End a pause, or start a parked stream again; what was held back is sent in order, without a gap or a repeat."""
     before = cli.mirror.parked()

@@ -21,13 +21,13 @@ def topics(
         str, typer.Option("--matching", help="Names or regular expressions, as a flow's topics have them.")
     ] = "",
     internal: Annotated[
-        bool, typer.Option("--internal", help="List those of Kafka, MirrorMaker and mirrorlake, too.")
+        bool, typer.Option("--internal", help="List internal topics of Kafka, MirrorMaker and mirrorlake, too.")
     ] = False,
     over: Annotated[
-        str | None, typer.Option("--over", help="Look twice, so far apart, for the records a second: 5s.")
+        str | None, typer.Option("--over", help="Read twice at this interval to measure records a second: 5s.")
     ] = None,
 ) -> int:
-    """List the topics of a cluster: how large, how busy, and mirrored where, or why not."""
+    """List the topics of a cluster: size, rate, and where each is mirrored, or why not."""
     mirror = cli.mirror
     cli.answer(
         mirror.topics(cluster, matching=matching, internal=internal, over=over)

@@ -96,10 +96,10 @@ def repair(
     cli: Invocation,
     source: Source,
     check: Annotated[
-        bool, typer.Option("--check", help="Only look; exit 1 where a file is broken or a record held twice.")
+        bool, typer.Option("--check", help="Only check; exit 1 if a file is broken or a record is stored twice.")
     ] = False,
 ) -> int:
-    """Mend broken files of a relay and of side tables, and remove records held twice; exit 1 where some are left."""
+    """Repair broken files of a relay and of side tables, and remove duplicate records; exit 1 if some are left."""
     done = cli.mirror.repair(source, check=check)
     cli.answer(done)
     return 1 if done.left else 0

@@ -69,7 +69,7 @@ def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done(
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     first, last = out.splitlines()
-    assert first.startswith("stopping: what is under way ends first")
+    assert first.startswith("stopping: finishing the batch")
     assert last.startswith(says)
     assert process.returncode == 0
     assert "ZeroDivisionError" not in err
