@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timezone
 from typing import Any
 
 import ipywidgets as widgets
@@ -12,7 +13,7 @@ from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord, Page
-from mirrorlake.render import badge, clean, escape, format_count, payload, plural
+from mirrorlake.render import badge, clean, escape, format_count, format_time, payload, plural
 
 _COLUMNS = (
     Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
@@ -40,14 +41,17 @@ def row_of(record: BrowsedRecord, *, mark: str = "") -> Row:
     >>> row_of(BrowsedRecord(topic="t", partition=0, offset=7, timestamp_ms=0, key=None, value=b"<b>")).cells["value"]
     '<b>'
     """
-    time = None if record.time is None else f"{record.time:%m-%d %H:%M:%S}.{record.timestamp_ms % 1000:03}"
-    whole = None if record.time is None else f"{record.time:%Y-%m-%d %H:%M:%S}.{record.timestamp_ms % 1000:03} UTC"
+    time = format_time(record.time, zone=timezone.utc, precision="ms")
     cells: dict[str, Any] = {
         "mark": Cell.of(badge(mark, "note")) if mark else "",
         "partition": record.partition,
         # Text, not a quantity: people copy it into commands.
         "offset": Cell(str(record.offset), sort=record.offset),
-        "time": Cell(time or "–", sort=record.timestamp_ms, title=whole or "no timestamp"),
+        "time": Cell(
+            time.removesuffix(" UTC")[5:] or time,
+            sort=record.timestamp_ms,
+            title="no timestamp" if record.time is None else time,
+        ),
         "key": payload(record.key, _KEY),
         "value": payload(record.value, _VALUE),
     }

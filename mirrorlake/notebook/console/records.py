@@ -43,7 +43,7 @@ class RecordsView(FlowView):
         super().__init__(session, "records")
         self.found: Passport | None = None
         self._partitions: dict[str, int] = {}
-        self._choices = 0
+        self._following: list[asyncio.Task[None] | None] = []
         self.topic = controls.combobox("records-topic", "Source topic", hint="choose, or type a part of its name")
         self.topics_said = controls.html("records-topics")
         self.partition = controls.dropdown("records-partition", "Partition", [_ALL])
@@ -274,68 +274,52 @@ class RecordsView(FlowView):
     # -- what is chosen -------------------------------------------------------------------------------------------
 
     def _choose(self, side: RecordSide, record: BrowsedRecord) -> None:
+        self._stop_following()
         for other in self.sides.values():
             if other is not side:
                 other.unchoose()
-        self._choices += 1
+            other.mark({(record.partition, record.offset): "chosen"} if other is side else {})
         where = f"landed from {side.cluster}" if side.name == "relay" else f"on {side.cluster}"
         self.detail.show(record, where)
-        for other in self.sides.values():
-            other.mark({(record.partition, record.offset): "chosen"} if other is side else {})
-        self._runner.start(self._follow(self._choices, side, record))
+        # Each is shown as soon as it is known.
+        self._following = [
+            self._runner.start(show(side, record)) for show in (self._show_passport, self._show_counterparts)
+        ]
 
-    async def _follow(self, choice: int, side: RecordSide, record: BrowsedRecord) -> None:
-        """Mark a record's counterparts and show its passport, each as soon as it is known."""
+    def _stop_following(self) -> None:
+        for task in self._following:
+            if task is not None:
+                task.cancel()
+        self._following = []
+
+    async def _show_passport(self, side: RecordSide, record: BrowsedRecord) -> None:
         mirror = self._session.mirror_of(self.flow.value)
-        flow = mirror.config.flow(self.flow.value)
-        await asyncio.gather(
-            self._show_passport(choice, mirror, side, record),
-            self._show_counterparts(choice, mirror, flow, side, record),
-        )
-
-    async def _show_passport(self, choice: int, mirror: Mirror, side: RecordSide, record: BrowsedRecord) -> None:
+        place = (record.topic, record.partition, record.offset)
         self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
         try:
-            found = await self._runner.ask(
-                mirror.passport,
-                side.cluster,
-                record.topic,
-                record.partition,
-                record.offset,
-                generation=record.generation,
-            )
+            found = await self._runner.ask(mirror.passport, side.cluster, *place, generation=record.generation)
         except Exception as error:  # of this record only: the lists stay
-            if choice == self._choices:
-                self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
+            self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
             return
-        if choice == self._choices:
-            self.found = found
-            self.passport.value = found.to_html(rows=None)
+        self.found = found
+        self.passport.value = found.to_html(rows=None)
 
-    async def _show_counterparts(
-        self, choice: int, mirror: Mirror, flow: FlowConfig, side: RecordSide, record: BrowsedRecord
-    ) -> None:
+    async def _show_counterparts(self, side: RecordSide, record: BrowsedRecord) -> None:
         """Mark the record on the other sides by the exact offset map; a side without it reads its offset."""
-        try:
-            places = await self._runner.ask(find_counterparts, mirror, flow.name, side.name, record)
-        except Exception as error:  # shown as every failure is
-            if choice == self._choices:
-                self._session.errors.show(error)
-            return
+        mirror = self._session.mirror_of(self.flow.value)
+        flow = mirror.config.flow(self.flow.value)
+        places = await self._runner.ask(find_counterparts, mirror, flow.name, side.name, record)
         for name, (topic, partition, offset) in places.items():
             other = self.sides[name]
-            if choice != self._choices or other is side:
-                continue
             marks = {(partition, offset): "same record"}
-            if not other.mark(marks) and not self.live.is_running:
+            if other is not side and not other.mark(marks) and not self.live.is_running:
                 alias = flow.target if name == "target" else flow.source
                 most, relay = self.count.value, name == "relay"
                 await other.read(mirror.browse, alias, topic, partition, offset=offset, count=most, relay=relay)
-                if choice == self._choices:
-                    other.mark(marks)
+                other.mark(marks)
 
     def _forget(self) -> None:
-        self._choices += 1
+        self._stop_following()
         self.found, self.passport.value = None, ""
         self.detail.clear()
         for side in self.sides.values():

@@ -232,6 +232,35 @@ def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(open_co
     assert view.passport.value == ""
 
 
+def test_an_answer_about_an_earlier_choice_is_dropped(open_console: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    console, library = open_console()
+    view = console.records
+    view.topic.value = "orders"
+    view.look.click()
+    answer, goes_on = library.passport, threading.Event()
+    answers: dict[int, Passport] = {}
+
+    def passport(cluster: str, topic: str, partition: int, offset: int, **more: Any) -> Passport:
+        if offset == 3:
+            goes_on.wait(60)
+        answers[offset] = answer(cluster, topic, partition, offset, **more)
+        return answers[offset]
+
+    monkeypatch.setattr(library, "passport", passport)
+
+    async def choose() -> None:
+        for key in ("0@3", "0@4"):
+            view.sides["source"].grid.selected = [key]
+            await asyncio.sleep(0.05)
+        goes_on.set()
+        while len(answers) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(choose())
+    assert view.found is answers[4]
+
+
 def test_a_counterpart_that_is_not_shown_is_gone_to(open_console: Open) -> None:
     console, library = open_console()
     view = console.records
