@@ -46,7 +46,10 @@ function render({ model, el }) {
   function draw() {
     again = true;
     if (!ended && (el.clientWidth === 0 || (!drawn && !model.get("figure").data))) return;
-    drawing ??= drawAll().catch((error) => console.error(error)).finally(() => { drawing = null; });
+    drawing ??= drawAll().then(
+      () => { drawing = null; if (again) draw(); },
+      (error) => { drawing = null; console.error(error); },
+    );
   }
   const sight = new ResizeObserver(() => { if (again || el.clientWidth !== width) draw(); });
   model.on("change:figure", draw);
