@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,13 @@ from playwright.sync_api import Page, expect
 
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.render import badge
+from tests.servers.widget_page import start
 
 COLUMNS = [
     Column("topic", "Topic", wide=True),
     Column("lag", "Offset lag", kind="number"),
     Column("verdict", "Verdict", kind="mark"),
 ]
-# What anywidget gives a front end, and nothing more: traits, their changes, and a way back.
-MODEL = """
-async ([source, css, traits]) => {
-  const {default: {render}} = await import(source);
-  const heard = {};
-  window.model = {
-    get: (key) => traits[key],
-    set: (key, value) => { traits[key] = value; (heard[`change:${key}`] ?? []).forEach((one) => one()); },
-    save_changes: () => {},
-    on: (event, call) => (heard[event] ??= []).push(call),
-    off: () => {},
-  };
-  document.head.append(Object.assign(document.createElement("style"), {textContent: css}));
-  render({model: window.model, el: document.querySelector("main")});
-}
-"""
 
 
 @pytest.fixture
@@ -56,8 +40,7 @@ def rows(numbers: Sequence[int], lag: int = 0) -> list[Row]:
 
 def draw(page: Page, grid: Grid) -> None:
     traits = {name: getattr(grid, name) for name in ("label", "columns", "rows", "selected", "select", "empty", "file")}
-    source = base64.b64encode(str(Grid._esm).encode()).decode()
-    page.evaluate(MODEL, [f"data:text/javascript;base64,{source}", str(Grid._css), traits])
+    start(page, Grid, traits)
 
 
 def update(page: Page, grid: Grid) -> None:

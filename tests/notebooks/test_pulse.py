@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from mirrorlake.notebook.console.pulse import Pulse, Reading
-from tests.servers.lab import chromium
+from tests.servers.widget_page import start
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LIMIT = timedelta(seconds=15)
 PAGE = """
 <div class="ml-console"><div id="pulse"></div><div id="rest"><button id="apply">Apply</button></div></div>
-<script>
-window.start = (esm, state) => {
-  const heard = {};
-  window.sent = []; window.state = state; window.manager = {};
-  window.fire = (name, value) => (heard[name] || []).forEach((f) => f(value));
-  window.model = {
-    get: (key) => window.state[key], on: (name, f) => (heard[name] = heard[name] || []).push(f), off: () => {},
-    send: (message) => window.sent.push(message), widget_manager: window.manager,
-  };
-  const url = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
-  return import(url).then((found) => {
-    window.end = found.default.render({ model: window.model, el: document.getElementById("pulse") });
-  });
-};
-</script>
 """
-
-
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page()
-        browser.close()
 
 
 class Shown:
@@ -52,8 +28,7 @@ class Shown:
         # Else it goes on by itself, as fast as this machine's.
         page.clock.pause_at(NOON)
         page.set_content(PAGE)
-        state = {"beats": beats, "reading": reading.as_message(NOON, LIMIT)}
-        page.evaluate(f"window.start({json.dumps(str(Pulse._esm))}, {json.dumps(state)})")
+        start(page, Pulse, {"beats": beats, "reading": reading.as_message(NOON, LIMIT)}, place="#pulse")
 
     def wait(self, seconds: float) -> None:
         self._page.clock.run_for(int(seconds * 1000))
@@ -79,10 +54,10 @@ class Shown:
         return bool(self.run("document.getElementById('rest').inert"))
 
 
-def test_an_age_grows_in_the_browser_and_begins_with_what_the_kernel_says(browser_page: Page) -> None:
+def test_an_age_grows_in_the_browser_and_begins_with_what_the_kernel_says(window: Page) -> None:
     # The kernel's clock is an hour before the browser's: only the age counts.
     read = Reading(1, NOON - timedelta(hours=1))
-    shown = Shown(browser_page, read)
+    shown = Shown(window, read)
     assert "ago" not in shown.text, "shown again: how old it is, only the kernel knows"
     shown.answer(read, now=read.at + timedelta(milliseconds=36))  # type: ignore[operator]
     assert shown.text.split() == ["✓", "live", "as", "of", "11:00:00", "UTC,", "now"]
@@ -95,8 +70,8 @@ def test_an_age_grows_in_the_browser_and_begins_with_what_the_kernel_says(browse
     assert shown.text.split() == ["✗", "stale", "as", "of", "12:00:00", "UTC,", "now.", "west", "does", "not", "answer"]
 
 
-def test_a_question_that_takes_its_time_is_not_stale_and_one_that_takes_too_long_is(browser_page: Page) -> None:
-    shown = Shown(browser_page, Reading(1, NOON))
+def test_a_question_that_takes_its_time_is_not_stale_and_one_that_takes_too_long_is(window: Page) -> None:
+    shown = Shown(window, Reading(1, NOON))
     shown.answer(Reading(1, NOON, asking_since=NOON))
     shown.wait(21)
     assert "live" in shown.text
@@ -106,8 +81,8 @@ def test_a_question_that_takes_its_time_is_not_stale_and_one_that_takes_too_long
 
 
 @pytest.mark.parametrize("reading", [Reading(), Reading(asking_since=NOON)])
-def test_before_the_first_answer_nothing_is_live(browser_page: Page, reading: Reading) -> None:
-    shown = Shown(browser_page, reading)
+def test_before_the_first_answer_nothing_is_live(window: Page, reading: Reading) -> None:
+    shown = Shown(window, reading)
     shown.answer(reading)
     shown.wait(13)
     assert shown.text.split()[1:] == (
@@ -115,8 +90,8 @@ def test_before_the_first_answer_nothing_is_live(browser_page: Page, reading: Re
     )
 
 
-def test_a_busy_kernel_is_said_and_disables_nothing_however_long(browser_page: Page) -> None:
-    shown = Shown(browser_page, Reading(), beats=True)
+def test_a_busy_kernel_is_said_and_disables_nothing_however_long(window: Page) -> None:
+    shown = Shown(window, Reading(), beats=True)
     shown.answer(Reading())
     assert shown.text == ""
     shown.run("window.manager.kernel = {status: 'busy'}")
@@ -142,8 +117,8 @@ def test_a_busy_kernel_is_said_and_disables_nothing_however_long(browser_page: P
         ("null", "If no cell is running"),
     ],
 )
-def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(browser_page: Page, gone: str, words: str) -> None:
-    shown = Shown(browser_page, Reading(), beats=True)
+def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(window: Page, gone: str, words: str) -> None:
+    shown = Shown(window, Reading(), beats=True)
     shown.answer(Reading())
     shown.run(gone)
     shown.wait(40)
@@ -167,22 +142,22 @@ def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(browser_pag
     ],
     ids=["stays", "moves", "moves under a hand that trembles", "is disabled", "given up"],
 )
-def test_what_was_pressed_is_what_is_clicked(browser_page: Page, meanwhile: str, moved: int, clicks: int) -> None:
-    shown = Shown(browser_page, Reading(), beats=True)
+def test_what_was_pressed_is_what_is_clicked(window: Page, meanwhile: str, moved: int, clicks: int) -> None:
+    shown = Shown(window, Reading(), beats=True)
     shown.run("window.clicks = 0; document.getElementById('apply').onclick = () => { window.clicks += 1; }; 0")
-    box = browser_page.locator("#apply").bounding_box()
+    box = window.locator("#apply").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    browser_page.mouse.move(x, y)
-    browser_page.mouse.down()
+    window.mouse.move(x, y)
+    window.mouse.down()
     shown.run(f"(() => {{ const one = document.getElementById('apply'); {meanwhile} }})()")
-    browser_page.mouse.move(x + moved, y)
-    browser_page.mouse.up()
+    window.mouse.move(x + moved, y)
+    window.mouse.up()
     assert shown.run("window.clicks") == clicks
 
 
-def test_a_page_answers_at_once_when_the_kernel_asks_whether_all_has_arrived(browser_page: Page) -> None:
-    shown = Shown(browser_page, Reading(), beats=True)
+def test_a_page_answers_at_once_when_the_kernel_asks_whether_all_has_arrived(window: Page) -> None:
+    shown = Shown(window, Reading(), beats=True)
     shown.run("window.fire('msg:custom', {settle: 4})")
     assert shown.run("window.sent")[-1] == {"settled": 4}
 

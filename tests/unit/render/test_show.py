@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mirrorlake as ml
 import mirrorlake.render as package
 from mirrorlake.render import (
     Sheet,
@@ -242,9 +241,3 @@ def test_a_face_needs_no_style_sheet_no_script_and_no_network() -> None:
     assert not re.search(r"<(style|script|link|img)|https?:|url\(|class=|id=", html)
     # Every colour comes from the theme, with a fallback for pages that have none.
     assert re.findall(r"var\(--jp-[a-z0-9-]+\)", html) == []
-
-
-def test_show_prints_where_nothing_draws(capsys: pytest.CaptureFixture[str]) -> None:
-    ml.show(table("t", ["at"], [[NOON]]), zone=timezone.utc)
-    ml.show("anything")
-    assert capsys.readouterr().out == "t\nat\n2026-07-01 12:00:00 UTC\nanything\n"
