@@ -28,18 +28,23 @@ class Output:
     def __init__(self, *, as_json: bool, wide: bool = False) -> None:
         self.as_json = as_json
         self._wide = wide
+        level, self._logs_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))
+        # The requested log omits lines of progress.
+        self._is_quiet = level in ("WARNING", "ERROR", "CRITICAL")
         # A topic may be named a:b:c, which is not an emoji.
         self._people = Console(highlight=False, soft_wrap=True, emoji=False)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def display(self) -> Display:
         """Return the progress display: log lines beside a JSON document, bars at a terminal."""
-        if _is_quiet():
+        if self._is_quiet:
             return LogLines()
-        if self.as_json or _is_json():
-            return _JsonLines()
         here = choose_display()
-        return _PlainLines(self.note) if isinstance(here, LogLines) else here
+        return self._lines() if self.as_json or self._logs_json or isinstance(here, LogLines) else here
+
+    def _lines(self) -> RunLines:
+        """Return what prints lines of a run: as JSON beside a document, else for people."""
+        return RunLines(None if self.as_json or self._logs_json else self.note)
 
     def document(self, content: Any) -> None:
         """Print the document, only under `--json`."""
@@ -74,43 +79,25 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, apart from any document."""
-        if _is_json():
-            _JsonLines().say(RunMessage(at=datetime.now(timezone.utc), stage="note", text=text))
+        if self._logs_json:
+            self._lines().say(RunMessage(at=datetime.now(timezone.utc), stage="note", text=text))
             return
         self._errors.print(text, markup=False, style="dim")
 
     def line(self, stage: str, text: str) -> None:
         """Print a line of a run on standard error: for people, or as JSON."""
-        if _is_quiet():
-            return
-        said = RunMessage(at=datetime.now(timezone.utc), stage=stage, text=text)
-        if self.as_json or _is_json():
-            _JsonLines().say(said)
-        else:
-            _PlainLines(self.note).say(said)
+        if not self._is_quiet:
+            self._lines().say(RunMessage(at=datetime.now(timezone.utc), stage=stage, text=text))
 
     def error(self, error: MirrorlakeError) -> None:
         """Print an error on standard error, as text or a JSON log line; under `--json` also print its document."""
-        if _is_json():
-            said = {"at": _at(datetime.now(timezone.utc)), "level": "error", "event": "cli.error", "text": str(error)}
+        if self._logs_json:
+            at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z"
+            said = {"at": at, "level": "error", "event": "cli.error", "text": str(error)}
             _write({**said, **error.as_dict()})
         else:
             self._errors.print(f"error: {error}", markup=False, style="red")
         self.document(error.as_dict())
-
-
-def _is_quiet() -> bool:
-    """Return whether the requested log omits lines of progress."""
-    return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[0] in ("WARNING", "ERROR", "CRITICAL")
-
-
-def _is_json() -> bool:
-    """Return whether every line on standard error must be JSON, with any standard output."""
-    return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[1]
-
-
-def _at(when: datetime) -> str:
-    return when.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def _write(document: dict[str, Any]) -> None:
@@ -118,28 +105,21 @@ def _write(document: dict[str, Any]) -> None:
     sys.stderr.flush()
 
 
-class _PlainLines(LogLines):
-    """Lines of a run for people who read a file or a pipe."""
+class RunLines(LogLines):
+    """Lines of a run: for people by `note`, else as JSON on standard error, beside the one document on standard output."""
 
     any_thread = True
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None] | None) -> None:
         super().__init__()
         self._note = note
 
     def say(self, said: RunMessage, /) -> None:
         """Print a line of a run."""
-        self._note(f"{(said.at or datetime.now(timezone.utc)).astimezone():%H:%M:%S}  {said}")
-
-
-class _JsonLines(LogLines):
-    """Lines of a run as JSON on standard error, beside the one document on standard output."""
-
-    any_thread = True
-
-    def say(self, said: RunMessage, /) -> None:
-        """Print a line of a run."""
-        _write({**said.as_dict(), "level": "info", "event": f"run.{said.stage}"})
+        if self._note is None:
+            _write({**said.as_dict(), "level": "info", "event": f"run.{said.stage}"})
+        else:
+            self._note(f"{(said.at or datetime.now(timezone.utc)).astimezone():%H:%M:%S}  {said}")
 
 
 def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
