@@ -58,12 +58,12 @@ def middle(text: str, limit: int) -> str:
     """Shorten a name to `limit` characters in its middle: names differ most at their ends.
 
     >>> middle("east.a-very-long-topic-name.v2", 16)
-    'east.a-ver…me.v2'
+    'east.a-v…name.v2'
     """
     if len(text) <= limit:
         return text
-    end = limit // 3
-    return f"{text[: limit - end - 1]}…{text[-end:]}"
+    end = (limit - 1) // 2
+    return f"{text[: limit - 1 - end]}…{text[len(text) - end :]}"
 
 
 def payload(data: bytes | None, limit: int | None = 120) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from mirrorlake.render.content import escape
+from mirrorlake.render.content import escape, middle
 from mirrorlake.render.numbers import format_count
 
 # https://jfly.uni-koeln.de/color/ without black (the axes) and yellow (not readable on white).
@@ -156,13 +156,10 @@ def _labels(frame: Frame, lines: Sequence[Line]) -> str:
         place = max(free, min(y, _HEIGHT - _BOTTOM - _LABEL_PX * (left - 1)))
         free, left = place + _LABEL_PX, left - 1
         colour, _, marker = _face(index)
-        # Names in one chart share their beginning more often than their end.
-        half = _LABEL_LETTERS // 2
-        short = name if len(name) <= _LABEL_LETTERS else f"{name[: half - 1]}…{name[-half:]}"
-        edge = _WIDTH - _RIGHT + 12
+        short, edge = escape(middle(name, _LABEL_LETTERS)), _WIDTH - _RIGHT + 12
         parts.append(
             f'<line x1="{x + 4:.1f}" y1="{y:.1f}" x2="{edge - 2}" y2="{place:.1f}" stroke="{colour}" opacity=".5"/>'
-            f'<text x="{edge}" y="{place + 4:.1f}" font-size="10"><tspan fill="{colour}">{marker}</tspan> {escape(short)}</text>'
+            f'<text x="{edge}" y="{place + 4:.1f}" font-size="10"><tspan fill="{colour}">{marker}</tspan> {short}</text>'
         )
     return "".join(parts)
 
