@@ -103,8 +103,8 @@ def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]
         yield failure(
             name,
             f"records of {plural(len(waiting), 'partition')} are not landed, and {alias} may delete them in "
-            f"{max(0.0, retention - age_ms) / 3.6e6:.1f} h: the newest landed record is {age_ms / 3.6e6:.1f} h old, "
-            f"{retention / 3.6e6:.1f} h are kept",
+            f"{format_duration(max(0, retention - age_ms))}: the newest landed record is {format_duration(age_ms)} old, "
+            f"{format_duration(retention)} are kept",
             f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
         )
     keeps = int(value(settings, "retention.bytes", "-1"))
