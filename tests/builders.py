@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import loads
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lake.schema import OFFSET_MAP
+from mirrorlake.lake import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, holes_between
-from mirrorlake.records.page import Page, Stretch
-from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Passport
+from mirrorlake.records import BrowsedRecord, Page, Passport
+from mirrorlake.records.page import Stretch
+from mirrorlake.records.record import LandedIn, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ import pytest
 
 import mirrorlake as ml
 from mirrorlake import errors
-from mirrorlake.config.loading import loads
+from mirrorlake.config import loads
 from mirrorlake.lag import Lag
 from mirrorlake.mirror import mirror as mirror_module
 

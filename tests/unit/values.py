@@ -5,29 +5,32 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from mirrorlake.config.edit.flow_preview import FlowPreview, TopicPreview
-from mirrorlake.doctor.findings import Finding, Findings
+from mirrorlake.config.edit import FlowPreview
+from mirrorlake.config.edit.flow_preview import TopicPreview
+from mirrorlake.doctor import Findings, Tried
+from mirrorlake.doctor.findings import Finding
 from mirrorlake.doctor.registry import Catalogue, Check
-from mirrorlake.doctor.trial import Tried
-from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
-from mirrorlake.failover.drill import DrillReport, LiveLag
-from mirrorlake.failover.failback_report import FailbackReport
+from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
+from mirrorlake.failover.cutover import ChecklistLine
+from mirrorlake.failover.drill import LiveLag
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
-from mirrorlake.failover.report import FailoverReport, PlacedGroup, ProofSummary, ReportedStep, TopicEndpoints
+from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, TopicEndpoints
 from mirrorlake.failover.tail import TailPart
+from mirrorlake.lag import FlowStatus, Report, Status
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import RetentionLimits, judge_windows
 from mirrorlake.lag.loss import FlowLoss, Loss
 from mirrorlake.lag.others import OtherFlow
-from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
+from mirrorlake.lag.status import PartitionStatus
 from mirrorlake.lake import RangeProof
-from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
-from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, Retirement, TrimmedLedger
+from mirrorlake.maintenance import Erasure, Maintained, Retirement
+from mirrorlake.maintenance.erasure_results import ErasedPart, OnTarget
+from mirrorlake.maintenance.results import Compacted, KeptTable, TrimmedLedger
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
-from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
+from mirrorlake.mm2 import TakeoverPlan
+from mirrorlake.mm2.takeover import PartitionTakeover
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -58,23 +61,23 @@ from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import Chosen, LostTopic
 from mirrorlake.model.replay import Definition, Span, TopicThen
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
-from mirrorlake.offsets.external_readers import MovedPositions
-from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
-from mirrorlake.records.page import Page, SideBySide
+from mirrorlake.offsets import MovedPositions, RebuildPlan
+from mirrorlake.offsets.rebuild import RebuildPartition
+from mirrorlake.records import Page, Passport, SideBySide
 from mirrorlake.records.record import LandedIn as InRelay
-from mirrorlake.records.record import Missing, Origin, Outcome, Passport
+from mirrorlake.records.record import Missing, Origin, Outcome
 from mirrorlake.render import Displayable
+from mirrorlake.replay import Replay, Restore
 from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import ReplayConsent
-from mirrorlake.replay.restore import Restore
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.target import ReplayRefusal
-from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
-from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
-from mirrorlake.verify.repair import Doubled, Repair
-from mirrorlake.verify.report import ProofReport
+from mirrorlake.topics import RulesShown, RuleTrial, TopicLine, TopicList, TopicPage
+from mirrorlake.topics.rules_plan import RuleShown, TrialReason
+from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicReader
+from mirrorlake.verify import ProofReport, Repair
+from mirrorlake.verify.repair import Doubled
 from mirrorlake.verify.side_repair import BrokenTable
 from tests.builders import browsed, hop_place, page_of, passport_of, sample
 

@@ -15,15 +15,16 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.client import jaas
+from mirrorlake.config import loads
+from mirrorlake.config.client import ClientOptions, OptionError, jaas, translate
 from mirrorlake.config.client.names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS
-from mirrorlake.config.client.options import ClientOptions, OptionError, check_client, check_producer, translate
+from mirrorlake.config.client.options import check_client, check_producer
 from mirrorlake.config.client.sasl import SASL_NAMES
 from mirrorlake.config.client.tls import TLS_NAMES
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.options import java_options, librdkafka_options, spark_options
+from mirrorlake.kafka import librdkafka_options, spark_options
+from mirrorlake.kafka.options import java_options
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.config.loading import load
+from mirrorlake.config import load
 
 FILES = sorted((Path(__file__).parents[3] / "conf").glob("*.yml"))
 LOOPS = {"bidirectional.yml", "mesh.yml", "ring.yml", "aggregation.yml"}

@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from mirrorlake.config.loading import load, loads
-from mirrorlake.config.schema.cluster import ClusterConfig
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import load, loads
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.values import PolicyChoice, Start
 from mirrorlake.errors import ConfigError, UsageError
 

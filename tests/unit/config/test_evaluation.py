@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import duckdb
 import pytest
 
-from mirrorlake.config.predicates.evaluation import engine
+from mirrorlake.config.predicates import engine
 
 
 def test_no_two_threads_use_one_connection_and_it_is_used_again() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.config.loading import loads
-from mirrorlake.config.mm2.importer import Mm2Import, import_mm2, import_properties
+from mirrorlake.config import loads
+from mirrorlake.config.mm2 import import_mm2
+from mirrorlake.config.mm2.importer import Mm2Import, import_properties
 from mirrorlake.config.mm2.table import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError
 from tests.commands import run_cli

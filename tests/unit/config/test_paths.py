@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.config import find_settings
-from mirrorlake.config.loading import load
+from mirrorlake.config import find_settings, load
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.options import java_options, librdkafka_options
+from mirrorlake.kafka import librdkafka_options
+from mirrorlake.kafka.options import java_options
 from mirrorlake.mirror import load as load_mirror
 
 TEXT = """

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config import secrets
-from mirrorlake.config.loading import loads
+from mirrorlake.config import loads, secrets
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.options import java_options, librdkafka_options
+from mirrorlake.kafka import librdkafka_options
+from mirrorlake.kafka.options import java_options
 
 CONFIG = """
 lake: {root: ./lake}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorlake.config.loading import loads
+from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.runtime import Store

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake import runtime
-from mirrorlake.config.loading import loads
+from mirrorlake.config import loads
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.lake import Lake

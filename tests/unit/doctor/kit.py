@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
-from mirrorlake.config.loading import load
+from mirrorlake.config import load
 from mirrorlake.context import Context, utc_now
+from mirrorlake.doctor import Findings, examine
 from mirrorlake.doctor.check_context import CheckContext
-from mirrorlake.doctor.examination import examine
-from mirrorlake.doctor.findings import Findings
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.doctor.examination import list_checks
+from mirrorlake.doctor import list_checks
 from mirrorlake.errors import UsageError
 from tests.commands import run_cli
 from tests.docs import DOCS, doctor_page

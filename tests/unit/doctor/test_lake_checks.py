@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.loading import load, loads
+from mirrorlake.config import load, loads
 from mirrorlake.doctor import lake_checks
 from mirrorlake.doctor.registry import CHECKS
-from mirrorlake.lake.control import Control
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import CONTROL, OFFSET_MAP, RELAY, SAMPLES
+from mirrorlake.lake import OFFSET_MAP, RELAY, SAMPLES, Control, FolderTables, Lake
+from mirrorlake.lake.schema import CONTROL
 from mirrorlake.topics import settings_in_force
+from tests.lakes import no_session
 from tests.unit.doctor.kit import NOON, bad, examined, settings
 
 
@@ -26,11 +25,7 @@ def lake(tmp_path: Path) -> Lake:
     FolderTables().create(str(tmp_path / "lake" / "relay" / "east"), RELAY)
     # Writes the settings.
     examined(tmp_path, only=["settings.file"])
-    return Lake(no_spark, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
-
-
-def no_spark() -> None:
-    raise AssertionError("a question about a folder started Spark")
+    return Lake(no_session, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
 
 
 def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> None:
@@ -51,7 +46,7 @@ clusters: {{east: {{bootstrap_servers: "e:1", land: {{trigger: {trigger}}}}}, ce
 flows: [{{source: east, target: central, topics: orders, trigger: {trigger}}}]
 """
         config = loads(text)
-        inputs: Any = SimpleNamespace(config=config, lake=Lake(no_spark, config.lake), is_lake=lambda _: False)
+        inputs: Any = SimpleNamespace(config=config, lake=Lake(no_session, config.lake), is_lake=lambda _: False)
         [seen] = CHECKS["lake.requests"].run(inputs)
         return str(seen.detail)
 

@@ -9,25 +9,17 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.groups.committed import committed_positions
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import METADATA, POSITIONS, Lake, position_row
-from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, mirror_config
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
+from tests.lakes import lake_in
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
-    for table in (METADATA, POSITIONS):
-        FolderTables().create(lake.meta_location(table), table)
-    return lake
+    return lake_in(tmp_path, METADATA, POSITIONS)
 
 
 def see_topic(lake: Lake, generation: int, cuts: list[dict[str, int]] | None = None) -> None:

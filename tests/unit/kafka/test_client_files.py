@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from mirrorlake.errors import ClusterError, ConfigError, Fault
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.client_files import ClientFiles
 from tests.servers.secured import STORE_PASSWORD, Certificates
 

@@ -220,7 +220,7 @@ def test_what_was_said_before_a_success_counts_no_more() -> None:
 
 
 def test_a_page_for_both_loads_as_it_stands() -> None:
-    from mirrorlake.config.loading import loads
+    from mirrorlake.config import loads
 
     page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
     examples = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]

@@ -20,8 +20,7 @@ from confluent_kafka import (
 )
 
 from mirrorlake.errors import StoreError
-from mirrorlake.kafka import Fetcher, PositionGone
-from mirrorlake.kafka.fetched_rows import FetchedRows
+from mirrorlake.kafka import FetchedRows, Fetcher, PositionGone
 from mirrorlake.kafka.fetcher import _WITHOUT_GC
 from mirrorlake.model.flow import TopicPartition
 

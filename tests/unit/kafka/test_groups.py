@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
+from mirrorlake.kafka import ClusterAdmin, Groups
 
 
 def asked(*answers: SimpleNamespace) -> Groups:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from mirrorlake.kafka.lane import LaneSpec
 from mirrorlake.kafka.lane.lane_records import MAX_PARTIAL_RECORDS, MAX_PARTIAL_SHARE, LaneRecords
 from mirrorlake.kafka.lane.ledger_reader import LEDGER_CONFIGS
-from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import Claim, LedgerRecord, fold

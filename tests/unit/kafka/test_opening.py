@@ -10,13 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import ClusterUnreachable, LaneFenced
-from mirrorlake.kafka.lane import holder, ledger_tail
-from mirrorlake.kafka.lane.batch import Batch
-from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.spec import LaneSpec
+from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec, holder, ledger_tail
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.rules.view import Viewed
+from mirrorlake.rules import Viewed
 from tests.builders import batch_of
 
 SOURCE = SourcePartition("orders", 1, 0)

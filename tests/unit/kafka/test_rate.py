@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.lane.batch import Batch
-from mirrorlake.kafka.lane.throttle import Throttle, slices
+from mirrorlake.kafka.lane import Batch, Throttle
+from mirrorlake.kafka.lane.throttle import slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
 from tests.builders import mirror_config

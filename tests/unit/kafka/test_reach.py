@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirrorlake.doctor.trial import try_cluster
+from mirrorlake.doctor import try_cluster
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader, librdkafka_options
+from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader, librdkafka_options, probe
 from mirrorlake.kafka.errors import ClientErrors
-from mirrorlake.kafka.reach import probe, require_listening
+from mirrorlake.kafka.reach import require_listening
 from tests.builders import mirror_config
 
 REFUSED, NAMELESS = "127.0.0.1:9", "nobody.invalid:9092"

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost
-from mirrorlake.kafka import remotes
+from mirrorlake.kafka import TopicState, remotes
+from mirrorlake.kafka.lane import LaneSpec
 from mirrorlake.kafka.lane.sent_ends import SentEnds
-from mirrorlake.kafka.lane.spec import LaneSpec
-from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.remotes import Remote

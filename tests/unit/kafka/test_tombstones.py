@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.kafka.record_reader import RawRecord
+from mirrorlake.kafka import RawRecord
 from mirrorlake.kafka.tombstones import judge_records
 
 _KEYS = st.sampled_from([None, b"", b"a", b"b"])

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import UnsendableRecord
+from mirrorlake.kafka.lane import Batch, LaneSpec
 from mirrorlake.kafka.lane import transaction as lane_transaction
-from mirrorlake.kafka.lane.batch import Batch, gather
+from mirrorlake.kafka.lane.batch import gather
 from mirrorlake.kafka.lane.refused import TooLarge
-from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.lane.transaction import Transaction
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim

@@ -12,7 +12,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from tests.lakes import SCHEMA, batch, rows
 
 
 def _no_spark() -> Any:

@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake import accounts, relay_files
-from mirrorlake.lake.accounts import OffsetAccounts
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_state import landed_positions, summarize_landed_after
-from mirrorlake.lake.metadata import KnownTopic
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
+from mirrorlake.lake import (
+    GAPS,
+    POSITIONS,
+    KnownTopic,
+    OffsetAccounts,
+    accounts,
+    landed_positions,
+    relay_files,
+    summarize_landed_after,
+)
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.lakes import LANDED_AT, Relay, lake_in, rows
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
 
@@ -32,23 +33,14 @@ def of_kafka(row: dict[str, Any]) -> datetime:
     return stamp.replace(microsecond=stamp.microsecond // 1000 * 1000)
 
 
-def no_session() -> Any:
-    raise AssertionError("accounts of a folder need no Spark")
-
-
-class World:
+class World(Relay):
     """A relay in a folder, and an account of it."""
 
     def __init__(self, path: Path, *, reads: bool) -> None:
-        self.lake = Lake(no_session, LakeConfig(root=str(path)))
-        self.tables = FolderTables()
-        self.relay = self.lake.relay_location("east")
-        self.tables.create(self.relay, RELAY)
-        for table in (GAPS, POSITIONS):
-            self.tables.create(self.lake.meta_location(table), table)
+        super().__init__(path / "relay/east")
+        self.lake = lake_in(path, GAPS, POSITIONS)
         if reads:
             self.lake.relay_log = lambda _: None  # type: ignore[method-assign]  # as on a catalog
-        self.batches = 0
 
     def account(self) -> OffsetAccounts:
         known: Any = SimpleNamespace(
@@ -62,12 +54,9 @@ class World:
         found.resume(landed_positions(self.lake, "east"), [])
         return found
 
-    def land(self, *several: list[dict[str, Any]]) -> datetime:
-        self.batches += 1
-        at = AT + timedelta(seconds=self.batches)
-        landed = batch(*([row | {"landed_at": at, "timestamp": of_kafka(row)} for row in some] for some in several))
-        files = list(write_files(self.relay, SCHEMA, iter([landed])))
-        self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="")
+    def land_next(self, *several: list[dict[str, Any]]) -> datetime:
+        at = AT + timedelta(seconds=self.batches + 1)
+        self.land(*([row | {"landed_at": at, "timestamp": of_kafka(row)} for row in some] for some in several))
         return at
 
     def told(self) -> list[list[Any]]:
@@ -81,15 +70,17 @@ class World:
 def lived(world: World) -> int:
     """Land with holes, settle now and then, die once with a batch that is not accounted for, and go on after upkeep."""
     account = world.account()
-    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2), rows("orders", 1, 3, 4), rows("prices", 0, 5, 9)))
-    world.land(rows("orders", 0, 4, 5))
-    world.land()
-    account.flush_accounts(world.land(rows("orders", 0, 6, 9), rows("clicks" * 9, 0, 0, 1)))
-    world.land(rows("orders", 0, 11, 12))
-    DeltaTable(world.relay).optimize.compact()
+    account.flush_accounts(
+        world.land_next(rows("orders", 0, 0, 1, 2), rows("orders", 1, 3, 4), rows("prices", 0, 5, 9))
+    )
+    world.land_next(rows("orders", 0, 4, 5))
+    world.land_next()
+    account.flush_accounts(world.land_next(rows("orders", 0, 6, 9), rows("clicks" * 9, 0, 0, 1)))
+    world.land_next(rows("orders", 0, 11, 12))
+    DeltaTable(world.path).optimize.compact()
     again = world.account()
-    again.flush_accounts(world.land(rows("orders", 0, 14), rows("orders", 1, 5)))
-    again.flush_accounts(world.land(rows("orders", 1, 8)))
+    again.flush_accounts(world.land_next(rows("orders", 0, 14), rows("orders", 1, 5)))
+    again.flush_accounts(world.land_next(rows("orders", 1, 8)))
     return account.records + again.records
 
 
@@ -110,7 +101,7 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
     gaps, positions = by_files.told()
     assert ("orders", 0, "transactional", 3, 9, 3) in gaps
     assert ("prices", 0, "compacted", 0, 9, 8) in gaps
-    newest = of_kafka({"timestamp": NOON - timedelta(seconds=8)})
+    newest = of_kafka({"timestamp": LANDED_AT - timedelta(seconds=8)})
     assert ("orders", 1, 9, newest) in positions, "timestamps to the millisecond"
     assert len(reads) == 1, "rows are read where a file was rewritten, and nowhere else"
 
@@ -118,11 +109,11 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.law("E")
 def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: Path) -> None:
     world = World(tmp_path, reads=False)
-    world.account().flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
-    world.land(rows("orders", 0, 4, 5))
-    DeltaTable(world.relay).optimize.compact()
+    world.account().flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
+    world.land_next(rows("orders", 0, 4, 5))
+    DeltaTable(world.path).optimize.compact()
     again = world.account()
-    again.flush_accounts(world.land(rows("orders", 0, 6)))
+    again.flush_accounts(world.land_next(rows("orders", 0, 6)))
     assert again.records == 3, "law E: records that were accounted for count again, and hide the hole"
     assert world.told()[0] == [("orders", 0, "transactional", 3, 6, 1)]
 
@@ -134,13 +125,13 @@ def test_law_e_an_account_that_could_not_be_written_is_settled_with_the_next(
 ) -> None:
     world = World(tmp_path, reads=reads)
     account = world.account()
-    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
-    at = world.land(rows("orders", 0, 4, 5))
+    account.flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
+    at = world.land_next(rows("orders", 0, 4, 5))
     with monkeypatch.context() as store:
         store.setattr(world.lake, "append_rows", lambda _, rows: rows and pytest.fail("the store is away"))
         with pytest.raises(pytest.fail.Exception):
             account.flush_accounts(at)
-    account.flush_accounts(world.land(rows("orders", 0, 6)))
+    account.flush_accounts(world.land_next(rows("orders", 0, 6)))
     gaps, positions = world.told()
     assert [gap[2:] for gap in gaps] == [("transactional", 3, 6, 1)], "law E: the hole before the failure is explained"
     assert max(position for _, _, position, _ in positions) == 7
@@ -154,15 +145,15 @@ def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset
 ) -> None:
     world = World(tmp_path, reads=False)
     account = world.account()
-    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
+    account.flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
     for landed in ((4, 5), (8,)):
-        at = world.land(rows("orders", 0, *landed))
+        at = world.land_next(rows("orders", 0, *landed))
         with monkeypatch.context() as store:
             store.setattr(account, "write_positions", lambda reached, **_: reached and pytest.fail("it dies here"))
             with pytest.raises(pytest.fail.Exception):
                 account.flush_accounts(at)
         account = account if survives else world.account()
-    account.flush_accounts(world.land(rows("orders", 0, 9), rows("orders", 1, 2)))
+    account.flush_accounts(world.land_next(rows("orders", 0, 9), rows("orders", 1, 2)))
     gaps, positions = world.told()
     assert [gap[:2] + gap[3:] for gap in gaps] == [
         ("orders", 0, 3, 5, 1),
@@ -170,7 +161,7 @@ def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset
         ("orders", 1, 0, 2, 2),
     ], "law F: offsets 3, 6 and 7 are explained once each"
     assert max(position for _, _, position, _ in positions) == 10
-    account.flush_accounts(world.land(rows("orders", 0, 12)))
+    account.flush_accounts(world.land_next(rows("orders", 0, 12)))
     assert len(world.told()[0]) == 4
 
 

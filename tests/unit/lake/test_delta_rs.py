@@ -8,20 +8,26 @@ import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import GAPS, HEARTBEATS, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, SAMPLES
-from mirrorlake.lake.table_maintenance import TableMaintenance
-from mirrorlake.lake.table_schema import TableSchema
+from mirrorlake.lake import (
+    GAPS,
+    METADATA,
+    OFFSET_MAP,
+    POSITIONS,
+    QUARANTINE,
+    SAMPLES,
+    FolderTables,
+    TableMaintenance,
+    TableSchema,
+    arrow_table,
+)
+from mirrorlake.lake.schema import HEARTBEATS
+from tests.lakes import lake_in
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -60,16 +66,10 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
     assert FolderTables().version(place) == 0
 
 
-def no_session() -> Any:
-    raise AssertionError("nothing that only Spark could read is written")
-
-
 @pytest.mark.law("F")
 @pytest.mark.parametrize("table", [OFFSET_MAP, QUARANTINE], ids=lambda table: table.name)
 def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, tmp_path: Path) -> None:
-    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path))), FolderTables()
-    for one in (GAPS, table):
-        tables.create(lake.meta_location(one), one)
+    lake = lake_in(tmp_path, GAPS, table)
     lake.fence(table, app_id="a->b", version=7)
     assert DeltaTable(lake.meta_location(table)).transaction_version("a->b") == 7
 
@@ -79,7 +79,7 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut between the two leaves a file that nobody names, never a commit that names an empty one."""
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    lake = lake_in(tmp_path, GAPS, POSITIONS)
     place, fsync, flushed = Path(lake.meta_location(POSITIONS)), os.fsync, list[tuple[str, int]]()
 
     def noting(handle: int) -> None:
@@ -91,8 +91,6 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
         actions = map(json.loads, (place / f"_delta_log/{commit:020}.json").read_text().splitlines())
         return [action["add"]["path"] for action in actions if "add" in action]
 
-    for table in (GAPS, POSITIONS):
-        FolderTables().create(lake.meta_location(table), table)
     monkeypatch.setattr(os, "fsync", noting)
     rows = [{"source": "east", "kind": "landed", "position": at, "observed_at": NOON} for at in (1, 2, 3)]
     for at in range(0, 3, 2):

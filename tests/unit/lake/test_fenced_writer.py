@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake.fenced_writer import FencedRelayWriter
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import FencedRelayWriter, Lake
 from mirrorlake.lake.reader import Commit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.lake.landed_mark import LandedMark, LandedMarks, marks_address, read_mark
+from mirrorlake.lake import LandedMark, LandedMarks, marks_address, read_mark
 from mirrorlake.lake.landing_commits import APP
 from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import TopicPartition

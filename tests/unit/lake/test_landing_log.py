@@ -16,18 +16,23 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import landing_log, log_commits
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, LandingCommit, RelayClaim, app_id, txn_version
-from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake import (
+    RELAY,
+    FolderTables,
+    Lake,
+    LandingCommit,
+    LandingLog,
+    RelayClaim,
+    RelayLog,
+    landing_log,
+    log_commits,
+    write_files,
+)
+from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, app_id, txn_version
 from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.lake.log_commits import add_files, put_commit
-from mirrorlake.lake.relay_log import RelayLog
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.lakes import LANDED_AT, SCHEMA, batch, rows
 
 APP = app_id("east")
 
@@ -56,7 +61,7 @@ class Relay:
         DeltaTable(self.path).alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
     def land(self, log: LandingLog, number: int, *offsets: int) -> None:
-        log.append(list(write_files(self.path, SCHEMA, iter([batch(rows("orders", 0, *offsets))]))), number, NOON)
+        log.append(list(write_files(self.path, SCHEMA, iter([batch(rows("orders", 0, *offsets))]))), number, LANDED_AT)
 
     def by_another(self, offset: int) -> None:
         files = list(write_files(self.path, SCHEMA, iter([batch(rows("clicks", 0, offset))])))
@@ -101,7 +106,7 @@ def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
     assert [file.first_offset for file in follower.new_files({})] == [10, 1, 20, 2]
     table = DeltaTable(relay.path)
     assert table.transaction_version(APP) == txn_version(1, 2)
-    assert table.history(2)[1]["userMetadata"] == LandingCommit(1, 2, "me", NOON).to_text()
+    assert table.history(2)[1]["userMetadata"] == LandingCommit(1, 2, "me", LANDED_AT).to_text()
     assert not list(Path(relay.path, "_delta_log").glob(".*")), "nothing is left of how a file is made"
 
 
@@ -161,7 +166,7 @@ def test_law_f_a_driver_hears_what_its_task_landed_and_that_it_was_replaced(rela
     assert driver.newest_landed_at() is None
     relay.land(task, 1, 1)
     relay.by_another(1)
-    assert driver.newest_landed_at() == LandingLog(seat).newest_landed_at() == NOON
+    assert driver.newest_landed_at() == LandingLog(seat).newest_landed_at() == LANDED_AT
     getattr(relay, claim)(2, "heir")
     with pytest.raises(LanderReplaced):
         driver.newest_landed_at()
@@ -240,7 +245,7 @@ def test_one_of_two_groups_makes_the_checkpoint(relay: Relay, monkeypatch: pytes
     before = DeltaTable(relay.path).version()
     for number in range(1, 9):
         for log in (first, second):
-            log.append([], number, NOON)
+            log.append([], number, LANDED_AT)
     for log in (first, second):
         if log._checkpointing.is_alive():
             log._checkpointing.join()
@@ -261,11 +266,11 @@ def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_sa
     first, second = either.group(seat, 0), either.group(seat, 1)
     rows_of = [list(write_files(either.path, SCHEMA, iter([batch(rows("orders", 0, n))]))) for n in range(4)]
     signed = [
-        first.append(rows_of[0], 1, NOON),
-        second.append(rows_of[1], 1, NOON - timedelta(hours=1)),
-        second.append([], 2, NOON - timedelta(hours=1), {}),
-        first.append(rows_of[2], 2, NOON + timedelta(seconds=1)),
-        second.append(rows_of[3], 3, NOON),
+        first.append(rows_of[0], 1, LANDED_AT),
+        second.append(rows_of[1], 1, LANDED_AT - timedelta(hours=1)),
+        second.append([], 2, LANDED_AT - timedelta(hours=1), {}),
+        first.append(rows_of[2], 2, LANDED_AT + timedelta(seconds=1)),
+        second.append(rows_of[3], 3, LANDED_AT),
     ]
     assert [one.batch for one in signed] == [0, 1, 2, 3, 4]
     times = [one.landed_at for one in signed if one.landed_at]

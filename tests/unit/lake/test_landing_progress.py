@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.lake import landing_progress
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_commits import CLAIM, LandingCommit
-from mirrorlake.lake.landing_progress import ReadProgress, landing_history
+from mirrorlake.lake import Lake, LandingCommit, ReadProgress, landing_progress
+from mirrorlake.lake.landing_commits import CLAIM
+from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import SourcePartition
-from tests.unit.lake.test_landing_log import NOON
+from tests.builders import NOON
 
 A, B, C = (SourcePartition("orders", 1, partition) for partition in range(3))
 NEW_A = SourcePartition("orders", 2, 0)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mirrorlake.lake import relay_files
-from mirrorlake.lake.landing_state import LandedPositions, landed_positions, update_landed_positions
+from mirrorlake.lake import LandedPositions, landed_positions, relay_files, update_landed_positions
 from mirrorlake.model.flow import SourcePartition
+from tests.lakes import rows
 from tests.unit.lake.test_accounts import World
-from tests.unit.lake.test_relay_writer import rows
 
 ORDERS, OTHERS = SourcePartition("orders", 1, 0), SourcePartition("orders", 1, 1)
 
@@ -24,14 +23,14 @@ def lived(world: World) -> list[dict[SourcePartition, int]]:
         seen.append(update_landed_positions(world.lake, "east", seen[-1]))
 
     account = world.account()
-    account.flush_accounts(world.land(rows("orders", 0, 0, 1), rows("orders", 1, 4)))
+    account.flush_accounts(world.land_next(rows("orders", 0, 0, 1), rows("orders", 1, 4)))
     look()
-    world.land(rows("orders", 0, 5))
-    world.land(rows("orders", 0, 7), rows("clicks" * 9, 3, 2))
+    world.land_next(rows("orders", 0, 5))
+    world.land_next(rows("orders", 0, 7), rows("clicks" * 9, 3, 2))
     look()
     look()
-    DeltaTable(world.relay).optimize.compact()
-    world.land(rows("orders", 1, 9))
+    DeltaTable(world.path).optimize.compact()
+    world.land_next(rows("orders", 1, 9))
     look()
     seen.append(landed_positions(world.lake, "east"))
     return [dict(one.reached) for one in seen]
@@ -47,5 +46,5 @@ def test_files_tell_how_far_landing_is(tmp_path: Path, monkeypatch: pytest.Monke
     assert by_rows[-1][OTHERS] == 10
     known = landed_positions(world.lake, "east")
     monkeypatch.setattr(world.lake, "relay_log", lambda _: pytest.fail("the files were listed again"))
-    world.land(rows("orders", 1, 10))
+    world.land_next(rows("orders", 1, 10))
     assert update_landed_positions(world.lake, "east", known).reached[OTHERS] == 11

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.kafka.topic_metadata import TopicState
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_observations
-from mirrorlake.lake.schema import METADATA
+from mirrorlake.kafka import TopicState
+from mirrorlake.lake import METADATA, Lake, Observations, SourceTopics, newest_topics, read_observations
+from mirrorlake.lake.metadata import newest_acls
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.gaps import LogTruncation
+from tests.lakes import lake_in
 
 READ = Acl(
     resource="TOPIC",
@@ -33,9 +32,7 @@ ADMIN: Any = SimpleNamespace(configs=lambda names: {name: {"cleanup.policy": "co
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(lambda: pytest.fail("a folder needs no Spark"), LakeConfig(root=str(tmp_path)))
-    made._folder.create(made.meta_location(METADATA), METADATA)
-    return made
+    return lake_in(tmp_path, METADATA)
 
 
 @pytest.fixture

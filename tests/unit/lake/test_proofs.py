@@ -9,29 +9,30 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, Lake, ProofCache, newest_topics, proven_until
-from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import (
+    METADATA,
+    Lake,
+    ProofCache,
+    RangeProof,
+    newest_proofs,
+    newest_topics,
+    proven_until,
+)
 from mirrorlake.lake.duckdb_query import query_files
-from mirrorlake.lake.proofs import RangeProof, newest_proofs, proven_ranges, write_proofs
+from mirrorlake.lake.proofs import proven_ranges, write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
+from tests.lakes import lake_in
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
 ORDERS = SourcePartition("orders", 1, 0)
 
 
-def refuse() -> None:
-    raise AssertionError("a question about proofs asks no session")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(refuse, LakeConfig(root=str(tmp_path)))  # type: ignore[arg-type]
-    for table in (METADATA, PROOFS):
-        FolderTables().create(lake.meta_location(table), table)
-    return lake
+    return lake_in(tmp_path, METADATA, PROOFS)
 
 
 def landed(first: int, last: int, **changes: object) -> RangeProof:
@@ -199,7 +200,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
 def test_an_answer_is_kept_until_its_table_has_a_new_version(lake: Lake, asked: list[str], tmp_path: Path) -> None:
     row = {"cluster": "east", "role": "source", "kind": "topic", "present": True, "observed_at": AT}
     for count, name in enumerate(("a", "b")):
-        other = Lake(refuse, LakeConfig(root=str(tmp_path)))  # type: ignore[arg-type]
+        other = lake_in(tmp_path)
         other.append_rows(METADATA, [{**row, "topic": name, "partitions": 1, "generation": 1, "topic_id": name}])
         asked.clear()
         found = [newest_topics(lake, "east", "source") for _ in range(3)]

@@ -14,17 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.lake import relay_files, relay_writer
+from mirrorlake.lake import (
+    COLUMNS,
+    KnownTopic,
+    RelayFile,
+    read_by_source,
+    read_in_order,
+    read_offsets,
+    relay_files,
+    relay_writer,
+    spans_from_text,
+    write_files,
+)
 from mirrorlake.lake.fenced_writer import txn_version
-from mirrorlake.lake.file_spans import spans_from_text
-from mirrorlake.lake.metadata import KnownTopic
-from mirrorlake.lake.reading_order import read_by_source
-from mirrorlake.lake.relay_files import COLUMNS, RelayFile, build_files, read_in_order, read_offsets
-from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.relay_files import build_files
 from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions_to_compare
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from tests.lakes import SCHEMA, batch, rows
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from tests.builders import NOON
 

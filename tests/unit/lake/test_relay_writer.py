@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,40 +12,21 @@ import pytest
 from deltalake import write_deltalake
 
 from mirrorlake.errors import SafetyError, StoreError
-from mirrorlake.lake import relay_writer
+from mirrorlake.lake import (
+    RELAY,
+    FileSpan,
+    FolderTables,
+    RelayPart,
+    land_rows,
+    relay_writer,
+    spans_from_text,
+    write_files,
+)
 from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.file_spans import FileSpan, footer_spans, spans_from_text
-from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import _require_seen, land_rows, stats_value, write_files, writer
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake.file_spans import footer_spans
+from mirrorlake.lake.relay_writer import _require_seen, stats_value, writer
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-
-SCHEMA = pa.schema(list(arrow_types(RELAY).items()))
-NOON = datetime(2026, 11, 22, 12, 0, 0, 123_456, timezone.utc)
-
-
-def rows(topic: str, partition: int, *offsets: int, **columns: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": topic,
-            "generation": 1,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": NOON - timedelta(seconds=offset),
-            "timestamp_type": 0,
-            "key": b"k" if offset % 2 else None,
-            "value": b"" if offset % 3 else None,
-            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}] if offset % 2 else None,
-            "landed_at": NOON,
-        }
-        | columns
-        for offset in offsets
-    ]
-
-
-def batch(*several: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([row for some in several for row in some], SCHEMA)
+from tests.lakes import LANDED_AT, SCHEMA, batch, rows
 
 
 @pytest.mark.law("C", "D")
@@ -61,7 +41,7 @@ def test_law_c_one_file_holds_the_records_of_all_partitions_as_they_came(tmp_pat
     assert pq.read_table(tmp_path / file.path, schema=SCHEMA).to_pylist() == held
     assert (file.records, file.size) == (7, (tmp_path / file.path).stat().st_size)
     assert file.raw_bytes > 0
-    newest = [int((NOON - timedelta(seconds=first)).timestamp() * 1000) for first in (0, 7, 3)]
+    newest = [int((LANDED_AT - timedelta(seconds=first)).timestamp() * 1000) for first in (0, 7, 3)]
     assert spans_from_text(file.spans) == [
         FileSpan(SourcePartition("orders", 1, 0), 0, 2, 0, 3, newest[0]),
         FileSpan(SourcePartition("orders", 1, 1), 7, 11, 3, 3, newest[1]),
@@ -75,7 +55,7 @@ def test_law_c_one_file_holds_the_records_of_all_partitions_as_they_came(tmp_pat
         {"topic": "prices", "generation": 1, "partition": 1, "offset": 11},
     ]
     assert (stats["numRecords"], set(stats["nullCount"].values())) == (7, {0})
-    assert stats["minValues"]["timestamp"] == stats_value(NOON - timedelta(seconds=11))
+    assert stats["minValues"]["timestamp"] == stats_value(LANDED_AT - timedelta(seconds=11))
 
 
 @pytest.mark.law("D")
@@ -99,7 +79,7 @@ def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path:
     names = [name for name in SCHEMA.names if name not in (*SOURCE_KEY, "landed_at")]
     record = batch(rows("t", 0, 5)).select(names)
     landed = {SourcePartition(f"t{n % 50}", 1, n // 50): pa.Table.from_batches([record]) for n in reversed(range(1000))}
-    [turn] = land_rows(SCHEMA, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), NOON)
+    [turn] = land_rows(SCHEMA, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), LANDED_AT)
     assert [
         SourcePartition(*place) for place in zip(*(turn[name].to_pylist() for name in SOURCE_KEY), strict=True)
     ] == (sorted(landed))
@@ -119,11 +99,13 @@ def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
     known = {SourcePartition("orders", 1, 0): 10, SourcePartition("orders", 1, 1): 4}
     found = table.dataset(path, arrow_types(RELAY), RelayPart(known)).to_table(columns=["partition", "offset"])
     assert found.to_pydict() == {"partition": [1] * 5, "offset": [0, 1, 2, 3, 4]}
-    later = RelayPart({}, since=NOON)
+    later = RelayPart({}, since=LANDED_AT)
     assert table.dataset(path, arrow_types(RELAY), later).count_rows() == 15, (
         "times are cut to milliseconds: not skipped"
     )
-    assert table.dataset(path, arrow_types(RELAY), RelayPart({}, since=NOON + timedelta(seconds=1))).count_rows() == 0
+    assert (
+        table.dataset(path, arrow_types(RELAY), RelayPart({}, since=LANDED_AT + timedelta(seconds=1))).count_rows() == 0
+    )
 
 
 @pytest.mark.law("E")
@@ -152,11 +134,11 @@ def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_a
 
 def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Path) -> None:
     given = batch(rows("orders", 0, 1, 2)).drop_columns(["landed_at"])
-    [answer] = writer(str(tmp_path), SCHEMA, NOON)(iter([given]))
+    [answer] = writer(str(tmp_path), SCHEMA, LANDED_AT)(iter([given]))
     [file] = answer.to_pylist()
     assert file["records"] == 2
     assert pq.read_table(tmp_path / file["path"], schema=SCHEMA).to_pylist() == rows("orders", 0, 1, 2)
-    assert list(writer(str(tmp_path), SCHEMA, NOON)(iter([]))) == []
+    assert list(writer(str(tmp_path), SCHEMA, LANDED_AT)(iter([]))) == []
 
 
 @pytest.mark.law("F")

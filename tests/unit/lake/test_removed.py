@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.removed import left_before, removed_from, write_removed
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake import Lake, left_before, removed_from, write_removed
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
+from tests.lakes import lake_in
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
@@ -42,15 +38,9 @@ ERASURE = Removed(
 )
 
 
-def no_session() -> Any:
-    raise AssertionError("a folder needs no Spark")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    FolderTables().create(lake.relay_location("east"), RELAY)
-    return lake
+    return lake_in(tmp_path, relays=["east"])
 
 
 @pytest.mark.law("E")

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from mirrorlake.config.schema import LakeConfig
-from mirrorlake.lake import Lake
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.log_commits import LiveFile
-from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.lake.samples import prune_samples
-from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.table_maintenance import TableMaintenance
+from mirrorlake.lake import (
+    POSITIONS,
+    SAMPLES,
+    LiveFile,
+    TableMaintenance,
+    WrittenFile,
+    prune_samples,
+)
+from tests.lakes import lake_in
 
 AT, DAY = datetime(2026, 7, 1, 12, tzinfo=timezone.utc), timedelta(days=1)
-
-
-def refuse() -> None:
-    raise AssertionError("old samples leave a folder without a session")
 
 
 def as_spark_writes_by_default(table: TableMaintenance) -> None:
@@ -36,9 +33,7 @@ def as_spark_writes_by_default(table: TableMaintenance) -> None:
 
 
 def test_rows_that_spark_wrote_by_its_defaults_leave_too(tmp_path: Path) -> None:
-    lake = Lake(refuse, LakeConfig(root=str(tmp_path)))  # type: ignore[arg-type]
-    for table in (POSITIONS, SAMPLES):
-        FolderTables().create(lake.meta_location(table), table)
+    lake = lake_in(tmp_path, POSITIONS, SAMPLES)
     place = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "kind": "group", "group_id": "app"}
     lake.append_rows(POSITIONS, [{**place, "position": day, "observed_at": AT + day * DAY} for day in range(5)])
     upkeep = lake.open_maintenance(lake.meta_location(POSITIONS))

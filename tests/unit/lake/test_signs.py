@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.lake import signs
-from mirrorlake.lake.signs import StreamSign
-from mirrorlake.progress.board import ignore_progress
+from mirrorlake.lake import StreamSign, signs
+from mirrorlake.progress import ignore_progress
 
 
 def sign_in(root: str, times: list[int]) -> StreamSign:

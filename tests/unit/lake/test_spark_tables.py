@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake.control import Control
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import CONTROL, GAPS
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.lake import GAPS, Control, Lake
+from mirrorlake.lake.schema import CONTROL
 from mirrorlake.lake.spark_tables import SparkTables
 from tests.builders import NOON
 

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from mirrorlake.lake import UncompressedBudget, uncompressed_files
-from mirrorlake.lake.relay_writer import write_files
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from mirrorlake.lake import UncompressedBudget, uncompressed_files, write_files
+from tests.lakes import SCHEMA, batch, rows
 
 
 @pytest.mark.law("C")

@@ -12,42 +12,39 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import SafetyError
+from mirrorlake.lake import (
+    GAPS,
+    SIDE_TABLES,
+    WITHHELD,
+    Control,
+    FolderTables,
+    Lake,
+    RelayPart,
+    StreamSign,
+    flow_sign,
+    lake_changes,
+    migrate,
+)
 from mirrorlake.lake import lake as lake_module
 from mirrorlake.lake import version as version_module
-from mirrorlake.lake.control import Control
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.made_tables import MadeTables
-from mirrorlake.lake.migrating import lake_changes, migrate
-from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.schema import GAPS, PROOFS, RELAY, SIDE_TABLES, WITHHELD
-from mirrorlake.lake.signs import StreamSign, flow_sign
+from mirrorlake.lake.schema import PROOFS
 from mirrorlake.lake.version import VERSION_PROPERTY, Migration
 from mirrorlake.mirror.control_watch import ControlWatch
 from tests.commands import run_cli, write_conf
+from tests.lakes import lake_in
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
-
-
 def lake_at(folder: Path) -> Lake:
-    return Lake(_no_spark, LakeConfig(root=str(folder)), sees_all=lambda: True)
+    return lake_in(folder, sees_all=lambda: True)
 
 
 def old_lake(folder: Path) -> Lake:
     """Make a lake as release 0.1.0 does, which kept no version."""
-    lake, tables = lake_at(folder), FolderTables()
-    for location, table in {
-        lake.relay_location("east"): RELAY,
-        **{lake.meta_location(t): t for t in SIDE_TABLES},
-    }.items():
-        tables.create(location, table)
-    return lake
+    return lake_in(folder, *SIDE_TABLES, relays=["east"], sees_all=lambda: True)
 
 
 def set_version(lake: Lake, text: str) -> None:
@@ -120,13 +117,11 @@ def test_law_g_an_old_lake_goes_on_and_gets_its_version_by_a_plan_once(tmp_path:
 
 
 def test_a_table_that_an_older_release_did_not_make_holds_nothing_yet(tmp_path: Path) -> None:
-    lake, tables = lake_at(tmp_path), FolderTables()
-    for table in (GAPS, PROOFS):
-        tables.create(lake.meta_location(table), table)
+    lake = lake_in(tmp_path, GAPS, PROOFS, sees_all=lambda: True)
     text = "SELECT count(*) AS n FROM {gaps} AS g LEFT JOIN {withheld} AS w ON g.topic = w.topic"
     assert [row.n for row in lake.query_rows(text)] == [0]
     assert lake.query_rows("SELECT * FROM {removed}", missing_ok=True) == []
-    tables.create(lake.meta_location(WITHHELD), WITHHELD)
+    FolderTables().create(lake.meta_location(WITHHELD), WITHHELD)
     lake.append_rows(WITHHELD, [{"topic": "orders"}])
     assert [row.topic for row in lake.query_rows("SELECT topic FROM {withheld}")] == ["orders"], "made meanwhile"
 

@@ -11,13 +11,12 @@ import pytest
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import Fetched, FetchedRows
-from mirrorlake.lake.landing_commits import RelayClaim
-from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake import LandingLog, RelayClaim
 from mirrorlake.landing import live_task
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskResult
+from tests.lakes import SCHEMA, batch, rows
 from tests.unit.lake.test_landing_log import Relay
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
 SOURCE, TP = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
 

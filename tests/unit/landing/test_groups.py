@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.lake.landing_commits import RelayClaim
+from mirrorlake.lake import RelayClaim
 from mirrorlake.landing.live_driver import split_task, wanted_tasks
 from mirrorlake.landing.live_task import LandTaskSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition

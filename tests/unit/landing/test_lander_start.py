@@ -12,30 +12,29 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.kafka import TopicState
-from mirrorlake.lake import accounts
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_commits import LandingCommit
-from mirrorlake.lake.landing_log import LandingLog
-from mirrorlake.lake.landing_state import (
+from mirrorlake.lake import (
+    GAPS,
+    METADATA,
+    POSITIONS,
+    KnownTopic,
     LandedPositions,
+    LandingCommit,
+    LandingLog,
+    accounts,
     count_landed_since,
     drop_live_locations,
     read_landing_positions,
+    write_files,
 )
-from mirrorlake.lake.metadata import KnownTopic
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
 from mirrorlake.landing import context, source_state, start
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from tests.builders import mirror_config
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from tests.lakes import SCHEMA, batch, lake_in, rows
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
@@ -91,21 +90,13 @@ class Source:
         return self.cleanup if "orders" in topics else ""
 
 
-def no_session() -> Any:
-    raise AssertionError("a start needs no Spark")
-
-
 class World:
     """A lake in a folder and a source, from which one lander after another lands."""
 
     def __init__(self, path: Path, source: Source, *flows: dict[str, Any]) -> None:
         self.source = source
         self.flows = mirror_config(*flows or [{"topics": ".*"}]).flows
-        self.lake = Lake(no_session, LakeConfig(root=str(path)))
-        tables = FolderTables()
-        tables.create(self.lake.relay_location("east"), RELAY)
-        for table in (GAPS, POSITIONS, METADATA):
-            tables.create(self.lake.meta_location(table), table)
+        self.lake = lake_in(path, GAPS, POSITIONS, METADATA, relays=["east"])
         self.landed = 0
 
     def lander(self, *, on_gap: str = "halt") -> Any:
@@ -242,7 +233,7 @@ def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path, monkeypatch: py
             location_of_0_2_0(lander, '{"orders": {"0": 7}}')
     log = Path(world.lake.relay_location("east"), "_delta_log")
     sorted(log.glob("*.json"))[-1].write_bytes(b"")
-    world.lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    world.lake = lake_in(tmp_path)
     assert world.started()[1] == {ORDERS: 5}, "law C: the position survived, the records did not"
 
 

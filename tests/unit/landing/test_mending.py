@@ -12,14 +12,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import BrokenFile, Lake, broken_files, gap_row, land_rows, relay_schema, write_files
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import GAPS, RELAY
-from mirrorlake.landing import mending
-from mirrorlake.landing.mending import Mending
+from mirrorlake.lake import (
+    GAPS,
+    BrokenFile,
+    FolderTables,
+    Lake,
+    broken_files,
+    gap_row,
+    land_rows,
+    relay_schema,
+    write_files,
+)
+from mirrorlake.landing import Mending, mending
 from mirrorlake.model.flow import SourcePartition
+from tests.lakes import lake_in
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORDS = 40
@@ -30,13 +37,7 @@ SOURCES = [SourcePartition("clicks", 1, 2), SourcePartition("orders", 1, 0), Sou
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Make a relay of one file, which is empty."""
-
-    def no_session() -> Any:
-        raise AssertionError("a folder needs no Spark")
-
-    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path))), FolderTables()
-    tables.create(lake.relay_location("east"), RELAY)
-    tables.create(lake.meta_location(GAPS), GAPS)
+    lake, tables = lake_in(tmp_path, GAPS, relays=["east"]), FolderTables()
     given = pa.table(
         {
             "offset": pa.array(range(RECORDS), pa.int64()),

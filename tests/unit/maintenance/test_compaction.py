@@ -15,57 +15,41 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import LiveFile, TableMaintenance, log_commits
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.reading_order import read_by_source
-from mirrorlake.lake.relay_files import RelayFile, read_in_order
-from mirrorlake.lake.relay_log import RelayLog
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake import (
+    FolderTables,
+    LiveFile,
+    RelayFile,
+    RelayLog,
+    TableMaintenance,
+    log_commits,
+    read_by_source,
+    read_in_order,
+)
 from mirrorlake.maintenance import compaction, splits, tiers
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
 from mirrorlake.maintenance.splits import Split
 from mirrorlake.maintenance.tiers import FANOUT, FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.patterns import TopicPattern
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.builders import mirror_config
+from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, rows
 
-LATER = NOON + timedelta(hours=1)
+LATER = LANDED_AT + timedelta(hours=1)
 DAY = timedelta(days=1)
 ORDERS = SourcePartition("orders", 1, 0)
-FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+FLOW = mirror_config({"target": "central"}).flows[0]
 
 
-class Relay:
-    """A relay in a folder with its upkeep."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self.tables = FolderTables()
-        self.tables.create(self.path, RELAY)
-        self.batches = 0
-
-    def land(self, *several: list[dict[str, Any]], fresh: bool = False, apart: bool = False) -> None:
-        self.batches += 1
-        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), uncompressed=fresh, apart=apart))
-        self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
+class CompactedRelay(Relay):
+    """A relay with its upkeep."""
 
     def compact(self, *flows: SentUpTo, now: datetime = LATER, plan: bool = False) -> compaction.Compacted:
         return compact_relay(TableMaintenance(self.path), "east", flows, now=now, max_wait=DAY, plan=plan)
 
-    def records(self) -> list[dict[str, Any]]:
-        held = DeltaTable(self.path).to_pyarrow_table().to_pylist()
-        return sorted(held, key=lambda row: (row["topic"], row["generation"], row["partition"], row["offset"]))
-
-    def files(self) -> int:
-        return len(DeltaTable(self.path).file_uris())
-
 
 @pytest.fixture
-def relay(tmp_path: Path) -> Relay:
-    return Relay(tmp_path)
+def relay(tmp_path: Path) -> CompactedRelay:
+    return CompactedRelay(tmp_path)
 
 
 def group_of(upkeep: TableMaintenance) -> tuple[list[LiveFile], Split]:
@@ -81,7 +65,7 @@ def up_to(position: int, **settings: Any) -> SentUpTo:
 
 
 @pytest.mark.law("C", "E")
-def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_statistics(relay: Relay) -> None:
+def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_statistics(relay: CompactedRelay) -> None:
     for first in range(0, 3 * FANOUT, 3):
         relay.land(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2), apart=True)
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
@@ -100,7 +84,7 @@ def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_sta
     assert relay.compact(up_to(10_000)) == compaction.Compacted()
 
 
-def parts(relay: Relay) -> dict[SourcePartition, list[RelayFile]]:
+def parts(relay: CompactedRelay) -> dict[SourcePartition, list[RelayFile]]:
     """Return what is listed of each source partition, in offset order."""
     found: dict[SourcePartition, list[RelayFile]] = {}
     for file in sorted(RelayLog(FolderTables(), relay.path).files({})):
@@ -109,10 +93,10 @@ def parts(relay: Relay) -> dict[SourcePartition, list[RelayFile]]:
 
 
 @pytest.mark.law("C", "D", "E")
-def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Relay) -> None:
+def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: CompactedRelay) -> None:
     for turn in range(FANOUT):
         several = [rows("orders", n, 2 * turn, 2 * turn + 1) for n in range(5) if (turn + n) % 7]
-        relay.land(*several, rows("clicks", 1, turn), fresh=turn % 2 == 0)
+        relay.land(*several, rows("clicks", 1, turn), uncompressed=turn % 2 == 0)
     relay.land(rows("orders", 3, 2 * FANOUT))
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     held, version = log.files({}), relay.tables.version(relay.path)
@@ -131,7 +115,7 @@ def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Relay) -
 
 
 def test_turns_of_more_partitions_than_turns_wait_until_they_are_large_or_many(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splits, "FANOUT", 4)
     for turn in range(4):
@@ -163,7 +147,7 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
     tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[dict[int, int], int | None]]
 ) -> None:
     """Turns of some partitions, and passes of upkeep among them, up to a position that holds some files back."""
-    relay, ends = Relay(tmp_path_factory.mktemp("relay")), dict.fromkeys(range(4), 0)
+    relay, ends = CompactedRelay(tmp_path_factory.mktemp("relay")), dict.fromkeys(range(4), 0)
     with pytest.MonkeyPatch.context() as patch:
         for module in (splits, tiers):
             patch.setattr(module, "FANOUT", 3)
@@ -187,9 +171,9 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
 
 
 @pytest.mark.law("C", "D")
-def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compaction(relay: Relay) -> None:
+def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compaction(relay: CompactedRelay) -> None:
     for first in range(0, 3 * FANOUT, 3):
-        relay.land(rows("orders", 0, *range(first, first + 3)), fresh=first % 2 == 0)
+        relay.land(rows("orders", 0, *range(first, first + 3)), uncompressed=first % 2 == 0)
     before = relay.records()
     assert relay.compact(up_to(10_000)).into == 1
     [file] = DeltaTable(relay.path).file_uris()
@@ -198,7 +182,7 @@ def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compactio
 
 @pytest.mark.parametrize(("name", "is_touched"), [("part-1.zstd.parquet", False), ("part-1.fresh.parquet", True)])
 def test_a_large_file_is_rewritten_only_while_it_is_not_compressed(name: str, is_touched: bool) -> None:
-    one = {"size": FULL, "records": 1, "source": ORDERS, "first_offset": 0, "last_offset": 0, "landed_by": NOON}
+    one = {"size": FULL, "records": 1, "source": ORDERS, "first_offset": 0, "last_offset": 0, "landed_by": LANDED_AT}
     assert bool(due([KeptFile(path=name, **one)])) == is_touched  # type: ignore[arg-type]
 
 
@@ -208,23 +192,26 @@ def codecs(file: str) -> set[str]:
 
 
 @pytest.mark.law("F")
-def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_for_a_day(relay: Relay) -> None:
+def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_for_a_day(relay: CompactedRelay) -> None:
     for offset in range(2 * FANOUT):
         relay.land(rows("orders", 0, offset))
     assert relay.compact(up_to(10_000), up_to(FANOUT - 1)).into == 0
     assert relay.compact(up_to(10_000), SentUpTo(flow=FLOW, positions=None)).waiting == 2 * FANOUT
-    assert relay.compact(up_to(FANOUT), SentUpTo(flow=FLOW, positions={}), now=NOON + timedelta(minutes=1)).waiting == 0
+    assert (
+        relay.compact(up_to(FANOUT), SentUpTo(flow=FLOW, positions={}), now=LANDED_AT + timedelta(minutes=1)).waiting
+        == 0
+    )
     assert relay.compact(up_to(10_000), up_to(FANOUT)).files == FANOUT
-    assert relay.compact(up_to(0, execution="streaming"), now=NOON + 2 * DAY).into == 0, (
+    assert relay.compact(up_to(0, execution="streaming"), now=LANDED_AT + 2 * DAY).into == 0, (
         "a stream reads commit by commit"
     )
-    assert relay.compact(up_to(0), now=NOON + 2 * DAY).files == FANOUT + 1
+    assert relay.compact(up_to(0), now=LANDED_AT + 2 * DAY).files == FANOUT + 1
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("is_plain", [True, False], ids=["our commit", "a commit of delta-rs"])
 def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
-    is_plain: bool, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    is_plain: bool, relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
@@ -246,7 +233,7 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
 
 
 def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be_listed(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
@@ -265,7 +252,7 @@ def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be
 
 @pytest.mark.law("E", "F")
 def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
@@ -285,7 +272,7 @@ def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
 
 
 @pytest.mark.law("E")
-def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(relay: Relay) -> None:
+def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(relay: CompactedRelay) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset, offset + 1000) if offset == FANOUT - 1 else rows("orders", 0, offset))
     newest = max(Path(relay.path).glob("*.parquet"))
@@ -299,7 +286,7 @@ def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(rela
 
 
 @pytest.mark.law("C", "D")
-def test_law_d_what_a_stranger_optimised_is_read_in_order_and_left_alone(relay: Relay) -> None:
+def test_law_d_what_a_stranger_optimised_is_read_in_order_and_left_alone(relay: CompactedRelay) -> None:
     for offset in range(0, 4 * FANOUT, 2):
         relay.land(rows("orders", 0, offset, offset + 1), rows("orders", 1, offset))
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
@@ -315,7 +302,7 @@ def test_law_d_what_a_stranger_optimised_is_read_in_order_and_left_alone(relay: 
     assert [row for row in relay.records() if row["offset"] != 4 * FANOUT] == before
 
 
-def test_a_stranger_s_order_within_a_file_is_mended(relay: Relay) -> None:
+def test_a_stranger_s_order_within_a_file_is_mended(relay: CompactedRelay) -> None:
     for offset in range(0, 2 * FANOUT, 2):
         write_deltalake(
             relay.path, pa.Table.from_batches([batch(rows("orders", 0, offset + 1, offset))]), mode="append"
@@ -333,7 +320,7 @@ def test_a_stranger_s_order_within_a_file_is_mended(relay: Relay) -> None:
 def test_law_e_any_sequence_of_batches_and_compactions_keeps_every_record_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: Iterable[tuple[int, int] | None]
 ) -> None:
-    relay, ends = Relay(tmp_path_factory.mktemp("relay")), [0, 0]
+    relay, ends = CompactedRelay(tmp_path_factory.mktemp("relay")), [0, 0]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("mirrorlake.maintenance.tiers.FANOUT", 2)
         for step in steps:

@@ -13,48 +13,45 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.errors import SafetyError, StoreError, UsageError
-from mirrorlake.lake import Lake, RelayLog, TableMaintenance, read_in_order, removed_from
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.removed import left_before
-from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, RELAY
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    POSITIONS,
+    QUARANTINE,
+    RelayLog,
+    TableMaintenance,
+    arrow_table,
+    left_before,
+    position_row,
+    read_in_order,
+    removed_from,
+)
 from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.patterns import TopicPattern
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.builders import mirror_config
+from tests.lakes import LANDED_AT, Relay, lake_in, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 ORDERS = SourcePartition("orders", 1, 0)
-LATER = NOON + timedelta(hours=1)
-FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+LATER = LANDED_AT + timedelta(hours=1)
+FLOW = mirror_config({"target": "central"}).flows[0]
 ADA = Selector(key=b"ada")
 
 
-class World:
+class World(Relay):
     """A lake in a folder, without Spark; every tenth record is Ada's, and one of hers is quarantined."""
 
     def __init__(self, root: Path) -> None:
-        self.tables = FolderTables()
-        self.relay = str(root / "relay/east")
-        self.tables.create(self.relay, RELAY)
-        self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
-        for table in (POSITIONS, QUARANTINE):
-            self.tables.create(self.lake.meta_location(table), table)
-        self.batches = 0
+        super().__init__(root / "relay/east")
+        self.lake = lake_in(root, POSITIONS, QUARANTINE)
 
-    def land(self, *several: list[dict[str, Any]], end: int | None = None) -> None:
-        self.batches += 1
-        files = list(write_files(self.relay, SCHEMA, iter([batch(*several)])))
-        self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
-        if end is not None:
-            self.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", end, NOON)])
+    def land_up_to(self, end: int, *several: list[dict[str, Any]]) -> None:
+        """Land records, and account for them."""
+        self.land(*several)
+        self.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", end, LANDED_AT)])
 
     def quarantine(self, *offsets: int, flow: str = FLOW.name) -> None:
         found = [
@@ -75,18 +72,11 @@ class World:
             exports=exports,
         )
 
-    def offsets(self) -> list[int]:
-        return sorted(DeltaTable(self.relay).to_pyarrow_table()["offset"].to_pylist())
-
     def keys_on_disk(self) -> Iterator[tuple[str, bytes | None]]:
-        for place in (self.relay, self.lake.meta_location(QUARANTINE)):
+        for place in (self.path, self.lake.meta_location(QUARANTINE)):
             for path in Path(place).glob("*.parquet"):
                 for row in pq.read_table(path, columns=["topic", "key"]).to_pylist():
                     yield row["topic"], row["key"]
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
 
 
 def key(offset: int) -> bytes:
@@ -103,7 +93,7 @@ def orders(*offsets: int) -> list[dict[str, Any]]:
 def world(tmp_path: Path) -> World:
     made = World(tmp_path)
     for first in range(0, 60, 10):
-        made.land(orders(*range(first, first + 10)), rows("clicks", 0, first, key=b"ada"), end=first + 10)
+        made.land_up_to(first + 10, orders(*range(first, first + 10)), rows("clicks", 0, first, key=b"ada"))
     return made
 
 
@@ -117,24 +107,20 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     # The flow had another name then; and a flow of another source has a topic of this name.
     world.quarantine(25, flow="renamed->since")
     world.quarantine(15, 25, flow="west->central")
-    before = {
-        row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
-    }
-    log = RelayLog(world.tables, world.relay)
+    before = {row["offset"]: row for row in world.records("orders")}
+    log = RelayLog(world.tables, world.path)
     held = [file for file in log.files({}) if file.source == ORDERS]
-    version = world.tables.version(world.relay)
+    version = world.tables.version(world.path)
     planned = world.eraser(position=40).plan("orders", ADA, "request 4711")
     assert (planned.planned, planned.records, planned.files, planned.quarantined) == (True, 6, 6, 2)
     assert [(one.flow, one.topic, one.passed, one.unsent) for one in planned.targets] == [
         (FLOW.name, "east.orders", 4, 2)
     ]
-    assert (world.tables.version(world.relay), removed_from(world.lake, "east")) == (version, []), "a plan does nothing"
+    assert (world.tables.version(world.path), removed_from(world.lake, "east")) == (version, []), "a plan does nothing"
 
     done = world.eraser(position=40).erase("orders", ADA, "request 4711")
     assert (done.planned, done.records, done.ok, len(done.deleted_files)) == (False, 6, True, 6)
-    after = {
-        row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
-    }
+    after = {row["offset"]: row for row in world.records("orders")}
     assert after == {offset: before[offset] for offset in LEFT}, "all others are as they were"
     assert [topic for topic, one in world.keys_on_disk() if one == b"ada"].count("orders") == 2, (
         "another source's in quarantine; nothing of this one, in any version"
@@ -142,7 +128,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     [left] = removed_from(world.lake, "east")
     assert (left.kind, left.source, left.records, left.reason) == ("erased", ORDERS, 6, "request 4711")
     assert [offset for offset in range(60) if left.holds(offset)] == [*GONE]
-    assert left.relay_version == done.relay_version == world.tables.version(world.relay)
+    assert left.relay_version == done.relay_version == world.tables.version(world.path)
     # Between quotes: salts and hashes are of hexadecimal digits, and "ada" comes by chance.
     assert '"ada"' not in json.dumps(left.evidence)
     assert left_before(world.lake, "east") == {}
@@ -157,7 +143,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     read = [offset for part in read_in_order(held, position=33) for offset in part.column("offset").to_pylist()]
     assert read == [offset for offset in LEFT if offset >= 33]
     again = world.eraser().erase("orders", ADA, "request 4711")
-    assert (again.records, again.removal, world.tables.version(world.relay)) == (0, "", done.relay_version)
+    assert (again.records, again.removal, world.tables.version(world.path)) == (0, "", done.relay_version)
 
 
 @pytest.mark.law("E")
@@ -165,8 +151,8 @@ def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_pla
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mirrorlake.lake.relay_files._ROWS", 3)
-    world.land(orders(*range(60, 90)), end=90)
-    [held] = [file for file in RelayLog(world.tables, world.relay).files({ORDERS: 60}) if file.source == ORDERS]
+    world.land_up_to(90, orders(*range(60, 90)))
+    [held] = [file for file in RelayLog(world.tables, world.path).files({ORDERS: 60}) if file.source == ORDERS]
     reader = read_in_order([held])
     read = next(reader).column("offset").to_pylist()
     assert world.eraser(90).erase("orders", ADA, "why").records == 9
@@ -176,8 +162,8 @@ def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_pla
 
 @pytest.mark.law("E")
 def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasure(world: World) -> None:
-    held = [file for file in RelayLog(world.tables, world.relay).files({}) if file.source == ORDERS]
-    min(Path(world.relay).glob("*.parquet")).unlink()
+    held = [file for file in RelayLog(world.tables, world.path).files({}) if file.source == ORDERS]
+    min(Path(world.path).glob("*.parquet")).unlink()
     with pytest.raises(StoreError, match=r"is missing.*mirrorlake repair --source") as lost:
         list(read_in_order(held))
     assert lost.value.facts["source_topic"] == "orders"
@@ -195,12 +181,11 @@ def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasu
 def test_records_are_chosen_by_header_and_predicate_too(world: World, selector: Selector, gone: list[int]) -> None:
     done = world.eraser().erase("orders", selector, "why")
     assert done.records == len(gone)
-    held = DeltaTable(world.relay).to_pyarrow_table().to_pylist()
-    assert sorted({*range(60)} - {row["offset"] for row in held if row["topic"] == "orders"}) == gone
+    assert sorted({*range(60)}.difference(world.offsets())) == gone
 
 
 def test_what_a_predicate_cannot_judge_stays_and_is_counted(world: World) -> None:
-    world.land(rows("orders", 0, 60, value=b"not json"), end=61)
+    world.land_up_to(61, rows("orders", 0, 60, value=b"not json"))
     done = world.eraser(61).erase("orders", Selector(where="value.n = 3"), "why")
     assert (done.records, done.undecided, done.ok) == (1, 1, False)
     assert "cannot be judged" in str(done)
@@ -233,16 +218,14 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
     world.land(orders(*range(60, 70)))
     done = world.eraser().erase("orders", ADA, "why")
     assert (done.records, done.waiting, done.left, done.ok) == (6, 1, 1, False)
-    world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 70, NOON)])
+    world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 70, LANDED_AT)])
     assert world.eraser().erase("orders", ADA, "why").ok
-    assert b"ada" not in {
-        row["key"] for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
-    }
+    assert b"ada" not in {row["key"] for row in world.records("orders")}
 
 
 @pytest.mark.law("E", "F")
 def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_named(world: World) -> None:
-    [live, *_] = [file for file in Path(world.relay).glob("*.parquet") if "orders" in str(pq.read_table(file)["topic"])]
+    [live, *_] = [file for file in Path(world.path).glob("*.parquet") if "orders" in str(pq.read_table(file)["topic"])]
     copy, root = live.read_bytes(), Path(world.lake.address)
     world.tables.create(world.lake.meta_location(OFFSET_MAP), OFFSET_MAP)
     at = {"source_topic": "orders", "generation": 1, "source_partition": 0, "first_upstream": 0, "last_upstream": 9}
@@ -254,8 +237,8 @@ def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_
     [left] = removed_from(world.lake, "east")
     assert (left.evidence["still_in"], left.evidence["sent_to"]) == ([], [*done.sent_to])
 
-    exported, cut = root / "elsewhere" / "orders-1-0.parquet", Path(world.relay) / "part-cut.parquet"
-    fresh, old = Path(world.relay) / "part-fresh.parquet", Path(world.relay) / "part-old.parquet"
+    exported, cut = root / "elsewhere" / "orders-1-0.parquet", Path(world.path) / "part-cut.parquet"
+    fresh, old = Path(world.path) / "part-fresh.parquet", Path(world.path) / "part-old.parquet"
     aside = root / "relay" / "backup" / "orders.parquet.old"
     for file in (exported, fresh, old, aside):
         file.parent.mkdir(exist_ok=True)
@@ -300,7 +283,7 @@ def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World
     explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
     assert {*world.offsets()} | explained >= {*range(60)}
     if by == "upkeep" and step != "before anything":
-        table = world.lake.open_maintenance(world.relay)
+        table = world.lake.open_maintenance(world.path)
         assert table is not None
         removal.Removals(world.lake, "east", table).finish()
     else:
@@ -317,16 +300,16 @@ def test_law_f_a_compaction_before_and_one_at_the_same_moment_keep_no_copy(
 ) -> None:
     world = World(tmp_path)
     for offset in range(2 * FANOUT):
-        world.land(orders(offset), end=offset + 1)
+        world.land_up_to(offset + 1, orders(offset))
     sent = SentUpTo(flow=FLOW, positions={ORDERS: FANOUT})
 
     def compact(position: int) -> int:
         standing = SentUpTo(flow=FLOW, positions={ORDERS: position})
-        done = compact_relay(TableMaintenance(world.relay), "east", [standing], now=LATER, max_wait=timedelta(days=1))
+        done = compact_relay(TableMaintenance(world.path), "east", [standing], now=LATER, max_wait=timedelta(days=1))
         return done.into
 
     assert compact(FANOUT) == 1, "the first half is a large file, and the small ones are still on disk"
-    held = RelayLog(world.tables, world.relay).files({})
+    held = RelayLog(world.tables, world.path).files({})
     replace, others = TableMaintenance.replace, [0]
 
     def disturbed(table: TableMaintenance, *given: Any, **named: Any) -> bool:

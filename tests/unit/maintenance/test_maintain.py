@@ -11,38 +11,28 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from mirrorlake.config.schema import LakeConfig, MaintenanceConfig
-from mirrorlake.lake import OFFSET_MAP, Lake, LandingCommit, RelayLog
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import HEARTBEATS, QUARANTINE, RELAY
+from mirrorlake.config.schema import MaintenanceConfig
+from mirrorlake.lake import OFFSET_MAP, QUARANTINE, FolderTables, LandingCommit, RelayLog, write_files
+from mirrorlake.lake.schema import HEARTBEATS
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, rows
 
 APP = "mirrorlake.land.east"
 
 
-class World:
+class World(Relay):
     """A lake in a folder, without Spark; time goes on as the test says."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.tables = FolderTables()
-        self.relay = str(root / "relay/east")
-        self.tables.create(self.relay, RELAY)
-        self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
-        for table in (OFFSET_MAP, HEARTBEATS, QUARANTINE):
-            self.tables.create(self.lake.meta_location(table), table)
-        self.batches = 0
+        super().__init__(root / "relay/east")
+        self.lake = lake_in(root, OFFSET_MAP, HEARTBEATS, QUARANTINE)
 
-    def land(self, count: int = 1, **progress: Any) -> None:
-        for _ in range(count):
-            self.batches += 1
-            files = list(write_files(self.relay, SCHEMA, iter([batch(rows("orders", 0, self.batches))])))
-            signed = LandingCommit(1, self.batches, "owner", NOON, **progress).to_text()
-            self.tables.commit(self.relay, files, app_id=APP, version=self.batches, signature=signed)
+    def land_some(self, count: int = 1, **progress: Any) -> None:
+        for number in range(self.batches + 1, self.batches + 1 + count):
+            signed = LandingCommit(1, number, "owner", LANDED_AT, **progress).to_text()
+            self.land(rows("orders", 0, number), app_id=APP, signature=signed)
 
     def keep(self, after: timedelta = timedelta(0), **settings: Any) -> dict[str, KeptTable]:
         def now() -> datetime:
@@ -52,11 +42,7 @@ class World:
         return {kept.table: kept for kept in upkeep.tables({"east": []}, published=[], plan=False)}
 
     def log(self) -> list[str]:
-        return sorted(path.name for path in Path(self.relay, "_delta_log").glob("*.json"))
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
+        return sorted(path.name for path in Path(self.path, "_delta_log").glob("*.json"))
 
 
 @pytest.fixture
@@ -68,22 +54,22 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def grow_old(world: World) -> None:
     """Make everything in the relay as old as if it had been written an hour and a day ago."""
     past = time.time() - 90_000
-    for path in (*Path(world.relay).glob("*.parquet"), *Path(world.relay, "_delta_log").iterdir()):
+    for path in (*Path(world.path).glob("*.parquet"), *Path(world.path, "_delta_log").iterdir()):
         os.utime(path, (past, past))
 
 
 @pytest.mark.law("F")
 def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_reader(world: World) -> None:
-    world.land(FANOUT, read_to={})
-    log = RelayLog(world.tables, world.relay)
+    world.land_some(FANOUT, read_to={})
+    log = RelayLog(world.tables, world.path)
     held = log.files({})
     kept = world.keep()["relay of east"]
     assert (kept.compacted.into, kept.log_checkpoint, kept.why_not) == (1, True, "")
     grow_old(world)
-    world.land(2, read_to={})
+    world.land_some(2, read_to={})
     world.keep()
     assert len(world.log()) > FANOUT, "no commit that stays would say all that was read"
-    world.land(1, read_to={}, as_of=1)
+    world.land_some(1, read_to={}, as_of=1)
     world.keep()
     assert len(world.log()) < FANOUT, "old commits are deleted"
     assert [file.first_offset for file in log.new_files({})] != [], "a reader whose commits were cleaned lists again"
@@ -92,31 +78,31 @@ def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_read
         LandingCommit.from_document(commit.signature)
         for commit in world.lake.commits(world.lake.relay_location("east"))
     ]
-    assert LandingCommit(1, FANOUT + 3, "owner", NOON, {}, 1) in newest
+    assert LandingCommit(1, FANOUT + 3, "owner", LANDED_AT, {}, 1) in newest
     fresh = FolderTables()
-    fresh.commit(world.relay, [], app_id=APP, version=FANOUT, signature="zombie")
-    assert "zombie" not in str(fresh.history(world.relay, 5)), "an older lander is still refused"
-    assert DeltaTable(world.relay).to_pyarrow_table().num_rows == FANOUT + 3
+    fresh.commit(world.path, [], app_id=APP, version=FANOUT, signature="zombie")
+    assert "zombie" not in str(fresh.history(world.path, 5)), "an older lander is still refused"
+    assert DeltaTable(world.path).to_pyarrow_table().num_rows == FANOUT + 3
 
 
 @pytest.mark.law("F")
 def test_law_f_a_writer_that_slept_over_a_cleaned_log_commits_after_what_came_meanwhile(world: World) -> None:
     asleep = FolderTables()
-    asleep.version(world.relay)
-    world.land(FANOUT)
+    asleep.version(world.path)
+    world.land_some(FANOUT)
     world.keep()
     grow_old(world)
-    world.land()
+    world.land_some()
     world.keep()
     assert f"{1:020}.json" not in world.log(), "the number after the one that the writer knows is free again"
-    files = list(write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 900))])))
-    asleep.commit(world.relay, files, app_id=APP, version=900, signature="{}")
-    held = DeltaTable(world.relay).to_pyarrow_table()["offset"].to_pylist()
+    files = list(write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 900))])))
+    asleep.commit(world.path, files, app_id=APP, version=900, signature="{}")
+    held = DeltaTable(world.path).to_pyarrow_table()["offset"].to_pylist()
     assert sorted(held) == [*range(1, FANOUT + 2), 900]
 
 
 def test_the_log_of_a_source_that_has_fallen_silent_stays(world: World) -> None:
-    world.land(2)
+    world.land_some(2)
     world.keep()
     grow_old(world)
     world.keep(after=timedelta(days=2))
@@ -125,18 +111,18 @@ def test_the_log_of_a_source_that_has_fallen_silent_stays(world: World) -> None:
 
 @pytest.mark.law("E")
 def test_law_e_only_what_was_removed_long_ago_or_never_committed_is_deleted(world: World) -> None:
-    world.land(FANOUT)
+    world.land_some(FANOUT)
     world.keep()
-    assert len(list(Path(world.relay).glob("*.parquet"))) == FANOUT + 1
+    assert len(list(Path(world.path).glob("*.parquet"))) == FANOUT + 1
     grow_old(world)
-    [orphan] = write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 900))]))
-    [about_to_commit] = write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 901))]))
-    os.utime(Path(world.relay, orphan.path), (time.time() - 90_000,) * 2)
+    [orphan] = write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 900))]))
+    [about_to_commit] = write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 901))]))
+    os.utime(Path(world.path, orphan.path), (time.time() - 90_000,) * 2)
     assert world.keep()["relay of east"].deleted == 1, "removed a moment ago: readers may hold them"
-    assert not Path(world.relay, orphan.path).exists()
-    assert Path(world.relay, about_to_commit.path).exists()
-    world.tables.commit(world.relay, [about_to_commit], app_id=APP, version=901, signature="{}")
-    assert DeltaTable(world.relay).to_pyarrow_table().num_rows == FANOUT + 1
+    assert not Path(world.path, orphan.path).exists()
+    assert Path(world.path, about_to_commit.path).exists()
+    world.tables.commit(world.path, [about_to_commit], app_id=APP, version=901, signature="{}")
+    assert DeltaTable(world.path).to_pyarrow_table().num_rows == FANOUT + 1
 
 
 def run_row(first: int) -> dict[str, Any]:
@@ -155,7 +141,7 @@ def run_row(first: int) -> dict[str, Any]:
         "lane": 0,
         "ledger_seq": first,
         "epoch": 1,
-        "committed_at": NOON + timedelta(microseconds=first),
+        "committed_at": LANDED_AT + timedelta(microseconds=first),
         "view": None,
         "target_topic_id": "id" if first > 4 else None,
     }
@@ -180,10 +166,10 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
 def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
     withheld = {"flow": "a->b", "key": b"k", "value": b"v" * 1000, "headers": [{"key": "h", "value": None}]}
     for number in range(FANOUT):
-        world.lake.append_rows(HEARTBEATS, [{"flow": str(number), "observed_at": NOON}])
+        world.lake.append_rows(HEARTBEATS, [{"flow": str(number), "observed_at": LANDED_AT}])
         world.lake.append_rows(QUARANTINE, [withheld | {"offset": number}])
-    world.land(FANOUT)
-    min(Path(world.relay).glob("*.parquet")).unlink()
+    world.land_some(FANOUT)
+    min(Path(world.path).glob("*.parquet")).unlink()
     kept = world.keep()
     assert kept["relay of east"].why_not
     assert (kept["heartbeats"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
@@ -191,6 +177,8 @@ def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: Wor
     assert sorted(row["offset"] for row in held) == [*range(FANOUT)]
     assert all(row.items() >= withheld.items() for row in held), "bytes are what they were"
     [greatest] = DeltaTable(world.lake.meta_location(HEARTBEATS)).get_add_actions(flatten=True)["max.observed_at"]
-    assert greatest.as_py() >= NOON
+    assert greatest.as_py() >= LANDED_AT
     asked = "SELECT count(*) AS rows FROM {heartbeats} WHERE observed_at >= :since"
-    assert world.lake.query_rows(asked, since=NOON)[0].rows == FANOUT, "times in statistics are cut to milliseconds"
+    assert world.lake.query_rows(asked, since=LANDED_AT)[0].rows == FANOUT, (
+        "times in statistics are cut to milliseconds"
+    )

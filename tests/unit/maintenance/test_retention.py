@@ -12,11 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, LakeConfig, MaintenanceConfig
-from mirrorlake.lake import Lake, RelayLog, TableMaintenance, left_before, removed_from
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import POSITIONS, RELAY
+from mirrorlake.lake import (
+    POSITIONS,
+    Lake,
+    RelayLog,
+    TableMaintenance,
+    left_before,
+    position_row,
+    removed_from,
+    write_files,
+)
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
@@ -24,28 +29,25 @@ from mirrorlake.maintenance.retention import replaying
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
-from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.builders import mirror_config
+from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, no_session, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ORDERS = SourcePartition("orders", 1, 0)
-FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+FLOW = mirror_config({"target": "central"}).flows[0]
 THREE_DAYS = {"orders": {"age": "3d"}}
 
 
-class World:
-    """A lake in a folder, without Spark, with a batch of ten offsets a day from `NOON` on."""
+class World(Relay):
+    """A lake in a folder, without Spark, with a batch of ten offsets a day from `LANDED_AT` on."""
 
     def __init__(self, root: Path) -> None:
-        self.tables = FolderTables()
-        self.relay = str(root / "relay/east")
-        self.tables.create(self.relay, RELAY)
-        self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
-        self.tables.create(self.lake.meta_location(POSITIONS), POSITIONS)
-        self.batches = 0
-        self.today = NOON
+        super().__init__(root / "relay/east")
+        self.lake = lake_in(root, POSITIONS)
+        self.today = LANDED_AT
 
-    def land(
+    def land_days(
         self,
         count: int = 1,
         *,
@@ -55,14 +57,12 @@ class World:
         also: Sequence[dict[str, Any]] = (),
     ) -> None:
         for _ in range(count):
-            first, self.today = self.batches * 10, NOON + self.batches * DAY
-            self.batches += 1
+            first, self.today = self.batches * 10, LANDED_AT + self.batches * DAY
             several = [
                 row | {"timestamp": self.today, "landed_at": self.today}
                 for row in (*also, *rows(topic, 0, *range(first, first + 10)))
             ]
-            files = list(write_files(self.relay, SCHEMA, iter([batch(several)]), uncompressed=fresh))
-            self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
+            self.land(several, uncompressed=fresh)
             if accounted:
                 self.account(first + 10, topic)
 
@@ -86,16 +86,6 @@ class World:
         assert kept.why_not == ""
         return kept
 
-    def rows(self, topic: str) -> list[dict[str, Any]]:
-        return [row for row in DeltaTable(self.relay).to_pyarrow_table().to_pylist() if row["topic"] == topic]
-
-    def offsets(self, topic: str = "orders") -> list[int]:
-        return sorted(row["offset"] for row in self.rows(topic))
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -109,13 +99,13 @@ def up_to(position: int | None, **settings: Any) -> SentUpTo:
 
 @pytest.mark.law("E")
 def test_law_e_whole_files_leave_oldest_first_and_every_offset_is_explained(world: World) -> None:
-    world.land(6)
-    version = world.tables.version(world.relay)
-    log = RelayLog(world.tables, world.relay)
+    world.land_days(6)
+    version = world.tables.version(world.path)
+    log = RelayLog(world.tables, world.path)
     log.files({})
     planned = world.keep(up_to(60), plan=True)
     assert (planned.expired.records, planned.expired.files, planned.held) == (30, 3, ())
-    assert (world.tables.version(world.relay), removed_from(world.lake, "east")) == (version, []), "a plan does nothing"
+    assert (world.tables.version(world.path), removed_from(world.lake, "east")) == (version, []), "a plan does nothing"
     kept = world.keep(up_to(60))
     assert kept.expired == planned.expired
     assert world.offsets() == [*range(30, 60)]
@@ -123,13 +113,13 @@ def test_law_e_whole_files_leave_oldest_first_and_every_offset_is_explained(worl
     assert (left.kind, left.source, left.first_offset, left.last_offset, left.records) == ("expired", ORDERS, 0, 29, 30)
     assert left.reason == "retention: older than 3 d 0 h"
     assert left.relay_version is not None
-    assert DeltaTable(world.relay, version=left.relay_version - 1).to_pyarrow_table().num_rows == 60
+    assert DeltaTable(world.path, version=left.relay_version - 1).to_pyarrow_table().num_rows == 60
     assert left_before(world.lake, "east") == {ORDERS: 30}
     assert log.new_files({ORDERS: 60}) == [], "a flow that follows the log has nothing to do"
-    assert sorted(file.first_offset for file in RelayLog(world.tables, world.relay).files({})) == [30, 40, 50]
+    assert sorted(file.first_offset for file in RelayLog(world.tables, world.path).files({})) == [30, 40, 50]
     assert world.keep(up_to(60)).expired.records == 0, "twice changes nothing"
     assert len(removed_from(world.lake, "east")) == 1
-    world.land()
+    world.land_days()
     assert world.offsets() == [*range(30, 70)], "landing goes on"
 
 
@@ -137,12 +127,12 @@ def test_law_e_whole_files_leave_oldest_first_and_every_offset_is_explained(worl
 def test_law_e_of_a_turn_of_several_topics_only_what_is_past_its_retention_leaves(world: World) -> None:
     clicks, others = SourcePartition("clicks", 1, 2), rows("clicks", 2, *range(3))
     for day in range(4):
-        world.land(also=[row | {"offset": 3 * day + row["offset"]} for row in others])
-    read = {row["offset"]: row for row in world.rows("clicks")}
+        world.land_days(also=[row | {"offset": 3 * day + row["offset"]} for row in others])
+    read = {row["offset"]: row for row in world.records("clicks")}
     kept = world.keep(up_to(40), retention={"orders": {"age": "2d"}})
     assert (kept.expired.records, kept.expired.files, kept.held) == (20, 2, ())
     assert world.offsets("orders") == [*range(20, 40)]
-    assert {row["offset"]: row for row in world.rows("clicks")} == read, "law C: the others are as they were"
+    assert {row["offset"]: row for row in world.records("clicks")} == read, "law C: the others are as they were"
     [left] = removed_from(world.lake, "east")
     assert (left.source, left.first_offset, left.last_offset, left.records) == (ORDERS, 0, 19, 20)
     assert world.keep(up_to(40), retention={"orders": {"age": "2d"}}).expired.records == 0
@@ -150,7 +140,7 @@ def test_law_e_of_a_turn_of_several_topics_only_what_is_past_its_retention_leave
 
 
 def test_only_topics_with_a_retention_lose_records(world: World) -> None:
-    world.land(6)
+    world.land_days(6)
     assert world.keep(up_to(60), retention={"clicks.*": {"age": "1h"}}).expired.records == 0
     assert world.keep(up_to(60), retention={"or.*": {"age": "6d"}, ".*": {"age": "1h"}}).expired.records == 0
     assert world.keep(up_to(60), retention={".*": {"age": "1h"}}, now=world.today + DAY).expired.records == 60
@@ -158,12 +148,12 @@ def test_only_topics_with_a_retention_lose_records(world: World) -> None:
 
 
 def test_bytes_bound_a_partition_as_kafka_does(world: World) -> None:
-    world.land(6)
-    one = min(file.stat().st_size for file in Path(world.relay).glob("*.parquet"))
+    world.land_days(6)
+    one = min(file.stat().st_size for file in Path(world.path).glob("*.parquet"))
     # What is left is never smaller than the bound.
     assert world.keep(up_to(60), retention={".*": {"bytes": f"{3 * one - 1} B"}}).expired.files == 3
     assert world.offsets() == [*range(30, 60)]
-    world.land(3, fresh=True)
+    world.land_days(3, fresh=True)
     kept = world.keep(up_to(90), retention={".*": {"bytes": f"{3 * one - 1} B"}})
     assert kept.expired.files == 0, "what upkeep will compress does not push out what is kept"
 
@@ -182,7 +172,7 @@ def test_bytes_bound_a_partition_as_kafka_does(world: World) -> None:
 def test_law_e_what_somebody_needs_stays_and_it_is_said_who_and_what_to_do(
     world: World, flows: list[SentUpTo], settings: dict[str, Any], left: int, held_by: str, words: str
 ) -> None:
-    world.land(6)
+    world.land_days(6)
     kept = world.keep(*flows, **settings)
     assert (kept.expired.records, world.offsets()[0]) == (left, left)
     [held] = kept.held
@@ -193,7 +183,7 @@ def test_law_e_what_somebody_needs_stays_and_it_is_said_who_and_what_to_do(
 
 @pytest.mark.law("E")
 def test_law_e_what_landing_has_not_accounted_for_stays(world: World) -> None:
-    world.land(6, accounted=False)
+    world.land_days(6, accounted=False)
     world.account(15)
     kept = world.keep(up_to(60))
     assert (kept.expired.records, kept.held[0].held_by) == (10, "landing")
@@ -201,7 +191,7 @@ def test_law_e_what_landing_has_not_accounted_for_stays(world: World) -> None:
 
 @pytest.mark.law("E")
 def test_law_e_what_a_replay_reads_stays_until_it_is_done(world: World) -> None:
-    world.land(6)
+    world.land_days(6)
     clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention=THREE_DAYS)}
     needed = {"east": [replaying("replay.march", {ORDERS: (12, 15), SourcePartition("orders", 1, 9): (0, 99)})]}
     at = world.today + HOUR
@@ -213,7 +203,7 @@ def test_law_e_what_a_replay_reads_stays_until_it_is_done(world: World) -> None:
 
 
 def test_a_flow_that_begins_later_or_does_not_carry_the_topic_holds_nothing_back(world: World) -> None:
-    world.land(6)
+    world.land_days(6)
     later = FlowConfig(
         name="late", source="east", target="central", topics="orders", start={"timestamp": "2030-01-01T00:00:00Z"}
     )
@@ -224,14 +214,16 @@ def test_a_flow_that_begins_later_or_does_not_carry_the_topic_holds_nothing_back
 
 @pytest.mark.law("D", "E")
 def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> None:
-    world.land(3)
-    second = [row | {"timestamp": NOON, "landed_at": NOON, "generation": 2} for row in rows("orders", 0, 0, 1)]
-    files = list(write_files(world.relay, SCHEMA, iter([batch(second)])))
-    world.tables.commit(world.relay, files, app_id="land", version=99, signature="{}")
+    world.land_days(3)
+    second = [
+        row | {"timestamp": LANDED_AT, "landed_at": LANDED_AT, "generation": 2} for row in rows("orders", 0, 0, 1)
+    ]
+    files = list(write_files(world.path, SCHEMA, iter([batch(second)])))
+    world.tables.commit(world.path, files, app_id="land", version=99, signature="{}")
     again = SourcePartition("orders", 2, 0)
     world.lake.append_rows(POSITIONS, [position_row("east", again, "landed", 2, world.today)])
     held = SentUpTo(flow=FLOW, positions={ORDERS: 20, again: 2})
-    kept = world.keep(held, now=NOON + 30 * DAY)
+    kept = world.keep(held, now=LANDED_AT + 30 * DAY)
     assert kept.expired.records == 20
     assert (kept.held[0].source, kept.held[0].from_offset, kept.held[0].records) == (ORDERS, 20, 12)
 
@@ -248,7 +240,7 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def test_law_e_killed_between_two_steps_it_ends_the_same_and_nothing_is_ever_gone_unexplained(
     world: World, step: str
 ) -> None:
-    world.land(6)
+    world.land_days(6)
     with pytest.MonkeyPatch.context() as patch:
         STEPS[step](patch)
         with pytest.raises(Killed):
@@ -267,13 +259,13 @@ def test_law_e_killed_between_two_steps_it_ends_the_same_and_nothing_is_ever_gon
 def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.land(FANOUT + 8)
+    world.land_days(FANOUT + 8)
     replace, others = TableMaintenance.replace, [0]
     ends = threading.Event()
 
     def land() -> None:
         while not ends.is_set():
-            world.land()
+            world.land_days()
 
     def disturbed(table: TableMaintenance, *given: Any, **named: Any) -> bool:
         if not others[0]:
@@ -299,10 +291,10 @@ def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
 
 
 def test_a_relay_elsewhere_keeps_everything_and_says_so(tmp_path: Path) -> None:
-    lake = Lake(_no_spark, LakeConfig(root="s3a://bucket/lake"))
+    lake = Lake(no_session, LakeConfig(root="s3a://bucket/lake"))
     clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention=THREE_DAYS)}
     lake.open_maintenance = lambda _: None  # type: ignore[method-assign]
-    upkeep = LakeUpkeep(lake, MaintenanceConfig(), now=lambda: NOON, clusters=clusters)
+    upkeep = LakeUpkeep(lake, MaintenanceConfig(), now=lambda: LANDED_AT, clusters=clusters)
     kept = upkeep.relay("east", [], is_published=False, plan=True)
     assert kept is not None
     assert "nothing leaves it" in kept.why_not

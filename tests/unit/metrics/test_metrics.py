@@ -20,25 +20,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.schema.background import MetricsConfig
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
-from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag import Figures, Verdict, measure
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import RetentionLimits, judge_windows
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lag.verdict import Verdict
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.rows import gap_row
-from mirrorlake.lake.schema import GAPS, WITHHELD
+from mirrorlake.lake import GAPS, WITHHELD, gap_row
+from mirrorlake.metrics import Metrics, MetricsFeed, MetricsServer
 from mirrorlake.metrics.batch_listener import BatchListener
-from mirrorlake.metrics.feed import MetricsFeed
 from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.listeners import FlowFeed
-from mirrorlake.metrics.registry import Metrics
-from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -47,6 +40,7 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.republish import sending_settings
 from mirrorlake.sandbox.ports import free_ports
 from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
+from tests.lakes import lake_in
 
 FLOW = "east->central"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -444,9 +438,7 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
 
 @pytest.mark.law("E")
 def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is_an_increase(tmp_path: Path) -> None:
-    lake = Lake(_no_spark, LakeConfig(root=str(tmp_path / "lake")))
-    for table in (GAPS, WITHHELD):
-        FolderTables().create(lake.meta_location(table), table)
+    lake = lake_in(tmp_path, GAPS, WITHHELD)
 
     def nothing_yet(*_: Any, **__: Any) -> Any:
         raise UsageError("nothing was sampled")
@@ -462,7 +454,3 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
         gap = Gap(source=SourcePartition("orders", 1, 0), first_offset=0, last_offset=4, missing=5, kind="expired")
         lake.append_rows(GAPS, [gap_row("east", gap, NOON)])
         assert measure(lake, lag, now=lambda: NOON).gaps["east", "expired"] == 5
-
-
-def _no_spark() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")

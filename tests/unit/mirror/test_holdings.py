@@ -15,7 +15,7 @@ from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.results import LandResult, RepublishResult
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import new_owner, said_owner
-from mirrorlake.republish.tenure import Tenure
+from mirrorlake.republish import Tenure
 from tests.builders import mirror_config
 
 FLOW = "east->central"

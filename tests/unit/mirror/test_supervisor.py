@@ -23,7 +23,7 @@ from mirrorlake.errors import (
     StoreError,
     TopicConflict,
 )
-from mirrorlake.landing.retry import backoff_s
+from mirrorlake.landing import backoff_s
 from mirrorlake.mirror import parked_streams
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.supervisor import Supervisor, drain

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
+from mirrorlake.kafka.lane import Batch
+from mirrorlake.kafka.lane.batch import Chunks, first_part
 from mirrorlake.model.chunk_size import AIM_S, ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 

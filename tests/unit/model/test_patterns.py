@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
+from mirrorlake.config.schema import NameMatcher
+from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.patterns import (
     DEFAULT_EXCLUDE_TOPICS,
     PatternError,

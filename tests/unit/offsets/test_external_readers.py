@@ -8,26 +8,19 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, Lake
-from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake import METADATA
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import Resume
-from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets import external_readers
-from tests.builders import NOON
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
+from tests.builders import NOON, mirror_config
+from tests.lakes import lake_in
 
 
 @pytest.mark.law("A")
 def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
-    FolderTables().create(lake.meta_location(METADATA), METADATA)
+    lake = lake_in(tmp_path, METADATA)
     cuts = [{"partition": 0, "generation": 2, "first_offset": 120}]
     topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
     more = {"partitions": 1, "configs": {}, "present": True, "observed_at": NOON, "cuts": cuts}
@@ -39,7 +32,7 @@ def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
         return {}
 
     monkeypatch.setattr(external_readers, "resume_readers", resume)
-    flow = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+    flow = mirror_config({"target": "central"}).flows[0]
     clusters: Any = SimpleNamespace(config=SimpleNamespace(flows=()))
     for offset in (119, 120):
         external_readers.move_positions(lake, flow, {"orders": {"0": offset}}, clusters)

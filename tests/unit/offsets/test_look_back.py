@@ -8,59 +8,25 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
-from mirrorlake.lake.tombstones import read_tombstones, write_tombstones
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import METADATA, OFFSET_MAP, SIDE_TABLES, read_tombstones, write_tombstones
+from mirrorlake.lake.schema import TOMBSTONES
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import MappedRange, NoRecord, Translation, UnknownPartition, standing_at
-from mirrorlake.offsets.translate import _NEAR, translate_back
+from mirrorlake.model.offset_map import NoRecord, Translation, UnknownPartition, standing_at
+from mirrorlake.offsets import translate_back
+from mirrorlake.offsets.translate import _NEAR
+from tests.builders import map_row, run
+from tests.lakes import lake_in
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 # Other writers of the target have filled what lies between the runs.
 STARTS = (10, 25, 30 + 2 * _NEAR, 50 + 5 * _NEAR)
 
 
-def no_session() -> Any:
-    raise AssertionError("a look-up in a folder needs no Spark")
-
-
 def test_law_b_a_look_back_says_what_all_runs_say(tmp_path: Path) -> None:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    lake._folder.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        lake._folder.create(lake.meta_location(table), table)
-    runs = [
-        MappedRange(
-            source=SourcePartition("t", 1, 0),
-            target=TopicPartition("east.t", 0),
-            first_upstream=n * 10,
-            last_upstream=n * 10 + 9,
-            first_downstream=start,
-            count=10,
-        )
-        for n, start in enumerate(STARTS)
-    ]
-    lake.append_rows(
-        OFFSET_MAP,
-        [
-            {
-                "flow": FLOW.name,
-                "source_topic": "t",
-                "generation": 1,
-                "source_partition": 0,
-                "first_upstream": run.first_upstream,
-                "last_upstream": run.last_upstream,
-                "holes": [],
-                "target_topic": "east.t",
-                "target_partition": 0,
-                "first_downstream": run.first_downstream,
-                "record_count": 10,
-            }
-            for run in runs
-        ],
-    )
+    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
+    runs = [run(n * 10, n * 10 + 9, start, source=SourcePartition("t", 1, 0)) for n, start in enumerate(STARTS)]
+    lake.append_rows(OFFSET_MAP, [map_row(each, flow=FLOW.name) for each in runs])
     edges = [start + step for start in STARTS for step in (-1, 0, 9, 10)]
     for offset in [0, *edges, _NEAR, 4 * _NEAR, 9 * _NEAR]:
         found = translate_back(lake, FLOW, topic="east.t", partition=0, offset=offset)
@@ -70,11 +36,7 @@ def test_law_b_a_look_back_says_what_all_runs_say(tmp_path: Path) -> None:
 
 @pytest.mark.law("E")
 def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path: Path) -> None:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    lake._folder.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        if table is not TOMBSTONES:
-            lake._folder.create(lake.meta_location(table), table)
+    lake = lake_in(tmp_path, *(table for table in SIDE_TABLES if table is not TOMBSTONES), relays=["east"])
     place = TopicPartition("east.t", 0)
 
     def asked(offset: int, partition: int = 0) -> Translation:

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.loading import loads
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.kafka.topic_metadata import TopicState
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.config import loads
+from mirrorlake.kafka import Committed, TopicState
+from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
+from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.mesh import Mesh
-from mirrorlake.offsets.offset_maps import OffsetMaps
-from mirrorlake.offsets.shared_partitions import RelatedFlows
 
 ORDERS = SourcePartition("orders", 1, 0)
 REMOTE = TopicPartition("orders", 0)

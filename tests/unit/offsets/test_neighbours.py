@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD
+from mirrorlake.lake import OFFSET_MAP, WITHHELD
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.offsets import OffsetMaps
 from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours
-from mirrorlake.offsets.offset_maps import OffsetMaps
 from tests.builders import Placed, map_row, placed_by_key
+from tests.lakes import lake_in
 
 SEED, FLOW = 20261122, "east->central"
 SOURCES, TARGETS, COPIED_TO = 3, 4, 40
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +26,7 @@ def placed() -> Placed:
 @pytest.fixture(scope="module")
 def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> OffsetMaps:
     """A table that holds most runs, some of them twice, and what was appended after it was looked at; the rest from the ledger."""
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path_factory.mktemp("around") / "lake")))
-    for table in (OFFSET_MAP, WITHHELD):
-        FolderTables().create(lake.meta_location(table), table)
+    lake = lake_in(tmp_path_factory.mktemp("around"), OFFSET_MAP, WITHHELD)
     rows = [map_row(run, flow=FLOW, lane=0, ledger_seq=seq) for seq, run in enumerate(placed.runs)]
     strangers = [row | {"flow": "other->central", "first_downstream": 10_000} for row in rows]
     lake.append_rows(OFFSET_MAP, [*rows, *rows[::5], *strangers])
@@ -83,8 +75,6 @@ def test_a_partition_that_nothing_is_known_of(maps: OffsetMaps) -> None:
 
 @pytest.mark.law("A")
 def test_law_a_runs_into_a_topic_that_is_gone_do_not_stand(placed: Placed, maps: OffsetMaps) -> None:
-    from dataclasses import replace
-
     gone = replace(
         maps, current_runs="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)"
     )

@@ -9,40 +9,27 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import Committed, TopicState
-from mirrorlake.lake import POSITIONS, KnownTopic, Lake, position_row
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.lake import POSITIONS, RELAY, SIDE_TABLES, FolderTables, KnownTopic, Lake, arrow_table, position_row
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import PositionCheck
-from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.offsets.offset_maps import OffsetMaps
+from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.resume import _ResumeQuery
-from mirrorlake.offsets.shared_partitions import RelatedFlows
-from tests.builders import NOON, ORDERS
+from tests.builders import NOON, ORDERS, mirror_config
+from tests.lakes import lake_in
 
 REMOTE = TopicPartition("east.orders", 0)
 
 
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path / "lake"))), FolderTables()
-    tables.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        tables.create(lake.meta_location(table), table)
-    return lake
+    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
 
 
 def flow(**more: Any) -> FlowConfig:
-    settings = {"source": "east", "target": "central", "topics": "orders", **more}
-    return FlowConfig.model_validate(settings).bound_to(TopicPattern(), adds_hops=False)
+    return mirror_config({"target": "central", **more}).flows[0]
 
 
 def land(lake: Lake, offsets: range, *, since: int = 0, minutes: int = 0) -> None:

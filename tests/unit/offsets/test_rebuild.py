@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.merge_order import Origin, RecordedRange, in_recorded_order, ranges_to_send

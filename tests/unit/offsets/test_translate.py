@@ -2,67 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, OFFSET_MAP, Lake
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.removed import write_removed
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.lake import METADATA, OFFSET_MAP, SIDE_TABLES, Lake, write_removed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord, NotYetRepublished, OffsetMap, OtherGeneration
-from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
-from mirrorlake.offsets.neighbours import to_mapped_range
+from mirrorlake.offsets import to_mapped_range
 from mirrorlake.offsets.translate import translate_offset
+from tests.builders import NOON, map_row, mirror_config, run
+from tests.lakes import lake_in
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+FLOW = mirror_config({"target": "central"}).flows[0]
 REMOTE = TopicPartition("east.orders", 0)
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made, tables = Lake(_no_spark, LakeConfig(root=str(tmp_path))), FolderTables()
-    tables.create(made.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        tables.create(made.meta_location(table), table)
-    return made
+    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
 
 
-def run(generation: int, first: int, last: int, downstream: int, holes: list[tuple[int, int]] | None = None) -> Any:
-    skipped = [{"first": at, "length": length} for at, length in holes or []]
-    return {
-        "flow": FLOW.name,
-        "source_topic": "orders",
-        "generation": generation,
-        "source_partition": 0,
-        "first_upstream": first,
-        "last_upstream": last,
-        "holes": skipped,
-        "target_topic": "east.orders",
-        "target_partition": 0,
-        "first_downstream": downstream,
-        "record_count": last - first + 1 - sum(hole["length"] for hole in skipped),
-        "lane": 0,
-        "ledger_seq": 0,
-        "epoch": 1,
-        "committed_at": NOON,
-    }
+def row(generation: int, first: int, last: int, downstream: int, holes: Sequence[tuple[int, int]] = ()) -> Any:
+    sent = run(first, last, downstream, holes, source=SourcePartition("orders", generation, 0))
+    return map_row(sent, flow=FLOW.name, lane=0, ledger_seq=0, epoch=1, committed_at=NOON)
 
 
 @pytest.mark.law("A", "E")
 def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) -> None:
-    lake.append_rows(OFFSET_MAP, [run(1, 0, 99, 0), run(1, 100, 199, 100, [(150, 10)])])
+    lake.append_rows(OFFSET_MAP, [row(1, 0, 99, 0), row(1, 100, 199, 100, [(150, 10)])])
 
     def found(offset: int, generation: int | None = None) -> Any:
         return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset, generation=generation)
@@ -78,14 +50,14 @@ def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) 
     assert isinstance(found(155), NoRecord)
     seen(2)
     assert found(7) == Exact(7, REMOTE), "the new life has no record on the target yet"
-    lake.append_rows(OFFSET_MAP, [run(2, 0, 49, 190)])
+    lake.append_rows(OFFSET_MAP, [row(2, 0, 49, 190)])
     assert (found(7), found(7, 1), found(7, 2)) == (Exact(197, REMOTE), Exact(7, REMOTE), Exact(197, REMOTE))
     assert isinstance(found(120), OtherGeneration)
 
 
 @pytest.mark.law("A", "E")
 def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_where_it_never_will_be(lake: Lake) -> None:
-    lake.append_rows(OFFSET_MAP, [run(1, 50, 99, 0, [(60, 2)])])
+    lake.append_rows(OFFSET_MAP, [row(1, 50, 99, 0, [(60, 2)])])
 
     def left(kind: str, first: int, last: int, *ranges: tuple[int, int]) -> Removed:
         place = {"source": SourcePartition("orders", 1, 0), "first_offset": first, "last_offset": last}
@@ -107,13 +79,13 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
 def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(lake: Lake, targets: int) -> None:
     starts = (5, 30, 90, 5_000_000, 5_000_100, 90_000_000)
     rows = [
-        run(1, first, first + 19, number * 100, [(first + 7, 3)]) | {"target_partition": number % targets}
+        row(1, first, first + 19, number * 100, [(first + 7, 3)]) | {"target_partition": number % targets}
         for number, first in enumerate(starts)
     ]
     lake.append_rows(OFFSET_MAP, rows)
     # An earlier life had its runs elsewhere.
-    lake.append_rows(OFFSET_MAP, [run(0, 3, 40, 0)])
-    every = OffsetMap([to_mapped_range(SimpleNamespace(**row)) for row in rows])
+    lake.append_rows(OFFSET_MAP, [row(0, 3, 40, 0)])
+    every = OffsetMap([to_mapped_range(SimpleNamespace(**one)) for one in rows])
     for offset in (0, *(first + step for first in starts for step in (-1, 0, 7, 9, 10, 19, 20, 400, 2_000_000))):
         found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
         assert found == every.translate(offset), offset

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.config.loading import load, loads
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import load, loads
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError, StoreError, UsageError
-from mirrorlake.publish.producer import LakeProducer
-from mirrorlake.publish.publisher import Published, PublishedRange
+from mirrorlake.publish import LakeProducer, Published
+from mirrorlake.publish.publisher import PublishedRange
 from mirrorlake.publish.rows import TopicLimits
 
 CONF = Path(__file__).parents[3] / "conf"

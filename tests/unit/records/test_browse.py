@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.records import Passport, Seek
 from mirrorlake.records.page import missing_between
-from mirrorlake.records.record import WHY_MISSING, Missing, Outcome, Passport, in_words
-from mirrorlake.records.seek import Seek
+from mirrorlake.records.record import WHY_MISSING, Missing, Outcome, in_words
 from mirrorlake.render import document
 from tests.builders import browsed, page_of, passport_of
 

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import GAPS, Lake
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
-from mirrorlake.records.browse import read_page
-from mirrorlake.records.landed_log import LandedLog
-from mirrorlake.records.match import Match
-from mirrorlake.records.page import Page
-from mirrorlake.records.seek import Seek
+from mirrorlake.lake import GAPS, RELAY, SIDE_TABLES, FolderTables, Lake, arrow_table
+from mirrorlake.records import LandedLog, Match, Page, Seek, read_page
+from tests.lakes import lake_in
 
 START = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=timezone.utc)
 
 
-def no_spark() -> NoReturn:
-    raise AssertionError("Spark was asked")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(no_spark, LakeConfig(root=str(tmp_path)))
-    FolderTables().create(made.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        FolderTables().create(made.meta_location(table), table)
-    return made
+    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
 
 
 def land(lake: Lake, *rows: dict[str, Any], topic: str = "orders", generation: int = 1) -> None:

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
-from mirrorlake.records.browse import read_page
+from mirrorlake.records import BrowsedRecord, Match, Page, Seek, read_page
 from mirrorlake.records.log import HeldOffsets
-from mirrorlake.records.match import Match
-from mirrorlake.records.page import Page, Side
-from mirrorlake.records.record import BrowsedRecord, Missing
-from mirrorlake.records.seek import Seek
+from mirrorlake.records.page import Side
+from mirrorlake.records.record import Missing
 from tests.builders import browsed
 
 START = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)

@@ -8,15 +8,21 @@ from typing import Any, NoReturn
 
 import pytest
 
-from mirrorlake.config.loading import loads
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, METADATA, OFFSET_MAP, POSITIONS, WITHHELD, Lake
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.lake import (
+    GAPS,
+    METADATA,
+    OFFSET_MAP,
+    POSITIONS,
+    SIDE_TABLES,
+    WITHHELD,
+    FolderTables,
+    write_files,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.records.passport import Registry
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from mirrorlake.records import Registry
+from tests.builders import map_row, mirror_config, run
+from tests.lakes import SCHEMA, Relay, batch, lake_in, rows
 
 AT = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
 ORDERS = TopicPartition("orders", 0)
@@ -27,58 +33,28 @@ class Away:
     """Clusters that do not answer: what the lake knows is all there is."""
 
     def __init__(self, root: Path) -> None:
-        self.config = loads(
-            f"""
-            lake: {{root: {root}}}
-            clusters: {{east: {{bootstrap_servers: "e:1"}}, central: {{bootstrap_servers: "c:1"}}}}
-            flows: [{{source: east, target: central, topics: orders}}]
-            """
-        )
+        self.config = mirror_config({"target": "central"}, lake={"root": str(root)})
 
     def admin(self, alias: str) -> NoReturn:
         raise ClusterError(f"{alias} does not answer", alias=alias)
 
 
-def no_spark() -> NoReturn:
-    raise AssertionError("Spark was asked")
-
-
-def run(first: int, last: int, downstream: int, **columns: Any) -> dict[str, Any]:
-    return {
-        "flow": "east->central",
-        "source_topic": "orders",
-        "generation": 1,
-        "source_partition": 0,
-        "first_upstream": first,
-        "last_upstream": last,
-        "holes": [],
-        "target_topic": "east.orders",
-        "target_partition": 0,
-        "first_downstream": downstream,
-        "record_count": last - first + 1,
-        "lane": 3,
-        "ledger_seq": 17,
-        "epoch": 1,
-        "committed_at": AT,
-    } | columns
+def row(first: int, last: int, downstream: int, *, generation: int = 1) -> dict[str, Any]:
+    sent = run(first, last, downstream, source=SourcePartition("orders", generation, 0))
+    return map_row(sent, flow="east->central", lane=3, ledger_seq=17, epoch=1, committed_at=AT)
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
     """Two lives of a topic in the relay: of the first 0 and 1, of the second 0, 2 (filtered), 3 (quarantined), 4 and 5."""
     clusters: Any = Away(tmp_path)
-    lake, tables = Lake(no_spark, clusters.config.lake), FolderTables()
-    relay = lake.relay_location("east")
-    tables.create(relay, RELAY)
-    for table in SIDE_TABLES:
-        tables.create(lake.meta_location(table), table)
-    first, second = batch(rows("orders", 0, 0, 1)), batch(rows("orders", 0, 0, 2, 3, 4, 5, generation=2))
-    for number, landed in enumerate((first, second), 1):
-        files = list(write_files(relay, SCHEMA, iter([landed])))
-        tables.commit(relay, files, app_id="land", version=number, signature="")
+    lake = lake_in(tmp_path, *SIDE_TABLES)
+    relay = Relay(lake.relay_location("east"))
+    relay.land(rows("orders", 0, 0, 1))
+    relay.land(rows("orders", 0, 0, 2, 3, 4, 5, generation=2))
     place = {"topic": "orders", "generation": 2, "partition": 0}
     lake.append_rows(GAPS, [{"source": "east", **place, "first_offset": 1, "last_offset": 1, "kind": "compacted"}])
-    lake.append_rows(OFFSET_MAP, [run(0, 1, 100), run(0, 0, 102, generation=2), run(4, 4, 103, generation=2)])
+    lake.append_rows(OFFSET_MAP, [row(0, 1, 100), row(0, 0, 102, generation=2), row(4, 4, 103, generation=2)])
     kept = {"flow": "east->central", **place, "lane": 3, "ledger_seq": 18, "withheld_at": AT, "rule_version": "1"}
     both = [{"first": 2, "length": 1}], [{"first": 3, "length": 1}]
     lake.append_rows(

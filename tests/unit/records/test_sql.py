@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import mirrorlake as ml
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.spark_tables import quote
+from mirrorlake.lake import quote
 from mirrorlake.notebook.params import read
 from mirrorlake.records.sql import ddl_of, json_sql, records_sql, view_name
 

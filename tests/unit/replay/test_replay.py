@@ -47,7 +47,7 @@ from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import batch_of, map_row, run
-from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+from tests.lakes import SCHEMA, batch, rows
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version

@@ -14,7 +14,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, OffsetMap
 from mirrorlake.model.remotes import Remote
-from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows
+from mirrorlake.republish import LedgerCopy, map_rows
 from tests.builders import ORDERS, ledger_record, run, run_over
 
 

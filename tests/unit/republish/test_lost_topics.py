@@ -26,10 +26,7 @@ from mirrorlake.model.remotes import (
     resolve_losses,
     truncated_id,
 )
-from mirrorlake.republish import quarantine
-from mirrorlake.republish.fencing import merged_positions
-from mirrorlake.republish.lost_topics import resolve_lost_topic
-from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish import Quarantine, merged_positions, quarantine, resolve_lost_topic
 from tests.builders import ledger_record
 from tests.unit.values import NOON
 

@@ -14,8 +14,8 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import LossResolution, LostTopic, Remote
+from mirrorlake.republish import Tenure
 from mirrorlake.republish.owned_flow import OwnedFlow
-from mirrorlake.republish.tenure import Tenure
 from tests.builders import ledger_record, run
 
 

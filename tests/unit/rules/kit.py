@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.rules import Viewed, make_flow_view
 from mirrorlake.rules.flow_view import FlowView
-from mirrorlake.rules.flow_view_build import make_flow_view
-from mirrorlake.rules.view import Viewed
 from tests.builders import batch_of, mirror_config
 
 SOURCE = SourcePartition("orders", 1, 3)

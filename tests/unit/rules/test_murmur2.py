@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.rules.murmur2 import murmur2, murmur2_of, partition_for, partitions_for
+from mirrorlake.rules import murmur2_of, partitions_for
+from mirrorlake.rules.murmur2 import murmur2, partition_for
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 JAVA = {

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.placement import Placement
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.config.schema import FlowConfig, Placement
+from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
+from mirrorlake.rules import Placer, Viewed
 from mirrorlake.rules.murmur2 import partition_for
-from mirrorlake.rules.partitioner import Placer
-from mirrorlake.rules.view import Viewed
-from mirrorlake.topics.remote_topics import wanted_remote_topic
+from mirrorlake.topics import wanted_remote_topic
 
 
 def read(written: Any) -> Placement:

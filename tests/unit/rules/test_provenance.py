@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
 from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from
+from mirrorlake.rules import Viewed
 from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
-from mirrorlake.rules.view import Viewed
 from tests.builders import HEADERS, batch_of, mirror_config
 
 Headers = list[tuple[str, bytes | None]] | None

@@ -14,14 +14,13 @@ import pytest
 from msgspec import Raw
 
 import mirrorlake as ml
-from mirrorlake.config.loading import load
+from mirrorlake.config import load
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.rules.flow_view_build import make_flow_view
+from mirrorlake.rules import Viewed, make_flow_view
 from mirrorlake.rules.json_fields import keyed_hash
-from mirrorlake.rules.view import Viewed
 from mirrorlake.topics.rules_plan import rule_notes
 from tests.commands import run_cli, write_conf
 from tests.unit.rules.kit import (

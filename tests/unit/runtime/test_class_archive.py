@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.runtime import Java
-from mirrorlake.runtime.class_archive import class_data
+from mirrorlake.runtime import Java, class_data
 
 
 class Maker:

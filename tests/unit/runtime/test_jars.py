@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError, UsageError
+from mirrorlake.runtime import classpath, jars
 from mirrorlake.runtime import jar_files as jars_module
 from mirrorlake.runtime.jar_files import (
     JAR_SETS,
     JarSet,
     check_sums,
-    classpath,
     expected_sums,
     ivy_module,
-    jars,
     resolved_artifact,
     sum_lines,
 )

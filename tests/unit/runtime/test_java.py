@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.runtime import Java, find_java
 from mirrorlake.runtime import java as java_module
-from mirrorlake.runtime.java import Java, find_java, parse_java
+from mirrorlake.runtime.java import parse_java
 
 ANSWER = """\
 Property settings:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.runtime import log_files
-from mirrorlake.runtime.log_files import log_file, log_into_file, rotate_log
+from mirrorlake.runtime import log_file, log_files, log_into_file, rotate_log
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused
-from mirrorlake.runtime.periodic import PeriodicTask, PeriodicTasks
+from mirrorlake.runtime import PeriodicTask, PeriodicTasks
 
 REFUSED = LoginRefused("west refuses the login", consequence="", remedy="", alias="west")
 AWAY = ClusterUnreachable("west is away", consequence="", remedy="", alias="west")

@@ -11,9 +11,8 @@ import pytest
 
 import mirrorlake
 from mirrorlake.errors import SafetyError, StoreError
-from mirrorlake.runtime import TaskResult, workers
-from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats, send_heartbeats
-from mirrorlake.runtime.workers import require_usable_workers
+from mirrorlake.runtime import TaskResult, require_usable_workers, send_heartbeats, workers
+from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats
 
 
 class Cluster:

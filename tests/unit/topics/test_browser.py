@@ -9,15 +9,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config import loads
+from mirrorlake.config.schema import NameMatcher
 from mirrorlake.errors import ClusterUnreachable, NotAuthorized, UsageError
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.kafka.topic_metadata import PartitionState, TopicSetting
+from mirrorlake.kafka import Committed, PartitionState, TopicSetting
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import parse_patterns
-from mirrorlake.topics import topic_list
-from mirrorlake.topics.browser import TopicBrowser
+from mirrorlake.topics import TopicBrowser, topic_list
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CONFIG = loads("""

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import yaml
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.kafka.topic_metadata import TopicState
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.kafka import TopicState
 from mirrorlake.topics.remote_conflicts import rivals
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
 from tests.builders import mirror_config

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.loading import load, loads
+from mirrorlake.config import identity, load, loads, plain
 from mirrorlake.errors import (
     UsageError,
 )

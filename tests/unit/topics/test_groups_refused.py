@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.loading import load
-from mirrorlake.topics.group_refusal import refused
+from mirrorlake.config import load
+from mirrorlake.topics import refused
 from tests.commands import write_conf
 
 

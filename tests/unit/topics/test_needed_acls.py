@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.loading import loads
+from mirrorlake.config import loads
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.needed_acls import NeededAcls, acl_command, acl_names_of

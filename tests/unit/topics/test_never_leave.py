@@ -11,13 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.loading import loads
-from mirrorlake.config.mm2.importer import import_mm2
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import loads
+from mirrorlake.config.mm2 import import_mm2
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.topics.remote_topics import target_of
+from mirrorlake.topics import target_of
 
 
 def settings(*flows: str, never_leave: str = "'secrets.*, pii'") -> MirrorConfig:

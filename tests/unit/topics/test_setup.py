@@ -8,7 +8,7 @@ import pytest
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.model.plan import Change, TopicSpec
-from mirrorlake.topics.setup import carry_out
+from mirrorlake.topics import carry_out
 
 
 class Cluster:

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.fingerprint import plain
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import loads, plain
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
+from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker, runs_frame
 from mirrorlake.tracking import tracker as tracker_module
-from mirrorlake.tracking.run import TrackedRun, html_page, runs_frame
 from mirrorlake.tracking.store import RunStore
-from mirrorlake.tracking.tracker import Tracker, default_uri, make_tracker
 from mirrorlake.verify.tracking import Timed, verification_run
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
