@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, SourceGap
-from mirrorlake.kafka import TopicState
 from mirrorlake.lake import (
     GAPS,
     METADATA,
@@ -32,68 +31,21 @@ from mirrorlake.landing import context, source_state, start
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
+from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from tests.builders import mirror_config
+from mirrorlake.model.gaps import Gap, LogTruncation
+from tests.builders import NOON, mirror_config
+from tests.clusters import MemoryCluster
 from tests.lakes import SCHEMA, batch, lake_in, rows
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 GAP = "SELECT topic, generation, kind, first_offset, last_offset FROM {gaps} ORDER BY ALL"
-
-
-class Source:
-    """A cluster with topics of one partition each: where each begins and ends, and its id."""
-
-    alias = "east"
-
-    def __init__(self, **spans: tuple[int, int]) -> None:
-        self.spans = dict(spans)
-        self.ids = dict.fromkeys(spans, "1")
-        self.leaderless: set[str] = set()
-        self.epoch = 0
-        self.cleanup = "delete"
-
-    def cluster_id(self) -> str:
-        return "c"
-
-    def topic_names(self) -> list[str]:
-        return sorted(self.spans)
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        there = [name for name in names if name in self.spans]
-        led = {name: frozenset({0} if name in self.leaderless else ()) for name in there}
-        return {
-            name: TopicState(name=name, topic_id=self.ids[name], partitions=1, leaderless=led[name]) for name in there
-        }
-
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        return {name: {} for name in names}
-
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self._span(tp.topic)[0] for tp in partitions}
-
-    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self._span(tp.topic)[1] for tp in partitions}
-
-    def _span(self, topic: str) -> tuple[int, int]:
-        if topic in self.leaderless:
-            raise ClusterUnreachable(f"{topic}-0 has no leader", alias="east")
-        return self.spans[topic]
-
-    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, timestamp_ms // 1000)
-
-    def high_watermarks_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return {tp: (end, self.epoch) for tp, end in self.last_stable_offsets(partitions).items()}
-
-    def default_cleanup(self, topics: Iterable[str]) -> str:
-        return self.cleanup if "orders" in topics else ""
 
 
 class World:
     """A lake in a folder and a source, from which one lander after another lands."""
 
-    def __init__(self, path: Path, source: Source, *flows: dict[str, Any]) -> None:
+    def __init__(self, path: Path, source: MemoryCluster, *flows: dict[str, Any]) -> None:
         self.source = source
         self.flows = mirror_config(*flows or [{"topics": ".*"}]).flows
         self.lake = lake_in(path, GAPS, POSITIONS, METADATA, relays=["east"])
@@ -138,7 +90,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """Two topics, of which five records each are landed; the last offset of clicks is the marker of a transaction."""
-    found = World(tmp_path, Source(orders=(0, 5), clicks=(0, 6)))
+    found = World(tmp_path, MemoryCluster(orders=(0, 5), clicks=(0, 6)))
     lander, start = found.started()
     assert start == {ORDERS: 0, CLICKS: 0}
     found.land(lander, start, {ORDERS: ([0, 1, 2, 3, 4], 5), CLICKS: ([0, 1, 2, 3, 4], 6)})
@@ -222,7 +174,7 @@ def test_law_f_a_lake_of_0_2_0_goes_on_from_its_checkpoint_location_and_needs_it
 @pytest.mark.law("C", "F")
 @pytest.mark.parametrize("release", [nullcontext, release_0_2_0])
 def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: Any) -> None:
-    world = World(tmp_path, Source(orders=(0, 7)))
+    world = World(tmp_path, MemoryCluster(orders=(0, 7)))
     with release(monkeypatch):
         for offsets in ([0, 1, 2, 3, 4], [5, 6]):
             lander, start = world.started()
@@ -298,7 +250,7 @@ def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world:
 
 @pytest.mark.law("E")
 def test_law_e_the_first_topic_of_a_source_that_was_empty_is_landed_from_its_beginning(tmp_path: Path) -> None:
-    world = World(tmp_path, Source(), {"topics": ".*", "start": "latest"})
+    world = World(tmp_path, MemoryCluster(), {"topics": ".*", "start": "latest"})
     lander, start = world.started()
     assert start == {}
     world.source.spans, world.source.ids = {"orders": (0, 3)}, {"orders": "1"}
@@ -311,7 +263,7 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
         {"name": "new", "topics": "clicks, prices", "start": "latest", "policy": "identity"},
         {"name": "since", "topics": "prices", "start": {"timestamp": "1970-01-01T00:00:04Z"}},
     ]
-    world = World(tmp_path, Source(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
+    world = World(tmp_path, MemoryCluster(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
     _, start = world.started()
     assert start == {ORDERS: 0, CLICKS: 9, TopicPartition("prices", 0): 4}
 
@@ -354,3 +306,29 @@ def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
     world.started()
     assert heard[0], "law E: a topic without a policy of its own has the brokers'"
     assert not KnownTopic(name="orders", configs={"cleanup.policy": "delete"}).may_compact("compact")
+
+
+OLD, NEW = TopicPartition("orders", 0), TopicPartition("orders", 1)
+SOURCES = {OLD: SourcePartition("orders", 1, 0), NEW: SourcePartition("orders", 1, 1)}
+LOOK = SourceState(
+    current=SOURCES,
+    positions={OLD: 7},
+    log_start_offsets={OLD: 3, NEW: 0},
+    high_watermarks={OLD: 9, NEW: 0},
+    expired_gaps=[],
+    truncations={},
+    truncated_gaps=[],
+    leader_epochs={},
+)
+
+
+def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
+    assert LOOK.can_resume_from({OLD: 7, NEW: 0})
+    assert LOOK.can_resume_from({OLD: 7}), "all of a new partition is read"
+    assert not LOOK.can_resume_from({NEW: 0}), "the first records of a partition that nobody planned are gone"
+    assert not LOOK.can_resume_from({OLD: 7, TopicPartition("gone", 0): 1})
+    gap = Gap(source=SOURCES[OLD], first_offset=1, last_offset=2, missing=2, kind="expired")
+    assert not replace(LOOK, expired_gaps=[gap]).can_resume_from({OLD: 7})
+    assert not replace(
+        LOOK, truncations={"orders": [LogTruncation(partition=0, generation=2, first_offset=5)]}
+    ).can_resume_from({OLD: 7})

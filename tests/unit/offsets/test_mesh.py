@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from mirrorlake.config import loads
-from mirrorlake.kafka import Committed, TopicState
+from mirrorlake.kafka import Committed
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.mesh import Mesh
+from tests.builders import mirror_config
+from tests.clusters import MemoryCluster
 
 ORDERS = SourcePartition("orders", 1, 0)
 REMOTE = TopicPartition("orders", 0)
@@ -22,38 +21,23 @@ REMOTE = TopicPartition("orders", 0)
 STRETCHES = {("east->west", "orders", 0): [(0, 3, 2)], ("west->east", "orders", 0): [(0, 2, 3)]}
 
 
-class West:
-    """The target: one topic with one partition."""
-
-    def __init__(self, earliest: int = 0) -> None:
-        self.first = earliest
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        return {name: TopicState(name=name, topic_id="1", partitions=1) for name in names if name == "orders"}
-
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, self.first)
-
-
 def asked(
     own: dict[str, int],
     *,
     check: PositionCheck | None = None,
     known: dict[TopicPartition, int] | None = None,
-    west: West | None = None,
+    earliest: int = 0,
 ) -> Resume:
     """Ask where a group goes on at west; `own` are the positions that it committed itself, by flow."""
-    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "west")}
     ends = (("east", "west"), ("west", "east"))
-    flows = [{"source": one, "target": two, "topics": "orders", "policy": "identity"} for one, two in ends]
-    config = loads(json.dumps({"lake": {"root": "x"}, "clusters": clusters, "flows": flows}))
+    config = mirror_config(*({"source": one, "target": two, "policy": "identity"} for one, two in ends))
     there, back = config.flow("east->west"), config.flow("west->east")
     assert there.adds_hops, "clusters that mirror each other under one name tell the way by header"
     topic = {"orders": KnownTopic(name="orders", generation=1, partitions=1)}
     related = RelatedFlows(flows=(there,), topics={there.name: topic, back.name: topic}, mesh=(there, back))
     nothing: Any = None
     maps = OffsetMaps(lake=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
-    target: Any = west or West()
+    target: Any = MemoryCluster(orders=(earliest, 5))
     mesh = Mesh(related, maps, target=target, known={REMOTE: 5} if known is None else known)
     mesh.__dict__ |= {"_read_dense_ranges": STRETCHES, "_withheld": {}}
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
@@ -96,4 +80,4 @@ def test_what_waits_on_the_source_counts_unless_it_is_a_copy() -> None:
 
 
 def test_a_position_that_retention_removed_moves_to_the_first_record() -> None:
-    assert asked({"east->west": 2}, west=West(earliest=1)).downstream_offset == 1
+    assert asked({"east->west": 2}, earliest=1).downstream_offset == 1

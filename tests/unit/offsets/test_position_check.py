@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import Committed, TopicState
+from mirrorlake.kafka import Committed
 from mirrorlake.lake import POSITIONS, RELAY, SIDE_TABLES, FolderTables, KnownTopic, Lake, arrow_table, position_row
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import PositionCheck
@@ -18,6 +18,7 @@ from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.resume import _ResumeQuery
 from tests.builders import NOON, ORDERS, mirror_config
+from tests.clusters import MemoryCluster
 from tests.lakes import lake_in
 
 REMOTE = TopicPartition("east.orders", 0)
@@ -60,10 +61,7 @@ def maps(lake: Lake, sent: int | None) -> OffsetMaps:
 
 
 def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **more: Any) -> PositionCheck:
-    source: Any = SimpleNamespace(
-        describe=lambda names: {name: TopicState(name=name, topic_id="x", partitions=1) for name in names},
-        log_start_offsets=lambda places: dict.fromkeys(places, earliest),
-    )
+    source: Any = MemoryCluster(orders=(earliest, earliest))
     asked = {(ORDERS, at): None}
     return PositionChecker(lake, flow(**more), asked, maps=maps(lake, sent), source=source).check(ORDERS, at)
 
@@ -98,22 +96,6 @@ def test_law_a_what_another_mirror_had_sent_before_a_takeover_has_no_place_yet(l
     assert check(lake, 30, sent=30) == PositionCheck()
 
 
-class Target:
-    """A target with one remote topic, whose first offset and end are told."""
-
-    def __init__(self, first: int, end: int) -> None:
-        self._first, self._end = first, end
-
-    def describe(self, names: Any) -> dict[str, TopicState]:
-        return {name: TopicState(name=name, topic_id="y", partitions=1) for name in names}
-
-    def log_start_offsets(self, places: Any) -> dict[TopicPartition, int]:
-        return dict.fromkeys(places, self._first)
-
-    def last_stable_offsets(self, places: Any) -> dict[TopicPartition, int]:
-        return dict.fromkeys(places, self._end)
-
-
 @pytest.mark.parametrize(("end", "exact", "again"), [(3, True, 0), (9, False, None)])
 def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_said(
     lake: Lake, end: int, exact: bool, again: int | None
@@ -121,7 +103,7 @@ def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_
     land(lake, range(10))
     ours = flow()
     related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
-    clusters: Any = SimpleNamespace(admin=lambda _: Target(3, end))
+    clusters: Any = SimpleNamespace(admin=lambda _: MemoryCluster(**{"east.orders": (3, end)}))
     look = _ResumeQuery(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
     [resume] = look.resume({ours.name: {("g", ORDERS): Committed(0)}}).values()
     assert (resume.downstream_offset, resume.exact, resume.records_again) == (3, exact, again)
