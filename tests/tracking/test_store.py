@@ -18,7 +18,8 @@ from mirrorlake.failover.drill import DrillReport, drill_run
 from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker, make_tracker
-from tests.unit.tracking.test_tracking import NOON, lines, run_of, settings
+from tests.builders import NOON
+from tests.unit.tracking.test_tracking import lines, run_of, settings
 from tests.unit.values import every
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
-import string
 import sys
 import types
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config import loads
 from mirrorlake.config.client import ClientOptions, OptionError, jaas, translate
-from mirrorlake.config.client.names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS
+from mirrorlake.config.client.names import LIBRDKAFKA_ONLY, ROWS
 from mirrorlake.config.client.options import check_client, check_producer
-from mirrorlake.config.client.sasl import SASL_NAMES
-from mirrorlake.config.client.tls import TLS_NAMES
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka import librdkafka_options, spark_options
@@ -95,12 +91,6 @@ def test_either_spelling_serves_both_clients(
     assert list(written[0].librdkafka.values()) == [librdkafka_value]
 
 
-def test_false_friends_are_read_as_java_means_them() -> None:
-    options = both({"request.timeout.ms": "9000", "metadata.max.age.ms": "60000"}).librdkafka
-    assert "request.timeout.ms" not in options, "librdkafka means the broker's wait for acks"
-    assert "metadata.max.age.ms" not in options, "librdkafka means the age of a cache entry"
-
-
 LOGINS = [
     pytest.param({**PLAIN, **LOGIN}, id="plain, librdkafka"),
     pytest.param({**PLAIN, "sasl.jaas.config": PLAIN_LINE}, id="plain, java"),
@@ -170,12 +160,6 @@ def test_tls_is_spelled_for_both(librdkafka: dict[str, str], java: dict[str, str
     assert options == both({**SSL, **java})
     assert options.java == {**SSL, **java}
     assert options.librdkafka == {**SSL, **librdkafka}
-
-
-def test_two_pem_files_reach_java_as_text() -> None:
-    options = both({**SSL, "ssl.certificate.location": "c.crt", "ssl.key.location": "k.key"})
-    assert options.java["ssl.keystore.certificate.chain"] == "text of c.crt"
-    assert options.java["ssl.keystore.key"] == "text of k.key by None"
 
 
 @pytest.mark.parametrize(
@@ -343,13 +327,6 @@ def test_msk_s_region_comes_from_the_brokers_or_the_environment(monkeypatch: pyt
     assert librdkafka_options(serverless, role="admin")["oauth_cb"].region == "us-east-1"
 
 
-def test_every_refused_name_is_refused_and_no_other_table_holds_it() -> None:
-    accepted = {name for row in ROWS for name in (row.java, row.librdkafka, *row.aliases)}
-    accepted |= {*JAVA_ONLY, *LIBRDKAFKA_ONLY, *TLS_NAMES, *SASL_NAMES}
-    assert not accepted & set(REFUSED)
-    assert all(check_client({name: "1"}) for name in REFUSED)
-
-
 def test_a_name_that_one_client_knows_goes_to_that_one_only() -> None:
     options = both({"max.poll.records": "1", "socket.nagle.disable": "true"})
     assert options.java == {"max.poll.records": "1"}
@@ -411,30 +388,6 @@ def test_librdkafka_knows_every_name_of_the_table(name: str) -> None:
         Consumer({"log_level": "0", "group.id": "x", **options.librdkafka_for("consumer")})
 
 
-CLIENTS = [
-    {},
-    {**PLAIN, **LOGIN},
-    {**SCRAM, **LOGIN},
-    {
-        **OAUTH,
-        "sasl.oauthbearer.client.id": "i",
-        "sasl.oauthbearer.client.secret": "s",
-        "sasl.oauthbearer.extensions": "k=v",
-    },
-    {**SSL, "ssl.endpoint.identification.algorithm": "none"},
-    {"request.timeout.ms": "9000", "linger.ms": "9", "fetch.max.wait.ms": "9", "buffer.memory": "33554432"},
-]
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_confluent_kafka_takes_what_is_made_for_each_role(client: dict[str, str]) -> None:
-    cluster = config_of(str(client)).cluster("east")
-    for role, make in (("admin", AdminClient), ("consumer", Consumer), ("producer", Producer)):
-        options = librdkafka_options(cluster, role=role, extra={"compression.type": "zstd"})  # type: ignore[arg-type]
-        assert options.pop("bootstrap.servers") == "east:9092"
-        make({**options, "log_level": "0"})  # type: ignore[operator]
-
-
 @pytest.mark.law("E", "H")
 def test_the_edge_adds_what_the_laws_need() -> None:
     cluster = config_of("{linger.ms: 50}", "{linger.ms: 7}").cluster("east")
@@ -485,19 +438,6 @@ def test_translation_is_stable_from_either_side(connection: dict[str, str], opti
     once = both({**connection, **options})
     assert both(dict(once.java)).java == once.java
     assert both(dict(once.librdkafka)) == once, "java -> librdkafka -> java gives the same settings"
-
-
-@given(st.dictionaries(st.text(string.ascii_letters + "_", min_size=1, max_size=8), printable, max_size=4))
-def test_any_value_survives_the_login_line(options: dict[str, str]) -> None:
-    login = jaas.Login("a.b.Module", options)
-    assert jaas.parse(jaas.build(login)) == login, "a password can never become part of the line's syntax"
-
-
-@given(printable, st.characters(max_codepoint=31) | st.just("\x7f"), printable)
-def test_a_control_character_is_refused_and_not_shown(before: str, control: str, after: str) -> None:
-    with pytest.raises(jaas.JaasError) as caught:
-        jaas.build(jaas.Login("m", {"password": before + control + after}))
-    assert "the value of password holds a control character" in caught.value.problem
 
 
 @given(printable)

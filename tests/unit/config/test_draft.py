@@ -93,17 +93,6 @@ def test_what_was_filled_in_is_what_a_person_would_write() -> None:
     )
 
 
-def test_a_second_flow_stands_beside_the_first_and_an_edited_one_in_its_place() -> None:
-    text = (CONF / "demo.yml").read_text(encoding="utf-8")
-    names = [flow.name for flow in load(CONF / "demo.yml").flows]
-    new = with_flow(Draft.of(text), source="east", target="west", topics="audit")
-    assert [flow.name for flow in new.config().flows] == [*names, "east->west"]
-    edited = with_flow(Draft.of(text), names[0], topics="payments.*")
-    assert [flow.name for flow in edited.config().flows] == names
-    assert str(edited.config().flow(names[0]).topics) == "payments.*"
-    assert with_flow(edited, names[0], separator="_").flows[names[0]]["separator"] == "_"
-
-
 def test_a_password_in_the_open_is_refused_and_not_repeated() -> None:
     for password in ("hunter2", "${env:X:-hunter2}"):
         with pytest.raises(UsageError) as refused:
@@ -197,18 +186,6 @@ def test_an_edit_of_one_flow_keeps_every_comment_and_reference(edit: dict[str, A
     assert comments(text) == comments(COMMENTED)
     assert references(text) == references(COMMENTED)
     assert text.splitlines()[-9:] == COMMENTED.splitlines()[-9:], "another flow, another section"
-
-
-def test_a_second_flow_keeps_the_first_and_a_second_cluster_too() -> None:
-    new = with_cluster(Draft.of(COMMENTED), "north", servers="n:9092, m:9092")
-    new = with_flow(new, source="east", target="north", topics="no")
-    found = list(difflib.ndiff(COMMENTED.splitlines(), new.config().text.splitlines()))
-    assert [line for line in found if line.startswith("-")] == []
-    assert [line[1:].strip() for line in found if line.startswith("+")] == [
-        *("north:", "bootstrap_servers:", "- n:9092", "- m:9092"),
-        *("- source: east", "target: north", "topics: 'no'"),
-    ]
-    assert list(Draft.of(new.text).flows) == ["east->west", "west->east", "east->north"]
 
 
 def test_a_new_flow_with_the_name_of_another_is_refused_and_another_name_makes_a_copy() -> None:

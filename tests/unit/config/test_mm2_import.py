@@ -269,14 +269,6 @@ def test_client_settings_of_connect_s_workers_are_told_as_such() -> None:
         assert status(found, key) == "no_counterpart"
 
 
-def test_transforms_and_errors_point_to_what_does_the_same() -> None:
-    found = imported("east->central.transforms = mask\neast->central.errors.tolerance = all\n")
-    details = {line.key.removeprefix("east->central."): line.detail for line in found.report}
-    assert "rules:" in details["transforms"]
-    assert "unsendable" in details["errors.tolerance"]
-    assert any("transforms: mask" in text for text in found.open)
-
-
 SOURCE = {
     "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
     "clusters": "east,central",

@@ -76,12 +76,6 @@ def test_an_unresolvable_reference_names_file_path_and_what_was_tried(folder: Pa
     assert "tried in order: Databricks secrets (not running on Databricks); the file" in text
 
 
-def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ML_NOPE", raising=False)
-    with pytest.raises(ConfigError, match="environment variable ML_NOPE"):
-        secrets.resolve("${env:ML_NOPE}")
-
-
 def test_a_secret_file_is_not_looked_for_outside_the_folder(folder: Path) -> None:
     (folder.parent / "password").write_text("outside", encoding="utf-8")
     with pytest.raises(ConfigError, match="are not names"):
@@ -117,12 +111,6 @@ def test_settings_keep_the_reference_and_the_edge_resolves_it(folder: Path, monk
     monkeypatch.setenv("EAST", "no address")
     with pytest.raises(ConfigError, match=r"conf/prod.yml clusters.east.bootstrap_servers"):
         cluster.servers()
-
-
-def test_an_unresolvable_secret_stops_at_the_edge_with_its_place(folder: Path) -> None:
-    config = loads(CONFIG % "${secret:kafka/gone}", path=Path("conf/prod.yml"))
-    with pytest.raises(ConfigError, match=r"conf/prod.yml clusters.east.client.sasl.password: \$\{secret:kafka/gone\}"):
-        librdkafka_options(config.cluster("east"), role="admin")
 
 
 def test_a_secret_with_a_control_character_is_refused_without_showing_it(folder: Path) -> None:

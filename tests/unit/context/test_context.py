@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake import runtime
-from mirrorlake.config import loads
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.lake import Lake
@@ -24,8 +22,8 @@ def forget_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
 
 
-def made() -> Context:
-    config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
+def made(**top: Any) -> Context:
+    config = mirror_config({"target": "central"}, **top)
     return Context(config, spark=None, now=lambda: NOON, display=lambda: None)
 
 
@@ -67,12 +65,9 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
 def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "local_session", lambda **_: pytest.fail("Spark was started"))
     forget_spark(monkeypatch)
-    config = mirror_config(
-        {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
-    )
 
     def lake() -> Lake:
-        return Context(config, spark=None, now=lambda: NOON, display=lambda: None).lake
+        return made(lake={"root": str(tmp_path / "lake")}).lake
 
     assert len(lake().missing(["east"])) > 10
     new = lake()
@@ -91,10 +86,7 @@ def test_a_session_that_a_mirror_started_by_itself_creates_no_table(
     """Spark would take as long for the first table as for all the rest of its start."""
     forget_spark(monkeypatch)
     monkeypatch.setattr(runtime, "local_session", lambda **_: object())
-    config = mirror_config(
-        {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
-    )
-    one = Context(config, spark=None, now=lambda: NOON, display=lambda: None)
+    one = made(lake={"root": str(tmp_path / "lake")})
     assert one.spark is one.spark
     assert one.lake.relay_location("east") in one.lake.create_all(["east"])
     assert one.lake.missing(["east"]) == {}
@@ -106,13 +98,8 @@ def test_a_rotated_secret_is_in_force_with_the_next_client(tmp_path: Path, monke
     secret.write_text("old")
     monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
     client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "mirror"}
-    clusters = {
-        "east": {"bootstrap_servers": "127.0.0.1:1", "client": {**client, "sasl.password": "${secret:kafka/password}"}},
-        "central": {"bootstrap_servers": "127.0.0.1:1"},
-    }
-    flow = {"source": "east", "target": "central", "topics": "orders"}
-    config = loads(json.dumps({"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": [flow]}))
-    context = Context(config, spark=None, now=lambda: NOON, display=lambda: None)
+    east = {"bootstrap_servers": "127.0.0.1:1", "client": {**client, "sasl.password": "${secret:kafka/password}"}}
+    context = made(east=east)
     admin, groups = context.admin("east"), context.groups("east")
     assert (context.admin("east"), context.groups("east")) == (admin, groups), "a client is kept"
     secret.write_text("new")
@@ -123,4 +110,4 @@ def test_a_rotated_secret_is_in_force_with_the_next_client(tmp_path: Path, monke
     secret.unlink()
     assert (context.admin("east"), context.groups("east")) == (admin, groups), "the store does not answer just now"
     with pytest.raises(ConfigError):
-        Context(config, spark=None, now=lambda: NOON, display=lambda: None).admin("east")
+        made(east=east).admin("east")

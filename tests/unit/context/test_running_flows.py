@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from mirrorlake.context import running_flows
 from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.model.owner import new_owner, said_owner, temporary_sign
+from tests.builders import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOWS = ["east->central", "west->central"]
 
 

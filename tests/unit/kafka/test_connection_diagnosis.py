@@ -1,4 +1,4 @@
-"""Which layer of a connection fails, by TLS listeners of Python's own and by what librdkafka says."""
+"""Certificates and keys in forms that both clients take, and which layer of a connection fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
+from cryptography.hazmat.primitives import serialization
 
+from mirrorlake.errors import ClusterError, ConfigError, Fault
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.client_files import ClientFiles
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
-from tests.servers.secured import Certificates
+from tests.servers.secured import STORE_PASSWORD, Certificates
 
 Listen = Callable[..., str]
 
@@ -213,12 +217,6 @@ def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
     assert len(asked) == 1
 
 
-def test_what_was_said_before_a_success_counts_no_more() -> None:
-    said = heard(KafkaError._AUTHENTICATION, "no")
-    said.reset()
-    assert said == ClientErrorListener()
-
-
 def test_a_page_for_both_loads_as_it_stands() -> None:
     from mirrorlake.config import loads
 
@@ -229,3 +227,52 @@ def test_a_page_for_both_loads_as_it_stands() -> None:
         rest = "\n  central: {bootstrap_servers: 'central:9092'}\nlake: {root: ./lake}\n"
         config = loads(f"{example.rstrip()}{rest}flows: [{{source: east, target: central, topics: orders}}]")
         assert config.cluster("east").client
+
+
+CLIENT_FILES = ClientFiles(
+    lambda problem, remedy: ConfigError([Fault("mirror.yml", "clusters.east.client", problem, remedy)])
+)
+
+
+@pytest.mark.parametrize("name", ["client-encrypted.key", "client-pkcs1.key", "client-encrypted.pem", "client.key"])
+def test_every_form_of_a_key_becomes_the_one_that_java_reads(name: str, certificates: Certificates) -> None:
+    password = STORE_PASSWORD if "encrypted" in name else None
+    plain = CLIENT_FILES.plain_key(CLIENT_FILES.read(certificates.path(name)), password)
+    assert plain.startswith("-----BEGIN PRIVATE KEY-----")
+    expected = serialization.load_pem_private_key(certificates.text("client.key").encode(), None)
+    assert serialization.load_pem_private_key(plain.encode(), None).private_numbers() == expected.private_numbers()  # type: ignore[union-attr]
+
+
+def test_a_java_trust_store_holds_the_ca(certificates: Certificates) -> None:
+    assert CLIENT_FILES.trusted(certificates.path("trust.p12"), STORE_PASSWORD) == certificates.text("ca.pem")
+
+
+def test_what_cannot_be_read_is_said_without_the_secret(certificates: Certificates, tmp_path: Path) -> None:
+    wrong = "wrong-canary"
+    with pytest.raises(ConfigError, match=r"ssl\.key\.password does not open it") as said:
+        CLIENT_FILES.plain_key(CLIENT_FILES.read(certificates.path("client-encrypted.key")), wrong)
+    assert wrong not in str(said.value)
+    with pytest.raises(ConfigError, match=r"add ssl\.key\.password"):
+        CLIENT_FILES.plain_key(CLIENT_FILES.read(certificates.path("client-encrypted.key")), None)
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.password does not open it") as said:
+        CLIENT_FILES.trusted(certificates.path("trust.p12"), wrong)
+    assert wrong not in str(said.value)
+    with pytest.raises(ConfigError, match="FileNotFoundError"):
+        CLIENT_FILES.trusted(str(tmp_path / "none.p12"), None)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        CLIENT_FILES.read(str(tmp_path / "none.pem"))
+
+
+def test_a_key_store_that_its_password_does_not_open_is_said_with_cluster_and_setting(
+    certificates: Certificates,
+) -> None:
+    options = {
+        "bootstrap.servers": "localhost:1",
+        "security.protocol": "SSL",
+        "ssl.keystore.location": certificates.path("client.p12"),
+        "ssl.keystore.password": "wrong-canary",
+    }
+    with pytest.raises(ClusterError, match=r"client of cluster east refuses .*keystore") as said:
+        ClusterAdmin("east", options)
+    assert "clusters.east.client" in said.value.remedy
+    assert "wrong-canary" not in str(said.value)

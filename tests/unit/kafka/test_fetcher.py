@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from confluent_kafka import (
 
 from mirrorlake.errors import StoreError
 from mirrorlake.kafka import FetchedRows, Fetcher, PositionGone
-from mirrorlake.kafka.fetcher import _WITHOUT_GC
 from mirrorlake.model.flow import TopicPartition
 
 A, B, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
@@ -226,20 +224,6 @@ def test_law_c_a_time_that_the_relay_cannot_hold_is_named_and_not_changed(fetche
     assert read_to == {B: 6}
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-def test_the_search_for_cycles_rests_until_the_last_of_several_fetches_and_is_as_it_was_then(is_on: bool) -> None:
-    before = gc.isenabled()
-    (gc.enable if is_on else gc.disable)()
-    try:
-        with _WITHOUT_GC:
-            _WITHOUT_GC.__enter__()
-        assert not gc.isenabled(), "the end of one fetch turns it on for another one"
-        _WITHOUT_GC.__exit__()
-        assert gc.isenabled() == is_on
-    finally:
-        (gc.enable if before else gc.disable)()
-
-
 @pytest.mark.law("C", "D")
 def test_the_rows_of_several_calls_are_one_table_sorted_by_partition(fetcher: Fetcher) -> None:
     other = TopicPartition("clicks", 1 << 20)
@@ -252,16 +236,3 @@ def test_the_rows_of_several_calls_are_one_table_sorted_by_partition(fetcher: Fe
         assert (partitions, found, table.column("offset").to_pylist()) == ([other, A, B], counts, offsets)
         assert pa.concat_tables([rows[tp] for tp in partitions]).equals(table)
         assert (rows.count, len(rows)) == (len(offsets), 3)
-
-
-def test_columns_are_made_for_a_call_however_many_partitions_it_brings(
-    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    array = pa.array
-    monkeypatch.setattr("pyarrow.array", lambda values, *rest: made.append(len(values)) or array(values, *rest))
-    for partitions in (1, 500):
-        messages = [record(TopicPartition("orders", number), 0) for number in range(partitions)]
-        assert fetcher._read(messages, {}, {}) is not None
-    assert len(made) % 2 == 0, "a partition has columns of its own"
-    assert made[: len(made) // 2] == [1] * (len(made) // 2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from mirrorlake.kafka.lane import LaneSpec
-from mirrorlake.kafka.lane.lane_records import MAX_PARTIAL_RECORDS, MAX_PARTIAL_SHARE, LaneRecords
+from mirrorlake.kafka.lane.lane_records import MAX_PARTIAL_RECORDS, LaneRecords
 from mirrorlake.kafka.lane.ledger_reader import LEDGER_CONFIGS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import of_lane
@@ -82,16 +82,3 @@ def test_what_moved_of_ten_thousand_partitions_takes_less_than_two_kilobytes() -
     assert last is not None
     assert (last.positions, last.is_whole) == (mine, True)
     assert max(one.seq - one.base_seq for one in ledger) <= MAX_PARTIAL_RECORDS
-
-
-def test_a_reader_of_a_lane_of_which_most_moves_reads_a_few_records() -> None:
-    sources = [SourcePartition("orders", 1, partition) for partition in range(16)]
-    records, ledger = LaneRecords(), [record_of(sources, with_runs=False)]
-    records.open(ledger[0])
-    mine = of_lane(dict.fromkeys(sources, 0), 0, lanes=2)
-    for _ in range(50):
-        ledger.append(chunk(records, mine, ledger[-1].seq + 1, list(mine)[:-1]))
-    assert max(one.seq - one.base_seq for one in ledger) <= MAX_PARTIAL_SHARE + 2
-    assert chunk(records, mine, ledger[-1].seq + 1, list(mine)).is_whole, (
-        "where everything moved, a full record costs nothing"
-    )

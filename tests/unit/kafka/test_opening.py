@@ -1,4 +1,4 @@
-"""What a lane does where its target falls silent while it opens."""
+"""What a lane does where its target falls silent while it opens, and which errors a new start may help."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from mirrorlake.errors import ClusterUnreachable, LaneFenced
+from mirrorlake.errors import ClusterUnreachable, LaneFenced, LoginRefused, NotAuthorized
 from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec, holder, ledger_tail
+from mirrorlake.kafka.lane.faults import RestartProducer, restarting_if_unreachable
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.rules import Viewed
@@ -97,3 +98,12 @@ def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_
     # By any other error its stream would be tried again, and take the flow from the heir.
     with pytest.raises(LaneFenced, match="heir took over"):
         LaneSender(task).open()
+
+
+def test_a_lane_starts_again_where_its_target_is_away_and_not_where_its_login_is_refused() -> None:
+    with pytest.raises(RestartProducer, match="read the ledger"), restarting_if_unreachable("read the ledger"):
+        raise ClusterUnreachable("central does not answer")
+    with pytest.raises(LoginRefused), restarting_if_unreachable("read the ledger"):
+        raise LoginRefused("central: SASL fails")
+    with pytest.raises(NotAuthorized), restarting_if_unreachable("read the ledger"):
+        raise NotAuthorized("not allowed")

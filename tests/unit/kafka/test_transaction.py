@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import UnsendableRecord
 from mirrorlake.kafka.lane import Batch, LaneSpec
-from mirrorlake.kafka.lane import transaction as lane_transaction
 from mirrorlake.kafka.lane.batch import gather
 from mirrorlake.kafka.lane.refused import TooLarge
 from mirrorlake.kafka.lane.transaction import Transaction
@@ -68,14 +67,6 @@ def test_law_c_batches_that_are_sent_together_give_the_records_of_each() -> None
     assert whole == produced(*batches, together=False)
     assert [record[1] for record in whole] == [0] * 3 + [1] + [2] * 3 + [0] * 4
     assert [record[-1] for record in whole] == [True, False, True, True, True, False, True, True, False, False, True]
-
-
-def test_the_arguments_of_a_thousand_batches_are_made_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    stamps = lane_transaction.timestamps_ms
-    monkeypatch.setattr(lane_transaction, "timestamps_ms", lambda column: made.append(len(column)) or stamps(column))
-    assert len(produced(*(batch(number, range(1)) for number in range(1000)), together=True)) == 1000
-    assert made == [500, 500]
 
 
 @pytest.mark.law("E")

@@ -1,4 +1,4 @@
-"""Accounts of what was landed, from the log of a relay in a folder: the same as from its rows, and no row is read."""
+"""Accounts of what was landed, and how far landing is, by the log of a relay in a folder: no row of it is read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from mirrorlake.lake import (
     GAPS,
     POSITIONS,
     KnownTopic,
+    LandedPositions,
     OffsetAccounts,
     accounts,
     landed_positions,
     relay_files,
     summarize_landed_after,
+    update_landed_positions,
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
@@ -179,3 +181,41 @@ def test_law_f_what_a_start_found_and_wrote_before_it_died_is_not_written_again(
         ("expired", 10, 14, 5),
         ("recreated", 20, -1, 0),
     ], "law F: each offset once"
+
+
+MINE, BESIDE = SourcePartition("orders", 1, 0), SourcePartition("orders", 1, 1)
+
+
+def looked(world: World) -> list[dict[SourcePartition, int]]:
+    """Look again and again: at nothing, at what is not accounted for, at what came since, and after upkeep."""
+    seen: list[LandedPositions] = [landed_positions(world.lake, "east")]
+
+    def look() -> None:
+        seen.append(update_landed_positions(world.lake, "east", seen[-1]))
+
+    account = world.account()
+    account.flush_accounts(world.land_next(rows("orders", 0, 0, 1), rows("orders", 1, 4)))
+    look()
+    world.land_next(rows("orders", 0, 5))
+    world.land_next(rows("orders", 0, 7), rows("clicks" * 9, 3, 2))
+    look()
+    look()
+    DeltaTable(world.path).optimize.compact()
+    world.land_next(rows("orders", 1, 9))
+    look()
+    seen.append(landed_positions(world.lake, "east"))
+    return [dict(one.reached) for one in seen]
+
+
+def test_files_tell_how_far_landing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_rows = looked(World(tmp_path / "rows", reads=True))
+    monkeypatch.setattr(relay_files, "open_address", lambda uri: pytest.fail(f"{uri} was opened"))
+    world = World(tmp_path / "files", reads=False)
+    assert looked(world) == by_rows
+    assert by_rows[1] == {MINE: 2, BESIDE: 5}
+    assert by_rows[-1][MINE] == 8
+    assert by_rows[-1][BESIDE] == 10
+    known = landed_positions(world.lake, "east")
+    monkeypatch.setattr(world.lake, "relay_log", lambda _: pytest.fail("the files were listed again"))
+    world.land_next(rows("orders", 1, 10))
+    assert update_landed_positions(world.lake, "east", known).reached[BESIDE] == 11

@@ -1,4 +1,4 @@
-"""Tables in a folder of this machine."""
+"""Tables in a folder of this machine, and old rows that leave them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -22,14 +23,16 @@ from mirrorlake.lake import (
     QUARANTINE,
     SAMPLES,
     FolderTables,
+    LiveFile,
     TableMaintenance,
     TableSchema,
+    WrittenFile,
     arrow_table,
+    prune_samples,
 )
 from mirrorlake.lake.schema import HEARTBEATS
+from tests.builders import NOON
 from tests.lakes import lake_in
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
@@ -140,3 +143,30 @@ def test_a_file_is_found_by_whatever_column_is_asked_for(tmp_path: Path) -> None
     held = DeltaTable(table).to_pyarrow_dataset()
     for name, value in row.items():
         assert held.to_table(filter=ds.field(name) == value).num_rows == 1, name
+
+
+SAMPLED_AT, DAY = datetime(2026, 7, 1, 12, tzinfo=timezone.utc), timedelta(days=1)
+
+
+def as_spark_writes_by_default(table: TableMaintenance) -> None:
+    """Write the files of a table again with times of 96 bits, without the columns that came later."""
+    for file in table.live().select(["path", "size_bytes"]).to_pylist():
+        with table.open(file["path"]) as opened:
+            rows = pq.read_table(opened).drop_columns(["record_timestamp"])
+        path = Path(table.path, f"spark-{file['path']}")
+        pq.write_table(rows, path, use_deprecated_int96_timestamps=True)
+        new = WrittenFile(path.name, path.stat().st_size, len(rows), rows.nbytes, json.dumps({"numRecords": len(rows)}))
+        assert table.replace([LiveFile(file["path"], file["size_bytes"])], [new], why="test")
+
+
+def test_rows_that_spark_wrote_by_its_defaults_leave_too(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, POSITIONS, SAMPLES)
+    place = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "kind": "group", "group_id": "app"}
+    lake.append_rows(POSITIONS, [{**place, "position": day, "observed_at": SAMPLED_AT + day * DAY} for day in range(5)])
+    upkeep = lake.open_maintenance(lake.meta_location(POSITIONS))
+    assert upkeep is not None
+    as_spark_writes_by_default(upkeep)
+    assert not prune_samples(lake, before=SAMPLED_AT, now=SAMPLED_AT + 5 * DAY), "a new lake holds nothing old"
+    assert prune_samples(lake, before=SAMPLED_AT + 3 * DAY, now=SAMPLED_AT + 7 * DAY)
+    rows = lake.query_rows("SELECT position, observed_at FROM {positions} ORDER BY position")
+    assert [(row.position, row.observed_at) for row in rows] == [(day, SAMPLED_AT + day * DAY) for day in (2, 3, 4)]

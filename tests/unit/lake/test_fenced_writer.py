@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,8 +13,7 @@ import pytest
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import FencedRelayWriter, Lake
 from mirrorlake.lake.reader import Commit
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+from tests.builders import NOON
 
 
 class Table:

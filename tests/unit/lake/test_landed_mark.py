@@ -1,20 +1,21 @@
-"""The mark of a live lander: what it says, and of which relay."""
+"""The mark of a live lander: what it says, and of which relay; and the sign that a stream works."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from mirrorlake.lake import LandedMark, LandedMarks, marks_address, read_mark
+from mirrorlake.lake import LandedMark, LandedMarks, StreamSign, marks_address, read_mark, signs
 from mirrorlake.lake.landing_commits import APP
 from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.progress import ignore_progress
+from tests.builders import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 ORDERS, CLICKS = TopicPartition("orders", 3), TopicPartition("clicks", 0)
 MARK = LandedMark(
@@ -90,3 +91,49 @@ def test_law_e_a_source_is_landed_up_to_where_all_its_groups_have_landed(tmp_pat
     assert sorted(one.name for one in Path(address).iterdir()) == [f"{4:020}.{group}.2" for group in (0, 1)]
     Path(address, f"{4:020}.0.2").unlink()
     assert read_mark(lake, "east") is None
+
+
+def sign_in(root: str, times: list[int]) -> StreamSign:
+    lake: Any = SimpleNamespace(checkpoint_root=lambda: root)
+    return StreamSign(lake, "east", now_ms=lambda: times[0])
+
+
+@pytest.mark.parametrize("scheme", ["", "file:"])
+def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> None:
+    times = [5]
+    sign = sign_in(f"{scheme}{tmp_path}/checkpoints", times)
+    assert sign.read() is None, "landing never worked"
+    heard: list[Any] = []
+    tell = sign.signing(cast("Any", lambda *report: heard.append(report)), interval_s=3600)
+    tell("land east", 0, None)
+    times[0] = 6
+    tell("land east", 10, 20)
+    assert sign.read() == 5, "at its interval, not at every turn"
+    times[0] = 7
+    tell("land east", 20, 20)
+    assert sign.read() == 7, "a drain that is done says so"
+    assert [report[1] for report in heard] == [0, 10, 20]
+
+
+def test_a_store_that_cannot_be_written_to_stops_no_landing(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file where a folder should be")
+    sign = sign_in(str(tmp_path / "checkpoints"), [5])
+    sign.signing(ignore_progress, interval_s=1)("land east", 1, 1)
+    assert sign.read() is None
+
+
+def test_a_store_that_takes_long_to_refuse_holds_up_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, clock = [], [0.0]
+
+    def slow(_: str) -> Any:
+        asked.append(clock[0])
+        clock[0] += 9
+        raise OSError("no credentials")
+
+    monkeypatch.setattr(signs, "open_folder", slow)
+    monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
+    tell = sign_in("s3://lake/checkpoints", [5]).signing(ignore_progress, interval_s=20)
+    for _ in range(400):
+        tell("land east", 1, 1)
+        clock[0] += 1
+    assert asked == [0.0, 189.0, 378.0]

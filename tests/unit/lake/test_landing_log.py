@@ -204,16 +204,6 @@ def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay, is_s
     assert DeltaTable(relay.path).version() == newest + 2, "no hole in the past was filled"
 
 
-def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> None:
-    log = LandingLog(relay.claim(1))
-    relay.land(log, 1, 1)
-    relay.leave_to_delta_rs()
-    relay.land(log, 2, 2)
-    assert relay.offsets == [1, 2]
-    [newest] = DeltaTable(relay.path).history(1)
-    assert newest["engineInfo"].startswith("delta-rs")
-
-
 def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
@@ -233,23 +223,6 @@ def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPa
     relay.land(log, 12, 12)
     log._checkpointing.join()
     assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())["version"] > last["version"]
-
-
-def test_one_of_two_groups_makes_the_checkpoint(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 4)
-    monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 0)
-    monkeypatch.setattr(landing_log, "make_log_checkpoint", made.append)
-    seat = relay.claim(1)
-    first, second = relay.group(seat, 0), relay.group(seat, 1)
-    before = DeltaTable(relay.path).version()
-    for number in range(1, 9):
-        for log in (first, second):
-            log.append([], number, LANDED_AT)
-    for log in (first, second):
-        if log._checkpointing.is_alive():
-            log._checkpointing.join()
-    assert len(made) == DeltaTable(relay.path).version() // 4 - before // 4 > 3
 
 
 @pytest.fixture(params=[False, True], ids=["file of the log", "delta-rs"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -26,9 +25,9 @@ from mirrorlake.lake import (
 )
 from mirrorlake.landing import Mending, mending
 from mirrorlake.model.flow import SourcePartition
+from tests.builders import NOON
 from tests.lakes import lake_in
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORDS = 40
 # One file holds them all.
 SOURCES = [SourcePartition("clicks", 1, 2), SourcePartition("orders", 1, 0), SourcePartition("orders", 1, 1)]

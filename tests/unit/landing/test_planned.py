@@ -1,4 +1,4 @@
-"""Batches of Spark's: where one ends that is planned here, and what a slow source does to their size."""
+"""Batches of Spark: where one ends that is planned here, what a slow source does to their size, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from mirrorlake.errors import LanderReplaced
+from mirrorlake.errors import ClusterUnreachable, LanderReplaced, LoginRefused
 from mirrorlake.lake import ReadProgress
 from mirrorlake.landing import query_driver
 from mirrorlake.landing.query_driver import QueryDriver, plan_batch
+from mirrorlake.landing.retry import MAX_ATTEMPTS, retry_or_raise, should_wait_for_source
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -163,3 +164,44 @@ def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pyte
     monkeypatch.setattr(own, "_land_planned", lambda *_, **__: None)
     assert own.land({}, threading.Event(), once=True)
     assert own._context.log is None, "it is followed as if it were landing still"
+
+
+KAFKA = "org.apache.kafka.common.errors"
+LOGIN = f"x\nCaused by: {KAFKA}.SaslAuthenticationException: Authentication failed: Invalid username or password"
+TLS = f"x\nCaused by: {KAFKA}.SslAuthenticationException: SSL handshake failed\nCaused by: javax.net.ssl.SSLHandshakeException: no"
+
+
+class Source:
+    alias = "east"
+
+
+def wait(text: str, attempts: int) -> None:
+    stopped = threading.Event()
+    stopped.set()
+    retry_or_raise(cast("Any", Source()), Exception(text), None, attempts, once=False, stop=stopped)
+
+
+def test_a_refused_login_is_left_to_the_next_lander_which_resolves_the_secret_again() -> None:
+    with pytest.raises(
+        LoginRefused, match=r"cluster east: SASL fails while Java's client, inside Spark, reads it"
+    ) as said:
+        wait(LOGIN, 1)
+    assert said.value.exit_code == 4
+    assert "sasl.* settings under clusters.east.client" in said.value.remedy
+
+
+def test_tls_that_fails_is_an_outage_at_first() -> None:
+    wait(TLS, 1)
+    with pytest.raises(
+        ClusterUnreachable, match=r"TLS fails while Java's client, inside Spark, reads it: SSLHandshake"
+    ):
+        wait(TLS, MAX_ATTEMPTS + 1)
+
+
+def test_a_start_waits_for_a_source_that_was_there_and_not_for_one_that_refuses_the_login() -> None:
+    away = ClusterUnreachable("east does not answer")
+    assert should_wait_for_source(away, 1, once=False)
+    assert not should_wait_for_source(away, 0, once=False), "it never was there"
+    assert not should_wait_for_source(away, 1, once=True)
+    assert not should_wait_for_source(away, MAX_ATTEMPTS + 1, once=False)
+    assert not should_wait_for_source(LoginRefused("east: SASL fails"), 1, once=False), "with the same secret"

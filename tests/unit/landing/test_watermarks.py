@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +16,8 @@ from mirrorlake.lake import LandedMark, LandedMarks
 from mirrorlake.landing import watermarks
 from mirrorlake.landing.watermarks import CompleteTimes, WatermarkWatch
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from tests.builders import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 AWAY = -1
 
 

@@ -109,13 +109,3 @@ def test_a_page_says_when_what_it_means_what_to_do_and_how_to_go_back(section: s
 def test_commands_of_the_pages_exist() -> None:
     known = {command.name or str(command.callback.__name__) for command in app.registered_commands if command.callback}
     assert set(re.findall(r"`mirrorlake ([a-z-]+)", PAGE)) <= known
-
-
-def test_panels_do_not_overlap() -> None:
-    taken: dict[tuple[int, int], str] = {}
-    for panel in BOARD["panels"]:
-        place = panel["gridPos"]
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert x < 24, panel["title"]
-                assert taken.setdefault((x, y), panel["title"]) == panel["title"]

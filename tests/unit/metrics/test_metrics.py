@@ -181,12 +181,6 @@ def test_names_of_others_are_labels_and_nothing_else() -> None:
     assert not [name for name, _ in series if name.startswith("evil")]
 
 
-def test_two_registries_of_one_process_do_not_meet() -> None:
-    one, other = Metrics(), Metrics()
-    one.landed("east", records=5, seconds=0.4, at=1.0)
-    assert other.registry.get_sample_value("mirrorlake_landed_records_total", {"source": "east"}) is None
-
-
 # -- what streams tell -------------------------------------------------------------------------------------------------
 
 

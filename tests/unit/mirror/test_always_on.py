@@ -1,4 +1,4 @@
-"""Which streams a running mirror wants: of the settings as they are now, without what is paused."""
+"""Which streams a running mirror wants, and what a drain does with its flows once its sources are landed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from mirrorlake.context.running_flows import RunningFlows
-from mirrorlake.errors import ConfigError, MirrorlakeError
-from mirrorlake.mirror import always_on
+from mirrorlake.errors import ConfigError, LanderReplaced, MirrorlakeError, SourceGap
+from mirrorlake.lake.landing_commits import lander_replaced_error
+from mirrorlake.mirror import always_on, runner
 from mirrorlake.mirror.always_on import AlwaysOn
-from mirrorlake.mirror.results import LandResult, Ran
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mirror.runner import Runner
-from mirrorlake.model.control import Subject
-from mirrorlake.progress import Board
+from mirrorlake.model.control import NOTHING_ASKED, Subject
+from mirrorlake.progress import Board, ignore_progress
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import settings_in_force
 from tests.builders import NOON, mirror_config
@@ -151,3 +152,56 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
     runner = Runner(context, streams)  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == LandResult("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}
+
+
+class Drained:
+    """The streams of a mirror: landing fails as it is told, and flows are noted."""
+
+    def __init__(self, **failures: Exception) -> None:
+        self.failures = failures
+        self.sent: set[str] = set()
+
+    def land(self, source: str, *_: Any, **__: Any) -> LandResult:
+        if source in self.failures:
+            raise self.failures[source]
+        return LandResult(source, 1)
+
+    def republish(self, flow: Any, *_: Any, **__: Any) -> RepublishResult:
+        self.sent.add(flow.source)
+        return RepublishResult(flow.name, 1)
+
+
+class Nobody:
+    """What a drain asks besides its streams."""
+
+    tell = staticmethod(ignore_progress)
+
+    def control(self) -> Nobody:
+        return self
+
+    def state(self) -> Any:
+        return NOTHING_ASKED
+
+    def update(self, *_: Any) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("failure", "sent"),
+    [(lander_replaced_error("east"), {"west"}), (SourceGap("records left east", alias="east"), {"east", "west"})],
+)
+def test_a_drain_whose_source_was_taken_over_does_not_take_the_flow_from_the_one_that_did(
+    failure: Exception, sent: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody: Any = Nobody()
+    monkeypatch.setattr(runner, "Notices", lambda _: nobody)
+    streams: Any = Drained(east=failure)
+    flows = mirror_config({"target": "central"}, {"source": "west", "target": "central"}).flows
+    run = Runner(nobody, streams)
+    with pytest.raises(type(failure)):
+        run._drain(["east", "west"], flows, threading.Event(), nobody)
+    assert streams.sent == sent
+    assert isinstance(failure, LanderReplaced) == (sent == {"west"})

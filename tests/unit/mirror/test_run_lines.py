@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag import Monitor, Status
+from mirrorlake.lag import Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.progress import Board, Phase, RunMessage
@@ -154,15 +153,3 @@ def test_only_the_thread_that_made_the_board_draws(lines: RunLines, heard: Heard
     lines.tick()
     assert texts(heard) == ["spark: ready"]
     assert heard.threads == {threading.current_thread().name}
-
-
-def test_a_minute_after_a_minute_is_told_by_one_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[Any] = [("a flow",), ("a flow",), ("another",)]
-    context: Any = SimpleNamespace(chosen=lambda _: chosen.pop(0))
-    checks, made = Monitor(context), iter(range(9))
-    monkeypatch.setattr(checks, "sampler", lambda of: (of, next(made)))
-    monkeypatch.setattr(checks, "_status", lambda of, sampler: (of, sampler))
-    status = checks.statuses(None)
-    told: list[Any] = [status() for _ in range(3)]
-    assert told[0] == told[1], "it remembers where relays and topics stood"
-    assert [sampler[0] for _, sampler in told] == [("a flow",), ("a flow",), ("another",)], "settings were applied"

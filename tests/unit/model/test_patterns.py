@@ -89,11 +89,6 @@ def test_a_spelling_that_would_select_something_else_is_refused_with_a_remedy(
     assert remedy in caught.value.remedy
 
 
-def test_an_empty_exclusion_excludes_nothing() -> None:
-    assert parse_patterns([], required=False) == TopicPattern()
-    assert TopicMatcher(parse_patterns("a"), parse_patterns("", required=False)).matches("a")
-
-
 @given(st.lists(expressions, min_size=1, max_size=4), st.sampled_from([",", "|", " , ", " | ", ",,", "|,"]))
 def test_separators_and_lists_are_equivalent(items: list[str], separator: str) -> None:
     assert parse_patterns(separator.join(items)) == parse_patterns(items), "one selection, one meaning"
@@ -103,15 +98,6 @@ def test_separators_and_lists_are_equivalent(items: list[str], separator: str) -
 def test_a_canonical_value_is_read_as_itself(expression: str) -> None:
     canonical = parse_patterns(expression)
     assert parse_patterns(list(canonical.expressions)) == canonical
-
-
-@given(names, names)
-def test_a_plain_name_selects_itself_and_nothing_else_up_to_the_dot(name: str, other: str) -> None:
-    matcher = NameMatcher(parse_patterns(name))
-    assert matcher.matches(name)
-    alike = len(other) == len(name) and all(n in (o, ".") for n, o in zip(name, other, strict=True))
-    assert matcher.matches(other) == alike
-    assert not matcher.matches(name + "x"), "the whole name must match"
 
 
 @given(st.lists(expressions, min_size=1, max_size=3), st.lists(expressions, max_size=2), names)
@@ -192,12 +178,6 @@ def test_a_flag_does_not_leak_into_later_items() -> None:
     assert TopicMatcher(parse_patterns("a(?i)b, c")).select(["aB", "AB", "C", "c"]) == ("aB", "c")
 
 
-def test_what_is_excluded_is_not_subscribed_and_what_only_begins_so_is() -> None:
-    matcher = TopicMatcher(parse_patterns("a.*"), parse_patterns("ab"))
-    taken = [name for name in ("a", "ab", "abc") if re.search(matcher.subscribe_pattern, name)]
-    assert taken == list(matcher.select(["a", "ab", "abc"])) == ["a", "abc"]
-
-
 def test_an_evil_expression_is_matched_in_linear_time() -> None:
     assert not NameMatcher(parse_patterns("(a+)+b")).matches("a" * 249)
 
@@ -211,11 +191,6 @@ def test_an_expression_beyond_re2_is_capped_in_length() -> None:
 def test_an_expression_that_no_engine_takes_is_refused(selection: str) -> None:
     with pytest.raises(PatternError):
         NameMatcher(parse_patterns(selection))
-
-
-def test_five_thousand_names_are_one_selection() -> None:
-    matcher = NameMatcher(parse_patterns([f"team-{number}.orders-{number}" for number in range(5000)]))
-    assert matcher.matches("team-4999.orders-4999")
 
 
 @given(expressions, expressions, names)

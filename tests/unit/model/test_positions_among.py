@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import Contribution, limiting, position_among
 from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, find_last_committed, may_move
+from tests.builders import NOON
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,6 @@ def test_law_b_a_reader_that_reads_on_is_never_moved_back(case: Case, data: st.D
     if before is not None:
         assert after is not None
         assert after >= before, "law B"
-
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def at(minutes: int) -> datetime:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.loops.collisions import survey
 from mirrorlake.model.loops.hops import Hop, hops
-from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, fingerprint, forwards, tree_from
+from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, forwards, tree_from
 from tests.unit.model.flows import Flow, flow
 
 
@@ -111,19 +111,9 @@ def test_of_two_ways_of_one_length_the_smaller_alias_is_taken() -> None:
     assert tree_from(TopicPlace("a", "t"), crossed).parents[TopicPlace("f", "t")] == TopicPlace("d", "t")
 
 
-def test_an_origin_that_the_file_does_not_know_is_forwarded() -> None:
-    tree = tree_from(TopicPlace("elsewhere", "t"), mesh("abc"))
-    assert all(forwards(each, "t", tree) for each in mesh("abc"))
-
-
 def test_a_mesh_of_names_that_tell_the_way_is_cut_off() -> None:
     flows = [flow(f"{a}>{b}", ".*", "default") for a, b in permutations("abcdefghij", 2)]
     assert len(tree_from(TopicPlace("a", "t"), flows).clusters) == MAX_PLACES
-
-
-def test_the_fingerprint_changes_with_the_flows() -> None:
-    assert fingerprint(["a", "b"]) != fingerprint(["a", "c"])
-    assert len(fingerprint(["a"])) == 8
 
 
 # -- which flows need it ---------------------------------------------------------------------------------------------

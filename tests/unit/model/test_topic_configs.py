@@ -79,8 +79,3 @@ def test_the_page_holds_the_table_of_the_code() -> None:
     rows = [row.split(" | ") for row in re.findall(r"^\| ((?:synced|overridden|never) \| `.*) \|$", page, re.MULTILINE)]
     on_page = {f"| {name} | {kind} | {why} |" for kind, names, why in rows for name in names.split(", ")}
     assert on_page == set(table_of_rules().splitlines()[2:])
-
-
-@pytest.mark.parametrize("name", ["retention.ms", "cleanup.policy"])
-def test_a_setting_that_changed_since_it_was_copied_stays(name: str) -> None:
-    assert given_up({name: "9"}, wanted={}, copied={name: "1"}, rule=RULES.__getitem__) == ()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from mirrorlake.config import load, loads
+from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError, StoreError, UsageError
 from mirrorlake.publish import LakeProducer, Published
 from mirrorlake.publish.publisher import PublishedRange
 from mirrorlake.publish.rows import TopicLimits
-
-CONF = Path(__file__).parents[3] / "conf"
 
 
 def config(app: str, *, target: str = "east") -> MirrorConfig:
@@ -64,19 +61,6 @@ def test_faults_of_a_lake_cluster_say_place_and_remedy(app: str, place: str, pro
 def test_a_lake_cluster_is_never_a_target() -> None:
     with pytest.raises(ConfigError, match=r"flows\[0\].target: 'app' is a lake cluster, which can only be a source"):
         config("{kind: lake}", target="app")
-
-
-def test_every_fault_is_told_at_once() -> None:
-    with pytest.raises(ConfigError) as refused:
-        config("{kind: lake, bootstrap_servers: 'a:1', topics: {a/b: , c: {partitions: x}}}", target="app")
-    assert len(refused.value.faults) == 3
-
-
-def test_the_example_of_the_produce_once_layer_loads() -> None:
-    found = load(CONF / "produce-once.yml")
-    assert found.lake_clusters == ("app",)
-    assert [flow.name for flow in found.flows] == ["app->berlin", "app->madrid"]
-    assert found.flows[0].remote_topic("orders") == "orders"
 
 
 class Memory:

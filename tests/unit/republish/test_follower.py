@@ -8,15 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mirrorlake.kafka.lane import Batch, LaneSpec
-from mirrorlake.lake import RelayLog
+from mirrorlake.lake import RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim
 from mirrorlake.republish import follower
 from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
 from mirrorlake.republish.lane_tasks import LaneAssignment
+from mirrorlake.republish.spark_feeder import backfill_batches
 from tests.lakes import Relay, rows
 
 TOPIC, LANES = "orders", 2
@@ -137,3 +140,18 @@ def test_a_partition_that_nobody_made_ready_ends_it_and_a_topic_that_the_flow_le
     answers = world.follow(ends=False, ready=PARTITIONS[:3], ignored="other")
     assert read_results(answers)[0] == {PARTITIONS[3]}
     assert world.sent == [], "what was landed with it is planned again"
+
+
+@pytest.mark.law("D", "E")
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=6), st.integers(1, 60))
+def test_law_d_and_e_parts_hold_each_offset_once_and_in_order(due: list[tuple[int, int]], records: int) -> None:
+    files = [
+        RelayFile(SourcePartition("t", 1, number), first, first + length, length + 1, "")
+        for number, (first, length) in enumerate(due)
+    ]
+    held: dict[SourcePartition, list[int]] = {file.source: [] for file in files}
+    for part in backfill_batches(files, records):
+        for file in part:
+            held[file.source] += range(file.first_offset, file.last_offset + 1)
+    assert held == {file.source: list(range(file.first_offset, file.last_offset + 1)) for file in files}
+    assert list(backfill_batches([], records)) == []

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import (
     ClusterUnreachable,
+    LoginRefused,
     MirrorlakeError,
     NotAuthorized,
     RecordTooLarge,
@@ -21,17 +21,12 @@ from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import CLEAR, PARK, ControlState
 from mirrorlake.model.parked import Parked, parked_of, whole_stream
 from mirrorlake.model.remotes import LossResolution
+from mirrorlake.republish.follower_driver import LedgerOutages
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.waiting_topics import WaitingTopics, topics_at_fault
-from tests.builders import NOON
+from tests.builders import NOON, mirror_config
 
-FLOW = MirrorConfig.model_validate(
-    {
-        "lake": {"root": "./lake"},
-        "clusters": {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "central")},
-        "flows": [{"source": "east", "target": "central", "topics": "orders, clicks"}],
-    }
-).flows[0]
+FLOW = mirror_config({"target": "central", "topics": "orders, clicks"}).flows[0]
 KNOWN = ("orders", "clicks", "others")
 
 
@@ -129,3 +124,10 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
     assert {source.topic for source in owned.ready} == {"orders"}
     remotes.silent, remotes.limits["east.clicks"] = "", "5"
     assert not owned.release_topics(), "the limit is the same"
+
+
+def test_a_ledger_that_is_away_waits_and_a_refused_login_ends_the_tasks() -> None:
+    with LedgerOutages("east->central").tolerated():
+        raise ClusterUnreachable("central does not answer")
+    with pytest.raises(LoginRefused), LedgerOutages("east->central").tolerated():
+        raise LoginRefused("central: SASL fails")

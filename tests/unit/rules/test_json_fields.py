@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.errors import ConfigError
 from mirrorlake.model.json_path import parse_path
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules.json_fields import Hider, NotJson, keyed_hash, masked, nulled, removed
@@ -23,7 +22,6 @@ from tests.unit.rules.kit import (
     SECRET,
     SOURCE,
     batch,
-    flow,
     reasons,
     sent,
     values,
@@ -45,32 +43,10 @@ def test_everything_else_keeps_its_text() -> None:
     assert hide(text, "ssn", replace=nulled).startswith(b'{"ssn":null,')
 
 
-@pytest.mark.parametrize("member", ['"x"', "1", "-1.5e9", "true", "null", "[1,2]", '{"a":1}', '""'])
-def test_a_member_of_any_type_is_masked(member: str) -> None:
-    assert hide(f'{{"a":{member},"b":1}}', "a") == b'{"a":"***","b":1}'
-
-
-def test_where_no_path_leads_nothing_changes() -> None:
-    for text in ('{ "a" : {"b":1} , "x":2}', "[1, 2]", " 5 ", "null", '"ssn"', '{"a":"\\n"}', '{"a": []}'):
-        value = text.encode()
-        for path in ("ssn", "a.c", "a[0].x", "..ssn", "[5]", "a.b.c"):
-            assert Hider([parse_path(path)], masked)(value) is value
-
-
 @pytest.mark.parametrize(
     ("text", "path", "expected"),
     [
-        ('{"a":{"b":1,"c":2}}', "a.b", '{"a":{"b":"***","c":2}}'),
-        ('{"i":[{"s":1},{"s":2},3]}', "i[*].s", '{"i":[{"s":"***"},{"s":"***"},3]}'),
-        ('{"i":[{"s":1},{"s":2}]}', "i[1].s", '{"i":[{"s":1},{"s":"***"}]}'),
-        ('{"a":{"x":1,"y":[2]}}', "a.*", '{"a":{"x":"***","y":"***"}}'),
-        ('[{"s":1},[{"s":2}]]', "..s", '[{"s":"***"},[{"s":"***"}]]'),
-        ('[{"s":1}]', "[0].s", '[{"s":"***"}]'),
-        ("[1,[2]]", "[*]", '["***","***"]'),
-        ('{"s":{"s":1}}', "..s", '{"s":"***"}'),
         ('{"a":[1,2],"b":3}', "$.*[0]", '{"a":["***",2],"b":3}'),
-        ('{"a":{"s":{"t":1}},"s":2}', "a..t", '{"a":{"s":{"t":"***"}},"s":2}'),
-        ('{"a b":1}', "$['a b']", '{"a b":"***"}'),
         ('{"\\u0073sn":1}', "ssn", '{"ssn":"***"}'),
         ('{"a":{"\\u0073sn":1}}', "..ssn", '{"a":{"ssn":"***"}}'),
         ('{"s":1,"s":2}', "s", '{"s":"***"}'),
@@ -80,7 +56,6 @@ def test_where_no_path_leads_nothing_changes() -> None:
         ('[{"a":[{"s":1}],"a":[]}]', "[*].a[*].s", '[{"a":[]}]'),
         ('\n {"s" : 1}\t', "s", '{"s":"***"}'),
         ('{"q\\"":1}', "$['q\"']", '{"q\\"":"***"}'),
-        ('{"":1}', "$['']", '{"":"***"}'),
     ],
 )
 def test_the_original_is_gone_from_wherever_a_path_leads(text: str, path: str, expected: str) -> None:
@@ -288,17 +263,6 @@ def test_keys_are_hidden_whole_or_by_member_also_of_tombstones(action: str) -> N
     assert b'"x"' not in first
     assert first.startswith(b'{"id":1')
     assert second == b'{"id":2}'
-
-
-def test_what_a_rule_of_keys_may_not_say_is_a_fault() -> None:
-    for rule, told in (
-        ({"mask": ["$"]}, "names the whole value"),
-        ({"mask": ["$", "a"], "of": "key"}, "the whole key already"),
-        ({"drop": "key = 'a'", "of": "key"}, "this rule hides nothing"),
-        ({"mask": ["$"], "of": "key", "framed": "drop"}, "this rule reads none"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            flow(rule)
 
 
 def test_names_of_headers_may_ignore_case() -> None:

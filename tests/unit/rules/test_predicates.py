@@ -211,14 +211,6 @@ def test_a_predicate_that_cannot_work_is_refused_when_the_file_is_read(condition
     assert [fault.path for fault in refused.value.faults] == ["flows[0].rules[0].keep"]
 
 
-def test_a_refused_predicate_leaves_the_others_working() -> None:
-    made = view({"keep": "value.n > 1"})
-    for condition in ("partition = 'x'", "value.a RLIKE '('", "count(*) > 1"):
-        with pytest.raises(ConfigError):
-            flow({"keep": condition})
-        assert sent(made(SOURCE, batch(b'{"n":1}', b'{"n":2}'))) == [11]
-
-
 @pytest.mark.parametrize(
     ("rule", "path", "message"),
     [
@@ -239,6 +231,10 @@ def test_a_refused_predicate_leaves_the_others_working() -> None:
         ({"keep": "key = 'a'", "framed": "read"}, ".framed", "this rule reads none"),
         ({"hash": {"fields": "a"}}, ".hash", "'key' is missing"),
         ({"maks": "a"}, ".maks", "did you mean 'mask'"),
+        ({"mask": ["$"]}, ".mask", "names the whole value"),
+        ({"mask": ["$", "a"], "of": "key"}, ".mask", "the whole key already"),
+        ({"drop": "key = 'a'", "of": "key"}, ".of", "this rule hides nothing"),
+        ({"mask": ["$"], "of": "key", "framed": "drop"}, ".framed", "this rule reads none"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_with_its_place(rule: dict[str, Any], path: str, message: str) -> None:

@@ -132,9 +132,3 @@ def test_the_version_follows_the_flows_and_the_stage_travels() -> None:
     assert stage(mesh(), "c->b").version == one.version
     more = mesh("source: c, target: d, topics: '.*', policy: identity, provenance: true")
     assert stage(more, "a->b").version != one.version
-
-
-@pytest.mark.parametrize("policy", ["identity", "{template: '{topic}'}"])
-def test_the_setting_decides(policy: str) -> None:
-    pair = [f"source: {a}, target: {b}, topics: t, policy: {policy}, provenance: true" for a, b in ("ab", "ba")]
-    assert all(flow.adds_hops for flow in config(*pair).flows)

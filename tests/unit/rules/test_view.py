@@ -5,32 +5,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from msgspec import Raw
 
 import mirrorlake as ml
-from mirrorlake.config import load
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules import Viewed, make_flow_view
-from mirrorlake.rules.json_fields import keyed_hash
 from mirrorlake.topics.rules_plan import rule_notes
 from tests.commands import run_cli, write_conf
 from tests.unit.rules.kit import (
-    FRAMED,
     SECRET,
     SOURCE,
     batch,
     flow,
     reasons,
-    travelled,
     values,
     view,
 )
@@ -199,15 +193,6 @@ def test_versions_outlive_releases() -> None:
     assert [rule.version for rule in rules] == ["3332070a", "b708015d"]
 
 
-def test_a_pickled_view_is_small_and_does_the_same() -> None:
-    rules = ({"keep": "value.a > 1"}, {"hash": {"fields": "..ssn", "key": SECRET}})
-    found = make_flow_view(flow(*rules))
-    assert found is not None
-    first = found(SOURCE, batch(b'{"a":2,"ssn":"x"}'))
-    assert values(travelled(found)(SOURCE, batch(b'{"a":2,"ssn":"x"}'))) == values(first)
-    assert len(pickle.dumps(found)) < 2_500, "it travels with every batch"
-
-
 # -- secrets ----------------------------------------------------------------------------------------------------------
 
 
@@ -245,23 +230,6 @@ def test_no_message_shows_what_may_be_a_key(hash_setting: Any) -> None:
         flow({"hash": hash_setting})
     assert SECRET not in str(refused.value)
     assert "hidden" in str(refused.value)
-
-
-def test_the_file_to_begin_with_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "mirrorlake").mkdir()
-    (tmp_path / "mirrorlake" / "pii-key").write_text(SECRET)
-    monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
-    conf = Path(__file__).parents[3] / "conf" / "isolation.yml"
-    made = make_flow_view(load(conf).flows[0])
-    assert made is not None
-    order = b'{"region":"eu","payment":{"card":"1"},"internal":{"a":1},"customer":{"email":"a@b","id":7}}'
-    found = made(SOURCE, batch(order, b'{"region":"us"}', FRAMED))
-    hashed = {name: keyed_hash(SECRET.encode())(Raw(text)) for name, text in (("e", b'"a@b"'), ("i", b"7"))}
-    assert values(found) == [
-        b'{"region":"eu","payment":{"card":"***"},"customer":{"email":%b,"id":%b}}'
-        % (bytes(hashed["e"] or b""), bytes(hashed["i"] or b""))
-    ]
-    assert [one.rule for one in found.withheld] == ["europe", "cards"]
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,13 +97,3 @@ def test_a_cache_that_cannot_be_written_means_none(tmp_path: Path, monkeypatch: 
     (tmp_path / "file").touch()
     monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "file"))
     assert Maker(tmp_path).ask() == []
-
-
-@pytest.mark.parametrize("name", ["spark", "broker"])
-def test_lists_of_classes_come_with_the_package(name: str) -> None:
-    import mirrorlake.runtime
-
-    [folder] = mirrorlake.runtime.__path__
-    listed = gzip.decompress((Path(folder) / f"{name}.classes.gz").read_bytes()).decode().splitlines()
-    assert "java/lang/Object" in listed
-    assert len(listed) > 5_000

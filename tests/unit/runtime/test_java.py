@@ -44,12 +44,6 @@ def install(executable: Path, *, version: str = "17", home: Path | None = None) 
     return executable
 
 
-@pytest.mark.parametrize("version", [17, 21])
-def test_a_supported_java_is_read(version: int) -> None:
-    found = parse_java(ANSWER.format(home="/opt/java", version=version), executable=Path("/usr/bin/java"))
-    assert found == Java(executable=Path("/usr/bin/java"), home=Path("/opt/java"), version=version, bundled=False)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -1,16 +1,18 @@
-"""Long-lived tasks on a cluster, where a task may wait for a slot for ever, and where Spark tries again what failed."""
+"""Long-lived tasks, of a cluster and of this process: how they are told to go on, wait for slots, fail and end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import LiveTasks, RunMarker, TaskResult, live_tasks, task_heartbeats
+from mirrorlake.runtime import LiveTasks, RunMarker, TaskResult, find_failure, live_tasks, task_heartbeats
+from mirrorlake.runtime.tasks import run_in_threads
 from tests.unit.runtime.test_workers import Cluster, Shared
 
 Each = Callable[[Any], Iterator[TaskResult]]
@@ -121,3 +123,95 @@ def test_over_connect_only_the_jobs_of_the_tasks_that_lack_a_slot_are_interrupte
     with pytest.raises(StoreError, match="1 of 1 long-lived tasks"):
         running.results()
     assert len(set(spark.interrupted)) == 1
+
+
+@pytest.mark.law("F")
+def test_law_f_an_owner_ends_the_tasks_of_owners_before_it_only(tmp_path: Path) -> None:
+    first, second, again = (
+        RunMarker(tmp_path / "live", 9),
+        RunMarker(tmp_path / "live", 10),
+        RunMarker(tmp_path / "live", 10),
+    )
+    assert not first.exists()
+    first.create()
+    assert first.exists()
+    second.create()
+    assert (first.exists(), second.exists()) == (False, True), "the newer owner has ended the older one's"
+    first.create()
+    assert second.exists(), "an owner that wakes leaves those after it alone"
+    again.create()
+    assert (second.exists(), again.exists()) == (False, True), "the next tasks of one owner end those before them"
+    again.remove()
+    again.remove()
+    assert not again.exists()
+
+
+def answered(item: str) -> Iterator[TaskResult]:
+    yield TaskResult("begun", item.encode())
+    if item == "full":
+        raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
+    if item == "broken":
+        raise OSError(28, "No space left on device")
+
+
+def test_all_items_come_to_their_end_and_an_own_error_is_an_answer() -> None:
+    answers = run_in_threads(["full", "a", "b"], answered)
+    assert sorted(one.body for one in answers if one.kind == "begun") == [b"a", b"b", b"full"]
+    failure = find_failure(answers)
+    assert isinstance(failure, StoreError)
+    assert (failure.cause, failure.remedy) == ("a disk is full", "make room")
+
+
+def test_what_is_unforeseen_is_raised() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        run_in_threads(["a", "broken"], answered)
+
+
+def test_live_tasks_of_this_process_end_when_they_are_asked_to(tmp_path: Path) -> None:
+    run_marker = RunMarker(tmp_path / "live", 1)
+
+    def lives(_: str) -> Iterator[TaskResult]:
+        while run_marker.exists():
+            threading.Event().wait(0.01)
+        yield TaskResult("ended")
+
+    with LiveTasks(None, ["a", "b"], lives, run_marker=run_marker, name="test", grace_s=30.0) as tasks:
+        assert not tasks.wait(0.1)
+    assert tasks.results() == [TaskResult("ended")] * 2
+
+
+def test_tasks_that_end_apart_come_each_to_its_own_end_and_an_error_of_one_leaves_the_others_to_go_on(
+    tmp_path: Path,
+) -> None:
+    run_marker, others = RunMarker(tmp_path / "live", 1), threading.Event()
+
+    def ends(item: str) -> Iterator[TaskResult]:
+        if item == "full":
+            others.set()
+            raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
+        others.wait()
+        yield TaskResult("goes on" if run_marker.exists() else "asked to end")
+
+    with LiveTasks(
+        None, ["full", "a"], ends, run_marker=run_marker, name="test", grace_s=30.0, end_apart=True
+    ) as tasks:
+        assert tasks.wait(30.0)
+    assert [one.kind for one in tasks._results if one.kind != "error"] == ["goes on"]
+    with pytest.raises(StoreError, match="a disk is full"):
+        tasks.results()
+
+
+def test_memory_is_given_back_when_a_backlog_is_worked_off_and_once_more_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, released = [100.0], list[float]()
+    pool = SimpleNamespace(release_unused=lambda: released.append(clock[0]))
+    monkeypatch.setattr(live_tasks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(live_tasks, "pa", SimpleNamespace(default_memory_pool=lambda: pool))
+    memory = live_tasks.BacklogMemory()
+    for at, records in [(1, 10), (2, 50_000), (3, 50_000), (4, 0), (5, 0), (12, 10), (13, 0), (20, 0)]:
+        clock[0] = at
+        memory.record_turn(records)
+    assert released == [4, 13]
+    for at, records in [(30, 50_000), (31, 5), (32, 50_000), (33, 0), (41, 0), (42, 0), (60, 0)]:
+        clock[0] = at
+        memory.record_turn(records)
+    assert released == [4, 13, 31, 33, 42]

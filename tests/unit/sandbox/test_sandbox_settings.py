@@ -1,18 +1,21 @@
-"""The sandbox's settings as text and as addresses: no broker needed."""
+"""The sandbox's settings as text and as addresses, and its sample traffic: no broker needed."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import javaproperties
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime.trust import jks
-from mirrorlake.sandbox import broker, ports
+from mirrorlake.sandbox import broker, ports, traffic
 from mirrorlake.sandbox.detached import loopback_listener
-from mirrorlake.sandbox.ports import _RANGE, free_ports
+from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
 
 
@@ -75,11 +78,6 @@ def test_anything_else_is_refused(alias: str, address: str) -> None:
         loopback_listener(alias, address)
 
 
-def test_ports_lie_below_those_of_outgoing_connections() -> None:
-    assert _RANGE.start > 1024
-    assert _RANGE.stop <= 32_768
-
-
 def test_a_controller_gets_no_port_of_a_listener_which_nobody_listens_on_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,3 +99,40 @@ def test_a_trust_store_is_a_java_key_store_with_a_salted_sum() -> None:
     assert body[:12] == bytes.fromhex("feedfeed") + (2).to_bytes(4, "big") + (2).to_bytes(4, "big")
     assert body.endswith((6).to_bytes(4, "big") + b"second")
     assert digest == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()  # noqa: S324
+
+
+class Coming:
+    """Stands for a consumer whose coordinator loads at first."""
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.committed: list[Any] = []
+        self.closed = False
+
+    def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:
+        assert not asynchronous
+        if self.answers:
+            raise KafkaException(KafkaError(self.answers.pop(0)))
+        self.committed = [(one.topic, one.partition, one.offset) for one in offsets]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def read_half(consumer: Coming, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "Consumer", lambda _: consumer)
+    traffic._read_half("127.0.0.1:1", {TopicPartition("orders", 1): 10})
+
+
+def test_a_coordinator_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Coming(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    read_half(consumer, monkeypatch)
+    assert consumer.committed == [("orders", 1, 5)]
+    assert consumer.closed
+
+
+def test_any_other_refusal_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Coming(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        read_half(consumer, monkeypatch)
+    assert consumer.closed

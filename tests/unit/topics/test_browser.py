@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pytest
 
@@ -16,8 +16,8 @@ from mirrorlake.kafka import Committed, PartitionState, TopicSetting
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.topics import TopicBrowser, topic_list
+from tests.builders import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CONFIG = loads("""
 lake: {root: ./lake}
 clusters:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pickle
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config import loads
-from mirrorlake.config.mm2 import import_mm2
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied
 from mirrorlake.model.flow import SourcePartition
@@ -120,18 +117,6 @@ def test_a_flow_made_for_the_moment_is_held_to_the_denials() -> None:
     assert [bound.denies("pii"), bound.carries("orders")] == [True, True]
     assert made.denies("orders"), "a frozen value is never told later what it is"
     assert pickle.loads(pickle.dumps(config.flows[0].route)).denies("pii")  # noqa: S301  our own bytes, as workers get them
-
-
-def test_a_file_made_from_mm2_properties_takes_denials(tmp_path: Path) -> None:
-    properties = tmp_path / "mm2.properties"
-    properties.write_text(
-        "clusters=east,central\neast.bootstrap.servers=e:1\ncentral.bootstrap.servers=c:1\n"
-        "east->central.enabled=true\neast->central.topics=.*\n"
-    )
-    document = import_mm2(properties).settings
-    document["clusters"]["east"]["never_leave"] = ["pii"]
-    [flow] = loads(yaml.safe_dump(document)).flows
-    assert not flow.carries("pii")
 
 
 names = st.text("ab.-_", min_size=1, max_size=8)

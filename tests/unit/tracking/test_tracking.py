@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker, runs_frame
+from mirrorlake.tracking import TrackedRun, Tracker, default_uri, make_tracker, runs_frame
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.verify.tracking import Timed, verification_run
+from tests.builders import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 SETTINGS = """
 lake: {{root: {root}}}
 clusters:
@@ -120,11 +119,11 @@ def test_a_reference_that_cannot_be_resolved_turns_tracking_off(caplog: pytest.L
     assert "no-such/mlflow" in lines(caplog)[0]
 
 
-# -- never in the way ------------------------------------------------------------------------------------------------
-
-
 def test_a_frame_of_no_runs_has_its_columns() -> None:
     assert list(runs_frame([]).columns)[:3] == ["run_id", "kind", "flow"]
+
+
+# -- never in the way ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [ValueError("broken\nsecond line"), SystemExit(3), MemoryError()])
@@ -246,17 +245,3 @@ def test_a_run_holds_no_secret_and_no_markup_of_a_topic() -> None:
     other = settings().model_copy(update={"lake": settings(root="/lakes/two").lake})
     again = verification_run(found(), other.flow("east->central"), other)
     assert run.parameters["settings"] != again.parameters["settings"]
-
-
-def test_a_report_takes_the_face_that_a_notebook_shows() -> None:
-    class Face:
-        def _repr_html_(self) -> str:
-            return "<table>face</table>"
-
-    assert "<table>face</table>" in html_page("t", Face())
-
-
-def test_logging_is_left_as_it_was() -> None:
-    handlers = list(logging.getLogger().handlers)
-    make_tracker(settings())
-    assert logging.getLogger().handlers == handlers
