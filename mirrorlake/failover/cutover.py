@@ -166,7 +166,8 @@ class Cutover:
             raise self._refused(
                 f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
             )
-        placed = [PlacedGroup.of(one) for one in apply_groups(plan, target=work.context.groups(flow.source))]
+        done = apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
+        placed = tuple(PlacedGroup.of(one) for one in done)
         paused = Subject(kind="flow", name=flow.name)
         if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _describe_commit(operation):
             # The pause of a killed commit is removed; another person's pause stays.
@@ -179,9 +180,7 @@ class Cutover:
             id=operation.id,
             began_at=operation.began_at,
             ended_at=work.now(),
-            groups=tuple(
-                replace(one, reason=one.reason.replace("on the target", f"on {flow.source}")) for one in placed
-            ),
+            groups=placed,
         )
         operation = work.write(operation, BACK, after=document(placed))
         work.write(operation, DONE, after=document(report))

@@ -22,7 +22,6 @@ from typing import Any
 
 import msgspec
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.failover.divergent_tail import RESOLVE, TAIL, DivergentTail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
@@ -200,18 +199,13 @@ class Failback:
 
     def _groups(self, operation: Operation, _: Operation) -> Operation:
         work, flow = self._work, self._flow
-        placed: list[PlacedGroup] = []
-        for each in self._home.flows:
-            done = work.groups(each, only=self._only).apply()
-            placed += [PlacedGroup.of(one) for one in done]
+        done = [position for each in self._home.flows for position in work.groups(each, only=self._only).apply()]
         if not flow.adds_hops:
-            done = apply_groups(
-                self._tail.move_past_dropped(self._plan_back(), operation), target=work.context.groups(flow.source)
-            )
-            placed += [_as_returned(PlacedGroup.of(one), flow) for one in done]
-        if live := sorted({one.group for one in placed if "has got members" in one.reason}):
+            plan = self._tail.move_past_dropped(self._plan_back(), operation)
+            done += apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
+        if live := GroupPlan(flow.name, tuple(done)).with_members:
             raise not_failed_back(self._flow, [f"group {group} has got members: stop them" for group in live])
-        return work.write(operation, GROUPS, after=document(placed))
+        return work.write(operation, GROUPS, after=document([PlacedGroup.of(one) for one in done]))
 
     def _resume(self, operation: Operation, _: Operation) -> Operation:
         work, flow = self._work, self._flow
@@ -250,7 +244,7 @@ class Failback:
             choice=self._choice,
             made=self._home.derived.name if self._home.derived is not None else "",
             to_send=self._home.to_send,
-            groups=tuple(_as_returned(PlacedGroup.of(one), flow) for one in plan),
+            groups=tuple(PlacedGroup.of(one) for one in plan),
             steps=_steps_of(operation),
         )
 
@@ -286,11 +280,6 @@ def _steps_of(operation: Operation | None) -> tuple[ReportedStep, ...]:
     return tuple(
         ReportedStep(name=step.name, at=step.at) for step in (operation.steps if operation is not None else ())
     )
-
-
-def _as_returned(placed: PlacedGroup, flow: FlowConfig) -> PlacedGroup:
-    """Return a group's position with source and target swapped for the way back."""
-    return replace(placed, reason=placed.reason.replace("on the target", f"on {flow.source}"))
 
 
 def _undo(change: Change) -> Change:

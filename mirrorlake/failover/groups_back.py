@@ -58,6 +58,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
                     metadata=metadata,
                     target_offset=at.offset if at is not None else None,
                     is_active=group in active,
+                    where=flow.source,
                 )
             )
     return GroupPlan(flow.name, tuple(sorted(rows, key=lambda row: (row.group, row.resume.target))))

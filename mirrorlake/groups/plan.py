@@ -29,7 +29,7 @@ from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.kafka import Committed, Groups, describe_with_leaders, format_partitions, write_plan_checkpoints
 from mirrorlake.model.group_overview import GroupOverview
-from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
+from mirrorlake.model.groups import GroupPlan, GroupPosition, HoldCause, Resume, decide, stays
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
 
 log = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
     return GroupPlan(flow.name, tuple(sorted(rows, key=lambda row: (row.group, row.resume.source, row.resume.target))))
 
 
-def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
-    """Set the positions that the plan moves, and return the plan as applied.
+def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") -> GroupPlan:
+    """Set the positions that the plan moves, and return the plan as applied; `where` names the cluster in reasons.
 
     Each group is checked again right before: a group that has gained members, or committed since the plan was made,
     is not moved.
@@ -94,9 +94,10 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
         }
         try:
             if not target.commit(group, to, seen={move.resume.target: move.target_offset for move in moves}):
-                done = done.holding(group, "it has committed on the target since the plan was made")
+                done = done.holding(group, HoldCause.CHANGED, f"it has committed on {where} since the plan was made")
         except GroupActive:
-            done = done.holding(group, "it has got members on the target since the plan was made")
+            reason = f"it has got members on {where} since the plan was made"
+            done = done.holding(group, HoldCause.ACTIVE_MEMBERS, reason)
     return done
 
 

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, Shape, TopicPattern, shape_of
+from mirrorlake.model.plan import Change
 
 Writes = Literal["downgrade", "keep", "skip"]
 EVERYBODY = "User:*"
@@ -78,6 +79,14 @@ class Acl:
     def as_dict(self) -> dict[str, str]:
         """Return the ACL as a JSON-ready document."""
         return asdict(self)
+
+    def change(self, action: str, *, where: str, reason: str, flow: str = "") -> Change:
+        """Return a change to this ACL on a cluster."""
+        gone = action in ("delete", "release")
+        before, after = (self.as_dict(), None) if gone else (None, self.as_dict())
+        return Change(
+            where=where, kind="acl", name=str(self), action=action, before=before, after=after, reason=reason, flow=flow
+        )
 
     @property
     def is_known(self) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from enum import Enum, auto
+from typing import ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import resume_offset
@@ -15,6 +16,15 @@ from mirrorlake.model.own_commits import MovePermission
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
+
+
+class HoldCause(Enum):
+    """Why a position is on hold; `reason` says it to people."""
+
+    NO_POSITION = auto()
+    ACTIVE_MEMBERS = auto()
+    HAS_READ_ON = auto()
+    CHANGED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +121,7 @@ class GroupPosition:
     """One target partition of one group: `action` is `move`, `in_step` (already at the position) or `hold`, with the reason.
 
     `target_offset` is the group's commit on the target, or None. `is_translated` is false if the group stays and
-    nothing was translated.
+    nothing was translated. `cause` is None unless it is on hold.
     """
 
     group: str
@@ -121,6 +131,8 @@ class GroupPosition:
     action: Action
     reason: str
     is_translated: bool = True
+    cause: HoldCause | None = None
+    json_exclude: ClassVar[tuple[str, ...]] = ("cause",)
 
     @property
     def topic(self) -> str:
@@ -133,6 +145,10 @@ class GroupPosition:
         to = self.resume.downstream_offset
         return to is not None and self.target_offset is not None and self.target_offset > to
 
+    def on_hold(self, cause: HoldCause | None, reason: str) -> GroupPosition:
+        """Return this position on hold."""
+        return replace(self, action="hold", cause=cause, reason=reason)
+
     def __str__(self) -> str:
         r = self.resume
         there = "nowhere" if r.downstream_offset is None else f"{r.target}@{r.downstream_offset}"
@@ -140,11 +156,19 @@ class GroupPosition:
         return f"{self.group}: {r.source}@{r.upstream_offset} -> {there}: {self.action} ({self.reason}{again})"
 
 
-def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | None, is_active: bool) -> GroupPosition:
+def decide(
+    group: str,
+    resume: Resume,
+    *,
+    metadata: str,
+    target_offset: int | None,
+    is_active: bool,
+    where: str = "the target",
+) -> GroupPosition:
     """Decide whether one position of a group is moved.
 
     A group is never moved while it has members on the target, nor back before its own progress there (MirrorMaker 2
-    does that: KAFKA-19794).
+    does that: KAFKA-19794). `where` names the cluster in the reason.
 
     Example:
         >>> here, there = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
@@ -154,18 +178,25 @@ def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | No
     """
     to = resume.downstream_offset
     action: Action = "hold"
+    cause: HoldCause | None = None
     if to is None:
-        reason = resume.reason
+        cause, reason = HoldCause.NO_POSITION, resume.reason
     elif target_offset == to:
         action, reason = "in_step", resume.reason or "it stands there already"
     elif is_active:
-        reason = "it has members on the target; an active group is never moved"
+        cause, reason = HoldCause.ACTIVE_MEMBERS, f"it has members on {where}; an active group is never moved"
     elif target_offset is not None and target_offset > to:
-        reason = f"it has read to {target_offset} on the target; it is never moved back"
+        cause, reason = HoldCause.HAS_READ_ON, f"it has read to {target_offset} on {where}; it is never moved back"
     else:
         action, reason = "move", resume.reason or "exact: the next record it reads is the first it has not read"
     return GroupPosition(
-        group=group, resume=resume, metadata=metadata, target_offset=target_offset, action=action, reason=reason
+        group=group,
+        resume=resume,
+        metadata=metadata,
+        target_offset=target_offset,
+        action=action,
+        reason=reason,
+        cause=cause,
     )
 
 
@@ -177,6 +208,7 @@ def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset:
         metadata="",
         target_offset=target_offset,
         action="in_step" if freedom.is_certain else "hold",
+        cause=None if freedom.is_certain else HoldCause.NO_POSITION,
         reason=freedom.reason,
         is_translated=False,
     )
@@ -246,6 +278,11 @@ class GroupPlan(Displayable):
         return tuple(position for position in self.positions if position.action == "hold")
 
     @property
+    def with_members(self) -> list[str]:
+        """The names of the groups that are on hold because they have members."""
+        return sorted({one.group for one in self.held if one.cause is HoldCause.ACTIVE_MEMBERS})
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """The names of the groups that have a position, sorted."""
         return tuple(sorted({position.group for position in self.positions}))
@@ -266,11 +303,11 @@ class GroupPlan(Displayable):
             if one.action != "move" or one.resume.downstream_offset is None:
                 return one
             if now is None:
-                return replace(one, action="hold", reason="its position on the source is gone since the plan was shown")
+                return one.on_hold(HoldCause.CHANGED, "its position on the source is gone since the plan was shown")
             if now.action == "hold":
-                return replace(one, action="hold", reason=now.reason)
+                return one.on_hold(now.cause, now.reason)
             if now.resume.downstream_offset is None or now.resume.downstream_offset < one.resume.downstream_offset:
-                return replace(one, action="hold", reason="it went back on the source since the plan was shown")
+                return one.on_hold(HoldCause.CHANGED, "it went back on the source since the plan was shown")
             return one
 
         return replace(self, positions=tuple(map(judged, shown.positions)))
@@ -279,12 +316,7 @@ class GroupPlan(Displayable):
         """List the translated positions, moved or not."""
         return [one for one in self.positions if one.is_translated and one.resume.downstream_offset is not None]
 
-    def holding(self, group: str, reason: str) -> GroupPlan:
+    def holding(self, group: str, cause: HoldCause, reason: str) -> GroupPlan:
         """Return the plan with the moves of one group on hold."""
-        return replace(
-            self,
-            positions=tuple(
-                replace(p, action="hold", reason=reason) if p.group == group and p.action == "move" else p
-                for p in self.positions
-            ),
-        )
+        held = (p.on_hold(cause, reason) if p.group == group and p.action == "move" else p for p in self.positions)
+        return replace(self, positions=tuple(held))

@@ -241,15 +241,14 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
     for cluster in sorted({*then.acls, *now.acls}):
         held, had = now.acls.get(cluster, set()), then.acls.get(cluster, set())
         for acl in sorted(had - held):
-            create = partial(Change, where=cluster, kind="acl", name=str(acl), action="create", after=acl.as_dict())
-            changes.append(create(reason="it was there then", flow=owner(cluster, acl) or ""))
+            flow = owner(cluster, acl) or ""
+            changes.append(acl.change("create", where=cluster, reason="it was there then", flow=flow))
         for acl in sorted(held - had):
-            flow = owner(cluster, acl)
-            if flow is None:
+            maker = owner(cluster, acl)
+            if maker is None:
                 notes.append(Note(where=cluster, kind="acl", name=str(acl), reason="somebody else made it since"))
                 continue
-            delete = partial(Change, where=cluster, kind="acl", name=str(acl), action="delete", before=acl.as_dict())
-            changes.append(delete(reason="mirrorlake made it since", flow=flow))
+            changes.append(acl.change("delete", where=cluster, reason="mirrorlake made it since", flow=maker))
     for move in group_moves(now.groups, then.groups, at=_ANY_TIME):
         reason = f"it stands at {move.before}, stood at {move.after}; `mirrorlake groups` moves groups"
         notes.append(Note(where=move.where, kind="group", name=move.name, reason=reason))
