@@ -20,6 +20,7 @@ FENCE_PLAN = "fence_plan"
 
 # Never copied to a target by default, and no cluster has so many replicas.
 _SETTING, _UNREACHABLE_COUNT = "min.insync.replicas", "32767"
+_WHY = "producers are kept off the old source"
 
 
 def plan_source_fence(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: ClusterAdmin) -> Plan:
@@ -43,7 +44,7 @@ def plan_source_fence(flow: FlowConfig, topics: Iterable[str], how: Fence, *, so
                     action="set_configs",
                     before={_SETTING: configs[topic].get(_SETTING)},
                     after={_SETTING: _UNREACHABLE_COUNT},
-                    reason="producers are kept off the old source",
+                    reason=_WHY,
                     flow=flow.name,
                 )
                 for topic in topics
@@ -51,22 +52,8 @@ def plan_source_fence(flow: FlowConfig, topics: Iterable[str], how: Fence, *, so
             )
         )
     known = set(source.acls.list() or ())
-    wanted = [deny_writes(topic) for topic in topics]
-    return Plan(
-        tuple(
-            Change(
-                where=flow.source,
-                kind="acl",
-                name=str(acl),
-                action="create",
-                after=acl.as_dict(),
-                reason="producers are kept off the old source",
-                flow=flow.name,
-            )
-            for acl in wanted
-            if acl not in known
-        )
-    )
+    denials = [acl for acl in map(deny_writes, topics) if acl not in known]
+    return Plan(tuple(acl.change("create", where=flow.source, reason=_WHY, flow=flow.name) for acl in denials))
 
 
 def deny_writes(topic: str) -> Acl:

@@ -23,7 +23,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.groups import apply_groups
 from mirrorlake.lake import KnownTopic
-from mirrorlake.model.acls import Acl, AclFlow, translate
+from mirrorlake.model.acls import AclFlow, translate
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
@@ -262,19 +262,11 @@ def _acls(context: Context, definition: Definition, known: SourceAsOf) -> tuple[
     there = context.admin(definition.target).acls.list()
     if there is None:
         return (), [f"{definition.target} has no authorizer: {plural(len(found.wanted), 'ACL')} of then are not made"]
-    return tuple(_made(definition, acl) for acl in sorted(found.wanted) if acl not in set(there)), []
-
-
-def _made(definition: Definition, acl: Acl) -> Change:
-    return Change(
-        where=definition.target,
-        kind="acl",
-        name=str(acl),
-        action="create",
-        after=acl.as_dict(),
-        reason="it was there then",
-        flow=definition.name,
-    )
+    missing = sorted({*found.wanted} - {*there})
+    reason = "it was there then"
+    return tuple(
+        acl.change("create", where=definition.target, reason=reason, flow=definition.name) for acl in missing
+    ), []
 
 
 def _run(context: Context, plan: RestorePlan, *, leave: ReplayConsent, stop: threading.Event) -> RestoreReport:

@@ -69,10 +69,7 @@ def acl_changes(
     notes: list[Note] = []
 
     def change(action: str, acl: Acl, reason: str) -> None:
-        content = {"before" if action in ("delete", "release") else "after": acl.as_dict()}
-        changes.append(
-            Change(where=where, kind="acl", name=str(acl), action=action, reason=reason, flow=flow, **content)
-        )
+        changes.append(acl.change(action, where=where, reason=reason, flow=flow))
 
     # Denials come first and go last: a crash in between grants nobody more than the source does.
     for acl, origin in sorted(wanted.items(), key=lambda pair: (pair[0].permission != "DENY", pair[0])):
