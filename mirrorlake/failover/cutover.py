@@ -14,22 +14,24 @@ step that was fine and is not any more is open again: every call looks at all of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import CUTOVER, DONE, Operation, failed_over
+from mirrorlake.failover.journal import CUTOVER, failed_over
 from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints, endpoints_table, groups_table
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
@@ -92,54 +94,57 @@ class CutoverReport(JsonDisplayable):
         )
 
 
-class Cutover:
+class Cutover(Procedure[CutoverReport]):
     """One cutover of one flow.
 
     Args:
         work: what it works with.
         plan: plans what `apply` would change for the flow.
-        still_s: how long the source may not grow to be held to be still.
+        commit: whether to complete the cutover.
+        quiet_s: how long the source may not grow to be held to be still.
     """
 
-    def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], quiet_s: float = QUIET_S) -> None:
+    command = CUTOVER
+
+    def __init__(
+        self, work: OperationContext, *, plan: Callable[[], Plan], commit: bool = False, quiet_s: float = QUIET_S
+    ) -> None:
+        super().__init__(work.journal)
         self._work = work
         self._flow = work.flow
-        self._plan = plan
-        self._still_s = quiet_s
+        self._topics_plan = plan
+        self._is_commit = commit
+        self._quiet_s = quiet_s
+        self._checks: dict[str, ChecklistLine] = {}
+        self._mirrored: bool | None = None
 
-    def run(self, *, commit: bool = False) -> CutoverReport:
-        """Check every line, do what is possible, and with `commit` complete the cutover.
+    def _repeat(self, *, dry_run: bool) -> CutoverReport | None:  # noqa: ARG002  every call shows the list first
+        if failed_over(self._journal.operations()) is not None:
+            raise self._refused(
+                [Refusal("it was failed over", f"mirrorlake failback --flow '{self._flow.name}' first")]
+            )
+        last = self._journal.last(CUTOVER)
+        if last is None or last.step(DONE) is None or last.step(BACK) is not None:
+            return None
+        return replace(msgspec.convert(last.after(DONE), CutoverReport), is_repeat=True)
 
-        Raises:
-            FailoverRefused: the commit is asked for and a line is open.
-            UsageError: the flow comes from a lake cluster.
-            ClusterError: a cluster does not answer.
-        """
-        work, flow = self._work, self._flow
-        if work.context.config.cluster(flow.source).is_lake:
-            raise UsageError(f"{flow.name} comes from a lake cluster", remedy="name a flow between Kafka clusters")
-        operations = work.journal.operations()
-        if failed_over(operations) is not None:
-            raise self._refused("it was failed over", f"mirrorlake failback --flow '{flow.name}' first")
-        last = next((one for one in reversed(operations) if one.command == CUTOVER), None)
-        if last is not None and (done := last.step(DONE)) is not None and last.step(BACK) is None:
-            return replace(msgspec.convert(done.after, CutoverReport), is_repeat=True)
+    def _unfinished(self) -> Operation | None:
+        last = self._journal.last(CUTOVER)
         # A cutover that was killed after the consumers returned is over, too.
-        is_open = last is not None and not last.is_done and last.step(BACK) is None
-        operation = last if last is not None and is_open else work.journal.begin(CUTOVER)
-        checks, mirrored = self._checks(operation)
-        report = CutoverReport(
-            flow=flow.name,
-            source=flow.source,
-            target=flow.target,
-            state="open" if any(one.state != "ok" for one in checks) else "ready",
-            id=operation.id,
-            began_at=operation.began_at,
-            checks=tuple(checks),
-            mirrored=mirrored,
-            topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
+        return None if last is None or last.is_done or last.step(BACK) is not None else last
+
+    def _request(self) -> Mapping[str, Any]:
+        return {}
+
+    def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
+        why = "; ".join(map(str, refusals))
+        return FailoverRefused(
+            f"the cutover of {self._flow.name} does not go on: {why}",
+            consequence="nothing was changed",
+            remedy=refusals[0].remedy,
+            flow=self._flow.name,
+            reasons=(why,),
         )
-        return self._commit(operation, report) if commit else report
 
     def back(self) -> CutoverReport:
         """Return the consumers: each group resumes at the source after what it has read on the target (law A).
@@ -149,163 +154,158 @@ class Cutover:
             UsageError: no cutover is under way.
         """
         work, flow = self._work, self._flow
-        operation = work.journal.last(CUTOVER)
+        operation = self._journal.last(CUTOVER)
         if operation is None or operation.step(BACK) is not None:
             raise UsageError(f"no cutover of {flow.name} is under way", remedy="mirrorlake cutover begins one")
-        if operation.is_done:
-            raise self._refused("it was committed", f"mirrorlake failover and failback move {flow.name} from here on")
-        if flow.adds_hops:
-            back = next(
-                (each.name for each in work.context.config.flows_to(flow.source) if each.source == flow.target), ""
-            )
-            raise self._refused("both clusters mirror each other", f"mirrorlake groups --flow '{back}' --apply does it")
-        plan = plan_groups_back(work.context, flow)
-        named = {one.group for one in plan}
-        live = sorted(named & {*work.context.groups(flow.source).active(), *work.context.groups(flow.target).active()})
-        if live:
-            raise self._refused(
-                f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
-            )
+        plan = GroupPlan(flow.name, ()) if flow.adds_hops else plan_groups_back(work.context, flow)
+        if refusal := self._refusal_to_return(operation, plan):
+            raise self._refused([refusal])
         done = apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
         placed = tuple(PlacedGroup.of(one) for one in done)
         paused = Subject(kind="flow", name=flow.name)
-        if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _describe_commit(operation):
+        if (pause := work.control.state().pauses.get(paused)) is not None and pause.reason == _describe_commit(
+            operation
+        ):
             # The pause of a killed commit is removed; another person's pause stays.
             settings_in_force.resume(work.control, paused, reason=f"cutover {operation.id}: taken back")
-        report = CutoverReport(
-            flow=flow.name,
-            source=flow.source,
-            target=flow.target,
-            state="back",
-            id=operation.id,
-            began_at=operation.began_at,
-            ended_at=work.now(),
-            groups=placed,
-        )
-        operation = work.write(operation, BACK, after=document(placed))
-        work.write(operation, DONE, after=document(report))
+        report = CutoverReport(**work.identity(operation), state="back", ended_at=work.now(), groups=placed)
+        operation = self._journal.write(operation, BACK, after=document(placed))
+        self._journal.write(operation, DONE, after=document(report))
         return report
 
-    def _refused(self, why: str, remedy: str) -> FailoverRefused:
-        name = self._flow.name
-        return FailoverRefused(
-            f"the cutover of {name} does not go on: {why}",
-            consequence="nothing was changed",
-            remedy=remedy,
-            flow=name,
-            reasons=(why,),
-        )
+    def _refusal_to_return(self, operation: Operation, plan: GroupPlan) -> Refusal | None:
+        work, flow = self._work, self._flow
+        if operation.is_done:
+            return Refusal("it was committed", f"mirrorlake failover and failback move {flow.name} from here on")
+        if flow.adds_hops:
+            flows = work.context.config.flows_to(flow.source)
+            name = next((each.name for each in flows if each.source == flow.target), "")
+            return Refusal("both clusters mirror each other", f"mirrorlake groups --flow '{name}' --apply does it")
+        active = work.context.groups(flow.source).active() | work.context.groups(flow.target).active()
+        if live := sorted({*plan.groups} & active):
+            return Refusal(f"these groups have members: {', '.join(live)}", "stop them, then give the command again")
+        return None
 
     # -- the checklist --------------------------------------------------------------------------------------------
 
-    def _checks(self, operation: Operation) -> tuple[list[ChecklistLine], bool | None]:
-        found = [self._topics(), self._groups(was_placed=operation.step(GROUPS) is not None)]
-        found.append(self._proven() if found[0].state == "ok" else _waiting_line(PROVEN, "the topics"))
-        found.append(self._consumers())
-        mirrored = None
-        if found[-1].state == "ok":
-            check, mirrored = self._producers()
-            found.append(check)
-        else:
-            found.append(_waiting_line(PRODUCERS, "the consumers"))
-        for one in found:
-            if one.state == "ok" and operation.step(one.name) is None:
-                operation = self._work.write(operation, one.name, after={"said": one.said})
-        return found, mirrored
-
-    def _topics(self) -> ChecklistLine:
-        flow = self._flow
-        plan = Plan(tuple(change for change in self._plan().changes if change.where == flow.target))
-        if plan:
-            changes = "; ".join(str(change) for change in plan.changes[:3])
-            said = f"{plural(len(plan), 'change')}: {changes}"
-            return ChecklistLine(name=TOPICS, state="open", said=said, next=f"mirrorlake apply --flow '{flow.name}'")
-        left = "" if flow.sync.acls else "; ACLs are not kept in step (sync.acls)"
-        return ChecklistLine(
-            name=TOPICS, state="ok", said=f"{plural(len(self._work.topics(flow)), 'topic')} as planned{left}"
+    def _steps(self) -> Sequence[Step]:
+        return (
+            Step(TOPICS, self._check_topics),
+            Step(GROUPS, self._check_groups),
+            Step(PROVEN, self._check_proof),
+            Step(CONSUMERS, self._check_consumers),
+            Step(PRODUCERS, self._check_producers),
         )
 
-    def _groups(self, *, was_placed: bool) -> ChecklistLine:
+    def _carry_out(self, operation: Operation, steps: Iterable[Step]) -> Operation:
+        """Look at every line, because one that was ok may be open again."""
+        for step in steps:
+            self._checks[step.name] = line = step.run(operation)
+            if line.state == "ok" and operation.step(step.name) is None:
+                operation = self._journal.write(operation, step.name, after={"said": line.said})
+        return operation
+
+    def _report(self, operation: Operation) -> CutoverReport:
+        work, flow, checks = self._work, self._flow, tuple(self._checks.values())
+        left = [f"{one.name}: {one.said}" for one in checks if one.state != "ok"]
+        report = CutoverReport(
+            **work.identity(operation),
+            state="open" if left else "ready",
+            checks=checks,
+            mirrored=self._mirrored,
+            topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
+        )
+        if not self._is_commit:
+            return report
+        if left:
+            remedy = f"mirrorlake cutover --flow '{flow.name}' shows what is next"
+            raise self._refused([Refusal("; ".join(left), remedy)])
+        subject = Subject(kind="flow", name=flow.name)
+        settings_in_force.pause(work.control, subject, reason=_describe_commit(operation))
+        return replace(report, state="committed", ended_at=work.now())
+
+    def _is_over(self, report: CutoverReport) -> bool:
+        return report.state == "committed"
+
+    def _check_topics(self, _: Operation) -> ChecklistLine:
+        flow = self._flow
+        plan = Plan(tuple(change for change in self._topics_plan().changes if change.where == flow.target))
+        if plan:
+            said = f"{plural(len(plan), 'change')}: {'; '.join(map(str, plan.changes[:3]))}"
+            return _open(TOPICS, said, f"mirrorlake apply --flow '{flow.name}'")
+        left = "" if flow.sync.acls else "; ACLs are not kept in step (sync.acls)"
+        return _ok(TOPICS, f"{plural(len(self._work.topics(flow)), 'topic')} as planned{left}")
+
+    def _check_groups(self, operation: Operation) -> ChecklistLine:
         work, flow = self._work, self._flow
         plan = work.groups(flow).apply()
         live = work.context.groups(flow.target).active()
         # After all groups were placed, a group past its position has read on, and need not run all the time.
+        was_placed = operation.step(GROUPS) is not None
         held = [one for one in plan.held if one.group not in live and not (was_placed and one.is_past)]
         if held:
             said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])
-            return ChecklistLine(name=GROUPS, state="open", said=said, next=f"mirrorlake groups --flow '{flow.name}'")
-        return ChecklistLine(name=GROUPS, state="ok", said=plural(len(plan), "position"))
+            return _open(GROUPS, said, f"mirrorlake groups --flow '{flow.name}'")
+        return _ok(GROUPS, plural(len(plan), "position"))
 
-    def _proven(self) -> ChecklistLine:
+    def _check_proof(self, _: Operation) -> ChecklistLine:
+        if self._checks[TOPICS].state != "ok":
+            return _waiting(PROVEN, "the topics")
         found = self._work.verify(self._flow)
-        waiting = [one for one in found.differences if one.problem == "not_republished"]
-        if len(waiting) < len(found.differences):
-            said = (
-                f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofSummary.of(found).differences[:3])}"
-            )
-            return ChecklistLine(
-                name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'"
-            )
-        return ChecklistLine(name=PROVEN, state="ok", said=str(ProofSummary.of(found)))
+        proof = ProofSummary.of(found)
+        if any(one.problem != "not_republished" for one in found.differences):
+            said = f"{plural(len(found.differences), 'difference')}: {'; '.join(proof.differences[:3])}"
+            return _open(PROVEN, said, f"mirrorlake verify --flow '{self._flow.name}'")
+        return _ok(PROVEN, str(proof))
 
-    def _consumers(self) -> ChecklistLine:
+    def _check_consumers(self, _: Operation) -> ChecklistLine:
         work, flow = self._work, self._flow
-        named = {one.group for one in work.groups(flow).plan()}
-        here = sorted(named & work.context.groups(flow.source).active())
-        there = sorted(named & work.context.groups(flow.target).active())
+        named = {*work.groups(flow).plan().groups}
+        here, there = (sorted(named & work.context.groups(alias).active()) for alias in (flow.source, flow.target))
         if here:
-            said = f"on {flow.source}: {', '.join(here)}"
-            return ChecklistLine(
-                name=CONSUMERS, state="open", said=said, next=f"stop them there, start them on {flow.target}"
+            return _open(
+                CONSUMERS, f"on {flow.source}: {', '.join(here)}", f"stop them there, start them on {flow.target}"
             )
-        rest = len(named) - len(there)
-        return ChecklistLine(name=CONSUMERS, state="ok", said=f"{len(there)} run on {flow.target}, {rest} run nowhere")
+        return _ok(CONSUMERS, f"{len(there)} run on {flow.target}, {len(named) - len(there)} run nowhere")
 
-    def _producers(self) -> tuple[ChecklistLine, bool | None]:
+    def _check_producers(self, _: Operation) -> ChecklistLine:
+        if self._checks[CONSUMERS].state != "ok":
+            return _waiting(PRODUCERS, "the consumers")
         work, flow = self._work, self._flow
+        stop = "stop the producers there, and give it again"
         ends = work.ends(flow)
-        work.wait(self._still_s)
+        work.wait(self._quiet_s)
         if (now := work.ends(flow)) != ends:
             grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
-            said = f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}"
-            return ChecklistLine(
-                name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
-            ), None
+            return _open(PRODUCERS, f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}", stop)
         if undecided := work.in_transactions(flow, ends):
             said = f"a transaction is open on {flow.source}: {', '.join(map(str, undecided[:3]))}"
-            return ChecklistLine(
-                name=PRODUCERS, state="open", said=said, next="let its producer end it, or time out, and give it again"
-            ), None
+            return _open(PRODUCERS, said, "let its producer end it, or time out, and give it again")
         work.land_up_to(flow, ends)
         work.ensure_all_sent(flow)
         found = work.verify(flow)
+        proof = ProofSummary.of(found)
         if not found.equal:
-            said = "; ".join(ProofSummary.of(found).differences[:3])
-            return ChecklistLine(
-                name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
-            ), False
+            self._mirrored = False
+            return _open(PRODUCERS, "; ".join(proof.differences[:3]), f"mirrorlake verify --flow '{flow.name}'")
         if work.ends(flow) != ends or work.in_transactions(flow, ends):
-            said = f"{flow.source} grew while it was compared"
-            return ChecklistLine(
-                name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
-            ), None
+            return _open(PRODUCERS, f"{flow.source} grew while it was compared", stop)
+        self._mirrored = True
         where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in positions_to_json(ends)[:5])
-        return ChecklistLine(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofSummary.of(found)}"), True
-
-    def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
-        work, flow = self._work, self._flow
-        if left := [f"{one.name}: {one.said}" for one in report.checks if one.state != "ok"]:
-            raise self._refused("; ".join(left), f"mirrorlake cutover --flow '{flow.name}' shows what is next")
-        settings_in_force.pause(work.control, Subject(kind="flow", name=flow.name), reason=_describe_commit(operation))
-        operation = work.journal.last(CUTOVER) or operation
-        report = replace(report, state="committed", ended_at=work.now())
-        work.write(operation, DONE, after=document(report))
-        return report
+        return _ok(PRODUCERS, f"all up to {where}: {proof}")
 
 
 def _describe_commit(operation: Operation) -> str:
     return f"cutover {operation.id}: committed"
 
 
-def _waiting_line(name: str, what: str) -> ChecklistLine:
+def _ok(name: str, said: str) -> ChecklistLine:
+    return ChecklistLine(name=name, state="ok", said=said)
+
+
+def _open(name: str, said: str, then: str) -> ChecklistLine:
+    return ChecklistLine(name=name, state="open", said=said, next=then)
+
+
+def _waiting(name: str, what: str) -> ChecklistLine:
     return ChecklistLine(name=name, state="waits", said=f"{what} come first")

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_back
 from mirrorlake.failover.failover import positions_of
-from mirrorlake.failover.journal import Operation
 from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.tail import SkipTailView, TailPart, archive_tail, count_by_topic, preview_tail
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.procedure import Operation, Refusal, Step
 from mirrorlake.render import document, plural
 
 TAIL, CHOICE, RESOLVE = "tail", "choice", "settle"
@@ -27,63 +28,60 @@ class DivergentTail:
 
     Args:
         work: the context of the failback.
+        over: the failover that left them.
         choice: what to do with them; None if nobody has chosen yet.
     """
 
-    def __init__(self, work: OperationContext, choice: TailChoice | None) -> None:
+    def __init__(self, work: OperationContext, over: Operation, choice: TailChoice | None) -> None:
         self._work = work
         self._flow = work.flow
+        self._over = over
         self._choice = choice
 
-    def archive(self, operation: Operation, over: Operation) -> Operation:
-        """Copy the landed tail to the table `divergent`."""
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps that archive the tail, and send it or skip it."""
+        return (
+            Step(TAIL, self._archive),
+            # Written first, so that a restart cannot record another choice than the one carried out.
+            Step(CHOICE, self._choose, is_needed=lambda operation: bool(archived_tail(operation))),
+            Step(RESOLVE, self._resolve),
+        )
+
+    def _archive(self, _: Operation) -> Any:
         work, flow = self._work, self._flow
         parts = archive_tail(
             work.lake,
             flow.source,
             work.topics(flow),
-            self._arrived(over),
+            self._arrived(),
             flow=flow.name,
-            failover=over.id,
+            failover=self._over.id,
             been_on=self._been_on,
             now=work.now(),
         )
         # Without contents, because an erasure would not find them in `audit`.
-        return work.write(operation, TAIL, after={"parts": document(parts)})
+        return {"parts": document(parts)}
 
-    def resolve(self, operation: Operation) -> Operation:
-        """Send the tail, or skip it.
+    def _choose(self, operation: Operation) -> Any:
+        if self._choice is None:
+            question = _ask_for_choice(archived_tail(operation), self._flow.target)
+            raise not_failed_back(self._flow, [Refusal(question)])
+        return self._choice
 
-        Raises:
-            FailoverRefused: the choice is missing.
-        """
-        work, flow, parts = self._work, self._flow, self.archived(operation)
-        chosen = operation.step(CHOICE)
-        if parts and chosen is None:
-            if self._choice is None:
-                raise not_failed_back(flow, [_ask_for_choice(parts, flow.target)])
-            # Written first, so that a restart cannot record another choice than the one carried out.
-            operation = work.write(operation, CHOICE, after=self._choice)
-            chosen = operation.step(CHOICE)
-        choice = chosen.after if parts and chosen is not None else None
-        sent = 0
+    def _resolve(self, operation: Operation) -> Any:
+        work, flow, parts = self._work, self._flow, archived_tail(operation)
+        choice, sent = operation.after(CHOICE) if parts else None, 0
         if choice == "restore":
             sent = drain_flow(work.context, flow)
         elif choice is not None:
             bounds = {part.source: (part.first, part.end) for part in parts}
             reason = f"failback {operation.id}: {choice}"
             drain_flow(work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
-        return work.write(operation, RESOLVE, after={"choice": choice, "sent": sent})
+        return {"choice": choice, "sent": sent}
 
-    def archived(self, operation: Operation) -> tuple[TailPart, ...]:
-        """Return the archived ranges."""
-        done = operation.step(TAIL)
-        return () if done is None else msgspec.convert(done.after["parts"], tuple[TailPart, ...])
-
-    def preview(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
+    def preview(self) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
         """Return the ranges that would be archived now, and the first landed records of them."""
-        work, flow = self._work, self._flow
-        cut = self._arrived(over)
+        work, flow, cut = self._work, self._flow, self._arrived()
         # Offsets, because records that are not landed cannot be told from markers.
         parts = tuple(
             TailPart(
@@ -101,10 +99,9 @@ class DivergentTail:
 
     def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that are right before a dropped tail past it; no other unread record is skipped."""
-        settled = operation.step(RESOLVE)
-        if settled is None or settled.after["choice"] != "drop":
+        if operation.after(RESOLVE, {}).get("choice") != "drop":
             return plan
-        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in self.archived(operation)}
+        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in archived_tail(operation)}
         rows = []
         for one in plan:
             to, (first, end) = one.resume.downstream_offset, ends.get(one.resume.target, (0, 0))
@@ -124,14 +121,19 @@ class DivergentTail:
             record = next(iter(reader.read(tp.topic, tp.partition, at)), None)
         return record is not None and record.offset < until
 
-    def _arrived(self, over: Operation) -> dict[SourcePartition, int]:
+    def _arrived(self) -> dict[SourcePartition, int]:
         """Return the positions that arrived on the target: the failover's, or later ones if the flow was resumed."""
-        cut, sent = positions_of(over), self._work.sent(self._flow)
+        cut, sent = positions_of(self._over), self._work.sent(self._flow)
         return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
 
     @property
     def _been_on(self) -> str | None:
         return self._flow.target if self._flow.adds_hops else None
+
+
+def archived_tail(operation: Operation) -> tuple[TailPart, ...]:
+    """Return the ranges that a failback has archived."""
+    return msgspec.convert(operation.after(TAIL, {}).get("parts", ()), tuple[TailPart, ...])
 
 
 def _ask_for_choice(parts: Sequence[TailPart], target: str) -> str:

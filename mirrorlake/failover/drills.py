@@ -16,13 +16,14 @@ from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag, drill_run, median_known, read_lag
-from mirrorlake.failover.journal import DONE, DRILL
-from mirrorlake.failover.operation_context import drain_flow, open_journal, present_topics
+from mirrorlake.failover.journal import DRILL, open_journal
+from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
 from mirrorlake.failover.operations import rehearse
 from mirrorlake.lag import Monitor
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
+from mirrorlake.procedure import DONE
 from mirrorlake.render import document
 from mirrorlake.republish import read_lanes
 from mirrorlake.topics import settings_in_force
@@ -36,20 +37,13 @@ _SAMPLES = 3
 
 def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillReport:
     """Rehearse a failover of a flow (see `FlowHandle.drill`)."""
-    settings = context.config.flow(flow)
-    if context.config.cluster(settings.source).is_lake:
-        raise UsageError(f"{flow} comes from a lake cluster", remedy="name a flow between Kafka clusters")
-    context.create_tables()
-    journal = open_journal(context, settings)
+    work = OperationContext.of(context, flow)
     with _scratch(context, into) as (alias, cluster):
-        operation = journal.begin(DRILL, before={"into": alias})
-        report = _run_rehearsal(context, settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
-        run_id = None
-        tracker = context.tracker
-        if tracker.is_on:
-            run_id = tracker.log(drill_run(report))
+        operation = work.journal.begin(DRILL, before={"into": alias})
+        report = _run_rehearsal(context, work.flow, alias, cluster, name=f"{flow}.drill-{operation.id}")
+        run_id = context.tracker.log(drill_run(report)) if context.tracker.is_on else None
         report = replace(report, id=operation.id, run_id=run_id)
-        journal.write(operation, DONE, after=document(report))
+        work.journal.write(operation, DONE, after=document(report))
     return report
 
 
@@ -75,10 +69,9 @@ def run_drills(
 
 def list_drills(context: Context, flow: str) -> list[DrillReport]:
     """List the completed drills of a flow, newest first."""
-    settings = context.config.flow(flow)
-    journal = open_journal(context, settings)
-    done = [step.after for one in journal.operations() if one.command == DRILL and (step := one.step(DONE)) is not None]
-    return [msgspec.convert(after, DrillReport) for after in reversed(done)]
+    operations = open_journal(context, context.config.flow(flow)).operations()
+    done = [one.after(DONE) for one in reversed(operations) if one.command == DRILL and one.is_done]
+    return [msgspec.convert(after, DrillReport) for after in done]
 
 
 @contextmanager

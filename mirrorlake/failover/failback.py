@@ -10,24 +10,24 @@
     resume    the flow runs again in every process of the lake
     done      the report
 
-Law F (repeatable): each step has a row in `audit`, and the command goes on with the first one that has none.
 Law H: the source's groups are set, and its fence is taken down, because this command was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from mirrorlake.errors import UsageError
-from mirrorlake.failover.divergent_tail import RESOLVE, TAIL, DivergentTail
+from mirrorlake.errors import FailoverRefused, UsageError
+from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, archived_tail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
+from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows
@@ -37,14 +37,15 @@ from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Change
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force
 
 UNFENCE, LAND, BACK, RESUME = "unfence", "land", "back", "resume"
 
 
-class Failback:
-    """One failback of one flow; `run` resumes an earlier one that was killed.
+class Failback(Procedure[FailbackReport]):
+    """One failback of one flow.
 
     Args:
         work: what it works with.
@@ -53,6 +54,8 @@ class Failback:
         unproven: place groups without any verification.
         leave: topics on the target whose records written since stay there.
     """
+
+    command = FAILBACK
 
     def __init__(
         self,
@@ -63,227 +66,177 @@ class Failback:
         unproven: bool,
         leave: Collection[str] = (),
     ) -> None:
+        super().__init__(work.journal)
         self._work = work
         self._flow = work.flow
         self._choice = tail
-        self._tail = DivergentTail(work, tail)
         self._home = ReturnFlows(work, leave)
         self._leave = sorted(leave)
         self._only = groups
         self._unproven = unproven
+        self._groups_plan = GroupPlan(work.flow.name, ())
 
-    def run(self, *, dry_run: bool = False) -> FailbackReport:
-        """Fail back, or with `dry_run` only report the plan.
+    @cached_property
+    def _operations(self) -> list[Operation]:
+        return self._journal.operations()
 
-        Raises:
-            FailoverRefused: it is not safe, or the tail waits for a choice; all reasons.
-            UsageError: the flow was not failed over.
-            ClusterError: the source or the target does not answer.
-        """
-        work, flow = self._work, self._flow
-        operations = work.journal.operations()
-        over = failed_over(operations)
+    @cached_property
+    def _over(self) -> Operation:
+        """The failover that it ends. Raises UsageError: the flow was not failed over."""
+        over = failed_over(self._operations)
         if over is None:
-            return self._repeat(operations)
-        operation = next((one for one in reversed(operations) if one.command == FAILBACK and not one.is_done), None)
-        work.context.admin(flow.source).broker_count()
-        refusals, plan = self._refusals(over, operation)
-        if dry_run:
-            return self._plan_report(over, operation, plan, refusals)
-        if refusals:
-            raise not_failed_back(flow, refusals)
-        if operation is None:
-            operation = work.journal.begin(FAILBACK, before=self._asked(over))
-            work.step_hook("begin", "written")
-        for step, carry_out in self._steps().items():
-            if operation.step(step) is None:
-                operation = carry_out(operation, over)
-        report = self._report(operation, over)
-        work.write(operation, DONE, after=document(replace(report, records=())))
-        return report
-
-    def _asked(self, over: Operation) -> dict[str, Any]:
-        """Return the options for the journal, with the derived flow."""
-        made = self._home.derived
-        return {
-            "failover": over.id,
-            "tail": self._choice,
-            "leave": self._leave,
-            "made": None if made is None else made.name,
-        }
-
-    def _steps(self) -> Mapping[str, Callable[[Operation, Operation], Operation]]:
-        return {
-            UNFENCE: self._unfence,
-            LAND: self._land,
-            TAIL: self._tail.archive,
-            RESOLVE: lambda operation, _: self._tail.resolve(operation),
-            BACK: self._send_back,
-            PROVE: self._prove,
-            GROUPS: self._groups,
-            RESUME: self._resume,
-        }
-
-    def _repeat(self, operations: Sequence[Operation]) -> FailbackReport:
-        done = next((one.step(DONE) for one in reversed(operations) if one.command == FAILBACK and one.is_done), None)
-        if done is None:
             raise UsageError(
                 f"{self._flow.name} was not failed over",
                 consequence="there is nothing to fail back",
                 remedy=f"mirrorlake failover --flow '{self._flow.name}'",
                 flow=self._flow.name,
             )
-        report = msgspec.convert(done.after, FailbackReport)
+        return over
+
+    @cached_property
+    def _tail(self) -> DivergentTail:
+        return DivergentTail(self._work, self._over, self._choice)
+
+    def _repeat(self, *, dry_run: bool) -> FailbackReport | None:  # noqa: ARG002  a repeated call changes nothing
+        done = next((one for one in reversed(self._operations) if one.command == FAILBACK and one.is_done), None)
+        if done is None or failed_over(self._operations) is not None:
+            return None
+        report = msgspec.convert(done.after(DONE), FailbackReport)
         return replace(report, records=archived_tail_records(self._work.lake, report.failover), is_repeat=True)
+
+    def _unfinished(self) -> Operation | None:
+        return next((one for one in reversed(self._operations) if one.command == FAILBACK and not one.is_done), None)
+
+    def _request(self) -> Mapping[str, Any]:
+        made = None if self._home.derived is None else self._home.derived.name
+        return {"before": {"failover": self._over.id, "tail": self._choice, "leave": self._leave, "made": made}}
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
-    def _refusals(self, over: Operation, operation: Operation | None) -> tuple[list[str], GroupPlan]:
-        work, flow = self._work, self._flow
-        found = []
-        for alias in (flow.source, flow.target):
-            if (pause := work.control.state().of_cluster(alias)) is not None:
-                found.append(f"{alias} is paused by {pause.who}: {pause.resume_command}")
-        plan = self._plan_groups()
-        if unknown := sorted(set(self._only or ()) - {one.group for one in plan}):
+    def _refusals(self, operation: Operation | None) -> list[Refusal]:
+        work, flow, over = self._work, self._flow, self._over
+        # What does not answer cannot be failed back to.
+        work.context.admin(flow.source).broker_count()
+        found = work.paused_clusters(flow.source, flow.target)
+        positions = [] if flow.adds_hops else [*self._plan_back()]
+        for each in self._home.flows:
+            positions += work.groups(each, only=self._only).plan()
+        self._groups_plan = plan = GroupPlan(flow.name, tuple(positions))
+        if unknown := sorted({*(self._only or ())} - {*plan.groups}):
             raise UsageError(
                 f"group {', '.join(unknown)} has no position on {flow.target} that could go back",
                 consequence="nothing was changed",
                 remedy=f"mirrorlake failback --flow '{flow.name}' --dry-run shows the groups",
             )
         if operation is None or operation.step(GROUPS) is None:
-            named = {one.group for one in plan}
-            for alias in (flow.target, flow.source):
-                found += [
-                    f"group {group} has members on {alias}: stop them, or name the other groups with --group"
-                    for group in sorted(named & work.context.groups(alias).active())
-                ]
+            found += work.active_groups(plan.groups, flow.target, flow.source)
         if operation is None or operation.step(BACK) is None:
             found += self._home.refusals(over)
-        return found, plan
+        return found
+
+    def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
+        return not_failed_back(self._flow, refusals)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def _unfence(self, operation: Operation, _: Operation) -> Operation:
-        admin = self._work.context.admin(self._flow.source)
-        undone = [_undo(change) for change in active_source_fence(self._work.journal.operations())]
+    def _steps(self) -> Sequence[Step]:
+        return (
+            Step(UNFENCE, self._unfence),
+            Step(LAND, self._land),
+            *self._tail.steps(),
+            Step(BACK, lambda _: self._home.send_back(self._over)),
+            Step(PROVE, self._prove),
+            Step(GROUPS, self._place_groups),
+            Step(RESUME, self._resume),
+        )
+
+    def _unfence(self, _: Operation) -> Any:
+        undone = [_undo(change) for change in active_source_fence(self._journal.operations())]
         for change in undone:
-            admin.apply(change)
-        return self._work.write(operation, UNFENCE, after=[*map(str, undone)])
+            self._work.context.admin(self._flow.source).apply(change)
+        return [*map(str, undone)]
 
-    def _land(self, operation: Operation, _: Operation) -> Operation:
+    def _land(self, _: Operation) -> Any:
         ends = self._work.ends(self._flow)
-        landed = self._work.land_up_to(self._flow, ends)
-        return self._work.write(operation, LAND, after={"ends": positions_to_json(ends), "landed": landed})
+        return {"ends": positions_to_json(ends), "landed": self._work.land_up_to(self._flow, ends)}
 
-    def _send_back(self, operation: Operation, over: Operation) -> Operation:
-        return self._work.write(operation, BACK, after=self._home.send_back(over))
-
-    def _prove(self, operation: Operation, _: Operation) -> Operation:
+    def _prove(self, _: Operation) -> Any:
         if self._unproven:
-            return self._work.write(operation, PROVE, after=document(ProofSummary(is_skipped=True)))
+            return document(ProofSummary(is_skipped=True))
         found = []
         for each in (self._flow, *self._home.flows):
             # Records landed while the flow is paused are sent when it runs again.
             stops_at = self._work.sent(each) if each is self._flow else None
             one = ProofSummary.of(self._work.verify(each), stops_at=stops_at)
             if one.differences:
-                raise not_failed_back(
-                    self._flow, [f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)"]
-                )
+                raise self._refused([Refusal(f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)")])
             found.append(one)
-        proof = ProofSummary(
-            verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found)
-        )
-        return self._work.write(operation, PROVE, after=document(proof))
+        verified, not_compared = (sum(one.verified for one in found), sum(one.not_compared for one in found))
+        return document(ProofSummary(verified=verified, not_compared=not_compared))
 
-    def _groups(self, operation: Operation, _: Operation) -> Operation:
+    def _place_groups(self, operation: Operation) -> Any:
         work, flow = self._work, self._flow
         done = [position for each in self._home.flows for position in work.groups(each, only=self._only).apply()]
         if not flow.adds_hops:
             plan = self._tail.move_past_dropped(self._plan_back(), operation)
             done += apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
         if live := GroupPlan(flow.name, tuple(done)).with_members:
-            raise not_failed_back(self._flow, [f"group {group} has got members: stop them" for group in live])
-        return work.write(operation, GROUPS, after=document([PlacedGroup.of(one) for one in done]))
+            raise self._refused([Refusal(f"group {group} has got members: stop them") for group in live])
+        return document([PlacedGroup.of(one) for one in done])
 
-    def _resume(self, operation: Operation, _: Operation) -> Operation:
-        work, flow = self._work, self._flow
-        subject = Subject(kind="flow", name=flow.name)
-        settings_in_force.resume_parked(work.context.config, work.control, subject, reason=f"failback {operation.id}")
-        settings_in_force.resume(work.control, subject, reason=f"failback {operation.id}")
-        return work.write(operation, RESUME)
-
-    # -- groups ---------------------------------------------------------------------------------------------------
+    def _resume(self, operation: Operation) -> None:
+        work, subject = self._work, Subject(kind="flow", name=self._flow.name)
+        reason = f"failback {operation.id}"
+        settings_in_force.resume_parked(work.context.config, work.control, subject, reason=reason)
+        settings_in_force.resume(work.control, subject, reason=reason)
 
     def _plan_back(self) -> GroupPlan:
         return plan_groups_back(self._work.context, self._flow, only=self._only)
 
-    def _plan_groups(self) -> GroupPlan:
-        found = [] if self._flow.adds_hops else [*self._plan_back()]
-        for each in self._home.flows:
-            found += self._work.groups(each, only=self._only).plan()
-        return GroupPlan(self._flow.name, tuple(found))
-
     # -- the report -----------------------------------------------------------------------------------------------
 
-    def _plan_report(
-        self, over: Operation, operation: Operation | None, plan: GroupPlan, refusals: Sequence[str]
-    ) -> FailbackReport:
-        flow = self._flow
-        tail, records = self._tail.preview(over)
-        return FailbackReport(
-            flow=flow.name,
-            source=flow.source,
-            target=flow.target,
-            state="planned",
-            failover=over.id,
-            refusals=tuple(refusals),
+    def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> FailbackReport:
+        tail, records = self._tail.preview()
+        return replace(
+            self._make_report(operation),
+            refusals=tuple(map(str, refusals)),
             tail=tail,
             records=records,
             choice=self._choice,
-            made=self._home.derived.name if self._home.derived is not None else "",
             to_send=self._home.to_send,
-            groups=tuple(PlacedGroup.of(one) for one in plan),
-            steps=_steps_of(operation),
+            groups=tuple(map(PlacedGroup.of, self._groups_plan)),
         )
 
-    def _report(self, operation: Operation, over: Operation) -> FailbackReport:
-        flow = self._flow
-
-        def after(step: str) -> Any:
-            done = operation.step(step)
-            return done.after if done is not None else None
-
-        return FailbackReport(
-            flow=flow.name,
-            source=flow.source,
-            target=flow.target,
+    def _report(self, operation: Operation) -> FailbackReport:
+        return replace(
+            self._make_report(operation),
             state="done",
-            id=operation.id,
-            failover=over.id,
-            began_at=operation.began_at,
             ended_at=self._work.now(),
-            steps=_steps_of(operation),
-            tail=self._tail.archived(operation),
-            records=archived_tail_records(self._work.lake, over.id),
-            choice=after(RESOLVE)["choice"],
-            back=after(BACK),
-            made=self._home.derived.name if self._home.derived is not None else "",
-            proof=msgspec.convert(after(PROVE), ProofSummary),
-            groups=msgspec.convert(after(GROUPS), tuple[PlacedGroup, ...]),
-            unfenced=tuple(after(UNFENCE)),
+            tail=archived_tail(operation),
+            records=archived_tail_records(self._work.lake, self._over.id),
+            choice=operation.after(RESOLVE)["choice"],
+            back=operation.after(BACK),
+            proof=msgspec.convert(operation.after(PROVE), ProofSummary),
+            groups=msgspec.convert(operation.after(GROUPS), tuple[PlacedGroup, ...]),
+            unfenced=tuple(operation.after(UNFENCE)),
         )
 
+    def _make_report(self, operation: Operation | None) -> FailbackReport:
+        steps = operation.steps if operation is not None else ()
+        return FailbackReport(
+            **self._work.identity(operation),
+            state="planned",
+            failover=self._over.id,
+            steps=tuple(ReportedStep(name=step.name, at=step.at) for step in steps),
+            made="" if self._home.derived is None else self._home.derived.name,
+        )
 
-def _steps_of(operation: Operation | None) -> tuple[ReportedStep, ...]:
-    return tuple(
-        ReportedStep(name=step.name, at=step.at) for step in (operation.steps if operation is not None else ())
-    )
+    def _stored(self, report: FailbackReport) -> Any:
+        # Without contents, because an erasure would not find them in `audit`.
+        return document(replace(report, records=()))
 
 
 def _undo(change: Change) -> Change:
     """Reverse a change."""
-    if change.kind == "acl":
-        return replace(change, action="delete", before=change.after, after=None, reason="the flow is failed back")
-    return replace(change, before=change.after, after=change.before, reason="the flow is failed back")
+    action = "delete" if change.kind == "acl" else change.action
+    return replace(change, action=action, before=change.after, after=change.before, reason="the flow is failed back")

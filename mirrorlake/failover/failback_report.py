@@ -12,6 +12,7 @@ from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
 from mirrorlake.failover.tail import TailPart
+from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
 
 TailChoice = Literal["restore", "drop", "keep"]
@@ -106,12 +107,13 @@ def _tail_table(parts: Sequence[TailPart]) -> Table:
     return table("never arrived", ["topic", "generation", "partition", "first offset", "next offset", "records"], rows)
 
 
-def not_failed_back(flow: FlowConfig, reasons: Sequence[str]) -> FailoverRefused:
-    """Return the error of a refused failback, with all reasons."""
+def not_failed_back(flow: FlowConfig, refusals: Sequence[Refusal]) -> FailoverRefused:
+    """Return the error of a refused failback."""
+    reasons = tuple(map(str, refusals))
     return FailoverRefused(
         f"{flow.name} is not failed back: {'; '.join(reasons)}",
         consequence="no group was placed, and the flow stays paused",
         remedy=f"settle it, then mirrorlake failback --flow '{flow.name}' again; it goes on where it stopped",
         flow=flow.name,
-        reasons=tuple(reasons),
+        reasons=reasons,
     )

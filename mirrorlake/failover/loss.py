@@ -55,6 +55,28 @@ class SourceSeen:
     silent_at: datetime | None = None
     in_step_at: datetime | None = None
 
+    def updated(
+        self,
+        ends: Mapping[SourcePartition, int],
+        at: datetime,
+        reached: Mapping[SourcePartition, PartitionProgress],
+        *,
+        silent: bool,
+    ) -> SourceSeen:
+        """Return it with newer ends; `silent` if the source has not answered since."""
+        if not ends:
+            return self
+        # Leaderless partitions have no newer ends.
+        ends = {**self.ends, **ends}
+        is_whole = all(end <= reached.get(source, NO_PROGRESS).landed for source, end in ends.items())
+        return SourceSeen(
+            ends=ends,
+            ends_at=at,
+            answered_at=at,
+            silent_at=self.silent_at if silent else None,
+            in_step_at=at if is_whole else self.in_step_at,
+        )
+
 
 class PartitionProgress(NamedTuple):
     """The next offsets to land and to republish of one source partition; markers count."""

@@ -14,8 +14,8 @@ from typing import Any
 from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import ClusterUnreachable, LoginRefused
-from mirrorlake.failover.journal import Journal, Operation
+from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
+from mirrorlake.failover.journal import no_hook, open_journal
 from mirrorlake.failover.loss import NO_PROGRESS, find_still_in_relay, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
@@ -30,6 +30,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.procedure import Journal, Operation, Refusal, StepHook
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
@@ -47,16 +48,13 @@ _BUSY_TIMEOUT_S = 60.0
 _RESTART_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.5
 
-StepHook = Callable[[str, str], None]
-"""Called for each step when its work is `done`, and when its row is `written`."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """What an operation on one flow works with; `seam` and `wait` are for tests.
+    """What an operation on one flow works with; `wait` is for tests.
 
-    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked. `made` names the flow that was
-    made for this command alone; empty where the settings have all that it needs.
+    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked. `derived_flow` names the flow
+    that was made for this command alone; empty where the settings have all that it needs.
     """
 
     context: Context
@@ -64,15 +62,24 @@ class OperationContext:
     journal: Journal
     lost: str = ""
     derived_flow: str = ""
-    step_hook: StepHook = lambda _, __: None
     wait: Callable[[float], None] = time.sleep
 
     @classmethod
-    def of(cls, context: Context, flow: str, **more: Any) -> OperationContext:
-        """Build the context of an operation on a flow."""
+    def of(cls, context: Context, flow: str, *, step_hook: StepHook = no_hook, **more: Any) -> OperationContext:
+        """Build the context of an operation on a flow.
+
+        Raises:
+            UsageError: the flow comes from a lake cluster.
+        """
         settings = context.config.flow(flow)
+        if context.config.cluster(settings.source).is_lake:
+            raise UsageError(
+                f"{flow} comes from a lake cluster, which nobody consumes from",
+                consequence="nothing was done",
+                remedy="name a flow between Kafka clusters",
+            )
         context.create_tables()
-        return cls(context=context, flow=settings, journal=open_journal(context, settings), **more)
+        return cls(context=context, flow=settings, journal=open_journal(context, settings, step_hook), **more)
 
     @property
     def lake(self) -> Lake:
@@ -88,12 +95,10 @@ class OperationContext:
         """Read the clock."""
         return self.context.now()
 
-    def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
-        """Write the row of a step that is done."""
-        self.step_hook(step, "done")
-        written = self.journal.write(operation, step, before=before, after=after)
-        self.step_hook(step, "written")
-        return written
+    def identity(self, operation: Operation | None) -> dict[str, Any]:
+        """Return the fields that name an operation in its report."""
+        known: dict[str, Any] = {} if operation is None else {"id": operation.id, "began_at": operation.began_at}
+        return {"flow": self.flow.name, "source": self.flow.source, "target": self.flow.target, **known}
 
     # -- looks ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +221,23 @@ class OperationContext:
         """Verify a flow, without asking the clusters in `lost`."""
         return self.context.shared(Verifications).verify(flow.name, lost=lost)[0]
 
+    def paused_clusters(self, *aliases: str) -> list[Refusal]:
+        """Return a refusal for each cluster that a person has paused."""
+        pauses = ((alias, self.control.state().of_cluster(alias)) for alias in aliases)
+        return [
+            Refusal(f"{alias} is paused by {pause.who}: {pause.resume_command}")
+            for alias, pause in pauses
+            if pause is not None
+        ]
+
+    def active_groups(self, groups: Collection[str], *aliases: str) -> list[Refusal]:
+        """Return a refusal for each of some groups that has members on one of some clusters."""
+        return [
+            Refusal(f"group {group} has members on {alias}: stop them, or name the other groups with --group")
+            for alias in aliases
+            for group in sorted({*groups} & self.context.groups(alias).active())
+        ]
+
     # -- acts -----------------------------------------------------------------------------------------------------
 
     def wait_for_pause(self, flow: FlowConfig) -> None:
@@ -314,11 +336,6 @@ def drain_flow(context: Context, flow: FlowConfig, *, through: Callable[[View | 
         republisher = republish.make_republisher(context, settings, tell=board.tell, tenure=tenure)
         republisher.run(once=True, stop=threading.Event())
         return republisher.records
-
-
-def open_journal(context: Context, flow: FlowConfig) -> Journal:
-    """Return the journal of a flow's operations."""
-    return Journal(context.lake, flow=flow.name, where=flow.target, now=context.now)
 
 
 def present_topics(lake: Lake, flow: FlowConfig) -> list[str]:

@@ -11,17 +11,15 @@ from mirrorlake.failover.cutover import Cutover, CutoverReport
 from mirrorlake.failover.failback import Failback
 from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport
 from mirrorlake.failover.failover import Failover, FailoverOptions
-from mirrorlake.failover.operation_context import OperationContext, StepHook
+from mirrorlake.failover.journal import no_hook
+from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.failover.return_flows import derive_return_flow, local_topics
 from mirrorlake.failover.source_fence import FENCES
 from mirrorlake.model.plan import Plan
+from mirrorlake.procedure import StepHook
 
 _Choice = TypeVar("_Choice", bound=str)
-
-
-def _no_hook(_step: str, _when: str) -> None:
-    """Ignore a step."""
 
 
 def fail_over(
@@ -33,7 +31,7 @@ def fail_over(
     unproven: bool = False,
     fence_source: str | None = None,
     report: bool = False,
-    step_hook: StepHook = _no_hook,
+    step_hook: StepHook = no_hook,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
     fence = _choose(fence_source, FENCES, "a way to keep producers off a source")
@@ -50,7 +48,7 @@ def fail_back(
     leave: Sequence[str] = (),
     dry_run: bool = False,
     unproven: bool = False,
-    step_hook: StepHook = _no_hook,
+    step_hook: StepHook = no_hook,
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
     choice = _choose(tail, TAIL_CHOICES, "what a tail can be settled by")
@@ -90,13 +88,13 @@ def cut_over(
     plan: Callable[[], Plan],
     commit: bool = False,
     back: bool = False,
-    step_hook: StepHook = _no_hook,
+    step_hook: StepHook = no_hook,
 ) -> CutoverReport:
     """Run or resume the cutover of a flow (see `FlowHandle.cutover`); `plan` plans changes to its topics."""
     if commit and back:
         raise UsageError("commit and back exclude each other", remedy="name one of them")
-    work = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan)
-    return work.back() if back else work.run(commit=commit)
+    cutover = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan, commit=commit)
+    return cutover.back() if back else cutover.run()
 
 
 def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:

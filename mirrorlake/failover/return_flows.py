@@ -14,7 +14,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.failback_report import not_failed_back
-from mirrorlake.failover.journal import FREEZE, Operation, failed_over
+from mirrorlake.failover.journal import FREEZE, failed_over
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
 from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
@@ -22,6 +22,7 @@ from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.offsets import load_offset_maps
+from mirrorlake.procedure import Operation, Refusal
 
 _UNBOUNDED = 2**63 - 1
 
@@ -154,7 +155,7 @@ class ReturnFlows:
         remotes = {flow.remote_topic(topic): topic for topic in self._work.topics(flow)}
         return sorted({*remotes, *(remotes.values() if flow.policy.kind == "default" else ())})
 
-    def refusals(self, over: Operation) -> list[str]:
+    def refusals(self, over: Operation) -> list[Refusal]:
         """Return why records written on the target since cannot be sent back, or why others would be sent, too."""
         flow = self._flow
         left = (
@@ -166,10 +167,8 @@ class ReturnFlows:
                 ways.append(
                     f"or add these lines to `flows`, and run `mirrorlake apply`: {self._suggest_settings(over)}"
                 )
-            return [
-                f"{', '.join(written)} on {flow.target} was written to since, and no flow takes that to {flow.source}; "
-                + "; ".join(ways)
-            ]
+            why = f"{', '.join(written)} on {flow.target} was written to since, and no flow takes that to {flow.source}"
+            return [Refusal(f"{why}; {'; '.join(ways)}")]
         if not self.flows or not flow.adds_hops or (over.steps[0].after or {}).get("adds_hops"):
             return []
         # Records that the flow sent before the settings had a return flow carry no provenance header.
@@ -182,7 +181,8 @@ class ReturnFlows:
                 f"{each.name} begins at {tp}@{starts[tp]}" for tp, end in sorted(mapped.items()) if starts[tp] < end
             ]
         why = f"records of {flow.name} would be sent back to {flow.source}, where they are"
-        return [f"{why}: {'; '.join(late[:5])}; give it the start {self._suggest_settings(over)}"] if late else []
+        remedy = f"give it the start {self._suggest_settings(over)}"
+        return [Refusal(f"{why}: {'; '.join(late[:5])}; {remedy}")] if late else []
 
     def send_back(self, over: Operation) -> dict[str, int]:
         """Send records written since a failover to the source, and count them by flow.
@@ -197,7 +197,7 @@ class ReturnFlows:
             self._send(each, over)
             if unsent := work.unsent(each, work.sent(each), held):
                 raise not_failed_back(
-                    self._flow, [f"{each.name} could not send all of {source}" for source, _ in unsent[:5]]
+                    self._flow, [Refusal(f"{each.name} could not send all of {source}") for source, _ in unsent[:5]]
                 )
             maps = load_offset_maps(work.lake, [each], work.context)
             [row] = maps.ask(_SINCE, flow=each.name, since=micros(over.began_at))

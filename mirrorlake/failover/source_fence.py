@@ -8,10 +8,11 @@ from typing import Literal
 import msgspec
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.failover.journal import FAILBACK, Operation
+from mirrorlake.failover.journal import FAILBACK
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.acls import EVERYBODY, Acl
 from mirrorlake.model.plan import Change, Plan
+from mirrorlake.procedure import Operation
 
 Fence = Literal["acl", "topic"]
 FENCES: tuple[Fence, ...] = ("acl", "topic")
@@ -75,8 +76,7 @@ def deny_writes(topic: str) -> Acl:
 
 def fence_changes(operation: Operation) -> tuple[Change, ...]:
     """Return the changes that fence the source of a failover, or none if no fence was requested."""
-    planned = operation.step(FENCE_PLAN)
-    return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
+    return msgspec.convert(operation.after(FENCE_PLAN, ()), tuple[Change, ...])
 
 
 def active_source_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,16 +12,22 @@ import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover import cutover
-from mirrorlake.failover.cutover import BACK, Cutover
-from mirrorlake.failover.journal import BEGIN, CUTOVER, DONE, Operation, StepDone
+from mirrorlake.failover.cutover import BACK, CONSUMERS, GROUPS, ChecklistLine, Cutover
+from mirrorlake.failover.journal import CUTOVER
 from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.kafka import TopicState
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
+from mirrorlake.procedure import BEGIN, DONE, Operation, StepDone
 from tests.builders import ORDERS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def cutover_of(*steps: str) -> Operation:
+    done = tuple(StepDone(name=one, at=NOON, who="ann") for one in steps)
+    return Operation(id="c1", command=CUTOVER, flow="f", steps=done)
 
 
 def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> None:
@@ -31,11 +38,12 @@ def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> 
         plan = GroupPlan("f", (decide("billing", resume, metadata="", target_offset=at, is_active=False),))
         work: Any = SimpleNamespace(
             flow=SimpleNamespace(name="f", target="central"),
+            journal=None,
             groups=lambda *_: SimpleNamespace(apply=lambda: plan),
             context=SimpleNamespace(groups=lambda _: SimpleNamespace(active=set)),
         )
         planned: Any = None
-        return Cutover(work, plan=planned)._groups(was_placed=was_placed).state
+        return Cutover(work, plan=planned)._check_groups(cutover_of(BEGIN, *[GROUPS] * was_placed)).state
 
     assert line(25, was_placed=False) == "ok"
     assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
@@ -68,12 +76,17 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
     flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
     context: Any = SimpleNamespace(admin=lambda _: source, lake=None)
     work = OperationContext(context=context, flow=flow, journal=planned, wait=lambda _: None)
-    line, mirrored = Cutover(work, plan=planned)._producers()
-    assert (line.state, mirrored) == ("ok", True)
+
+    def producers() -> tuple[str, str, bool | None]:
+        looked = Cutover(work, plan=planned)
+        looked._checks[CONSUMERS] = ChecklistLine(name=CONSUMERS, state="ok", said="")
+        line = looked._check_producers(cutover_of(BEGIN))
+        return line.state, line.said, looked._mirrored
+
+    assert producers() == ("ok", "all up to orders-0@5: proven", True)
     assert len(described) == 3, "at first, once it was still, and at the end"
     high = 6
-    line, mirrored = Cutover(work, plan=planned)._producers()
-    assert (line.state, line.said, mirrored) == ("open", "a transaction is open on east: orders-0", None)
+    assert producers() == ("open", "a transaction is open on east: orders-0", None)
 
 
 @pytest.mark.law("F")
@@ -92,17 +105,13 @@ def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
         steps.append(step)
         return operation
 
-    begun = Operation(id="c1", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
-    groups = SimpleNamespace(active=set)
-    work: Any = SimpleNamespace(
-        flow=SimpleNamespace(name="f", source="east", target="central", adds_hops=False),
-        journal=SimpleNamespace(last=lambda _: begun),
-        context=SimpleNamespace(groups=lambda _: groups),
-        control=SimpleNamespace(state=lambda: state_of(intentions), append=append),
-        lake=None,
-        now=lambda: NOON,
-        write=write,
+    control = SimpleNamespace(state=lambda: state_of(intentions), append=append)
+    context: Any = SimpleNamespace(
+        groups=lambda _: SimpleNamespace(active=set), control=lambda: control, lake=None, now=lambda: NOON
     )
+    east_to_central: Any = SimpleNamespace(name="f", source="east", target="central", adds_hops=False)
+    journal: Any = SimpleNamespace(last=lambda _: cutover_of(BEGIN), write=write)
+    work = OperationContext(context=context, flow=east_to_central, journal=journal)
     monkeypatch.setattr(cutover, "plan_groups_back", lambda *_: GroupPlan("f", ()))
     planned: Any = None
     assert Cutover(work, plan=planned).back().state == "back"
@@ -115,17 +124,13 @@ def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
 def test_law_f_a_cutover_that_was_killed_once_it_was_taken_back_is_not_gone_on_with(
     steps: tuple[str, ...], goes_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Operation(
-        id="c1", command=CUTOVER, flow="f", steps=tuple(StepDone(name=one, at=NOON, who="ann") for one in steps)
-    )
-    fresh = Operation(id="c2", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
-    config = SimpleNamespace(cluster=lambda _: SimpleNamespace(is_lake=False), flows=())
+    before, fresh = cutover_of(*steps), replace(cutover_of(BEGIN), id="c2")
     work: Any = SimpleNamespace(
         flow=SimpleNamespace(name="f", source="east", target="central"),
-        journal=SimpleNamespace(operations=lambda: [before], begin=lambda _: fresh),
-        context=SimpleNamespace(config=config),
+        journal=SimpleNamespace(operations=lambda: [before], last=lambda _: before, begin=lambda _: fresh),
+        identity=lambda one: {"flow": "f", "source": "east", "target": "central", "id": one.id},
         topics=lambda _: (),
     )
-    monkeypatch.setattr(Cutover, "_checks", lambda *_: ([], None))
+    monkeypatch.setattr(Cutover, "_steps", lambda _: ())
     planned: Any = None
     assert Cutover(work, plan=planned).run().id == ("c1" if goes_on else "c2")

@@ -11,7 +11,7 @@ import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover import loss
-from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
+from mirrorlake.failover.journal import FAILBACK, FAILOVER, failed_over
 from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_loss, read_source_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, ProofSummary, TopicEndpoints
 from mirrorlake.failover.source_fence import FENCE_PLAN, active_source_fence, fence_changes
@@ -23,6 +23,7 @@ from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, VerifyReport
+from mirrorlake.procedure import BEGIN, DONE, Journal
 from mirrorlake.render import document
 from tests.builders import mirror_config
 
@@ -45,7 +46,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def journal_of(lake: Lake, *times: datetime) -> Journal:
     clock = iter(times)
-    return Journal(lake, flow=FLOW, where="central", now=lambda: next(clock))
+    return Journal(lake, (FAILOVER, FAILBACK), flow=FLOW, where="central", now=lambda: next(clock))
 
 
 @pytest.mark.law("F")
@@ -73,7 +74,7 @@ def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
     assert failed_over(journal.operations()) is None
     assert journal.last(FAILOVER) is not None
     assert fence_changes(over) == ()
-    other = Journal(lake, flow="west->central", where="central", now=lambda: NOON)
+    other = Journal(lake, (FAILOVER, FAILBACK), flow="west->central", where="central", now=lambda: NOON)
     assert other.operations() == []
 
 

@@ -1,0 +1,137 @@
+"""Store the steps of operations as rows of `audit`: `<command> <id>` is the object, the step's name the action."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.lake import TICK, Audit, Lake
+from mirrorlake.model.plan import Change
+
+BEGIN, DONE = "begin", "done"
+
+StepHook = Callable[[str, str], None]
+"""Called for each step when its work is `done`, and when its row is `written`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """A completed step: its time, its author, and the state before and after it."""
+
+    name: str
+    at: datetime
+    who: str
+    before: Any = None
+    after: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One run of a command for a flow, over all calls that resumed it, with its completed steps, oldest first."""
+
+    id: str
+    command: str
+    flow: str
+    steps: tuple[StepDone, ...] = ()
+
+    def step(self, name: str) -> StepDone | None:
+        """Return the newest row of a step, or None if it is not done."""
+        return next((one for one in reversed(self.steps) if one.name == name), None)
+
+    def after(self, name: str, missing: Any = None) -> Any:
+        """Return the state after a step, or `missing` if the step is not done."""
+        done = self.step(name)
+        return missing if done is None else done.after
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its last step is done."""
+        return self.step(DONE) is not None
+
+    @property
+    def began_at(self) -> datetime:
+        """The time of its first step."""
+        return self.steps[0].at
+
+
+class Journal:
+    """Write and read the operations of one flow, or read those of all.
+
+    Args:
+        lake: the lake.
+        commands: the commands whose operations it has.
+        flow: the name of the flow; empty for all.
+        where: the alias of the cluster that the operations change.
+        now: the clock.
+        step_hook: for tests.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        commands: Collection[str],
+        *,
+        flow: str = "",
+        where: str = "",
+        now: Callable[[], datetime],
+        step_hook: StepHook = lambda _step, _when: None,
+    ) -> None:
+        self._lake = lake
+        self._commands = list(commands)
+        self._flow = flow
+        self._where = where
+        self._now = now
+        self._step_hook = step_hook
+
+    def operations(self) -> list[Operation]:
+        """List the operations by start time; none before the lake exists."""
+        found: dict[str, Operation] = {}
+        rows = self._lake.query_rows(_STEPS, flow=self._flow, commands=self._commands, missing_ok=True)
+        for row in rows:
+            kind, _, name = row.object.partition(" ")
+            if kind == row.command:
+                before, after = json.loads(row.before), json.loads(row.after)
+                step = StepDone(name=row.action, at=row.at, who=row.who, before=before, after=after)
+                known = found.get(name, Operation(id=name, command=row.command, flow=row.flow))
+                found[name] = replace(known, steps=(*known.steps, step))
+        return list(found.values())
+
+    def last(self, *commands: str) -> Operation | None:
+        """Return the last operation of some commands, or None."""
+        return next((one for one in reversed(self.operations()) if one.command in commands), None)
+
+    def begin(self, command: str, *, operation_id: str = "", before: Any = None, after: Any = None) -> Operation:
+        """Begin an operation, timed after every earlier operation of the flow; its id is a new one by default.
+
+        Rows are ordered by their times, so a host whose clock is ahead of another's would otherwise keep its failover in force.
+        """
+        operation = Operation(id=operation_id or uuid.uuid4().hex[:12], command=command, flow=self._flow)
+        earlier = [step.at for one in self.operations() for step in one.steps]
+        return self._write(operation, BEGIN, before, after, earlier)
+
+    def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
+        """Write a completed step, timed after every earlier step, also if clocks disagree."""
+        return self._write(operation, step, before, after, [one.at for one in operation.steps])
+
+    def _write(
+        self, operation: Operation, step: str, before: Any, after: Any, earlier: Iterable[datetime]
+    ) -> Operation:
+        self._step_hook(step, "done")
+        at = max([self._now(), *(one + TICK for one in earlier)])
+        place: dict[str, Any] = {"where": self._where, "kind": operation.command, "name": operation.id}
+        change = Change(**place, action=step, before=before, after=after, flow=operation.flow)
+        Audit(self._lake, now=lambda: at).record([change], command=operation.command)
+        self._step_hook(step, "written")
+        done = StepDone(name=step, at=at, who="", before=before, after=after)
+        return replace(operation, steps=(*operation.steps, done))
+
+
+# Rows of one time are of two processes that began at once: every reader takes the same for the first.
+_STEPS = """
+    SELECT at, who, command, flow, object, action, before, after FROM {audit}
+    WHERE array_contains(:commands, command) AND (:flow = '' OR flow = :flow) ORDER BY at, action, after
+"""
