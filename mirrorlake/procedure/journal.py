@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lake import TICK, Audit, Lake
+from mirrorlake.lake import AUDIT, TICK, Audit, Lake
 from mirrorlake.model.plan import Change
 
 BEGIN, DONE = "begin", "done"
@@ -109,6 +109,7 @@ class Journal:
 
         Rows are ordered by their times, so a host whose clock is ahead of another's would otherwise keep its failover in force.
         """
+        self._lake.create_side_table(AUDIT)
         operation = Operation(id=operation_id or uuid.uuid4().hex[:12], command=command, flow=self._flow)
         earlier = [step.at for one in self.operations() for step in one.steps]
         return self._write(operation, BEGIN, before, after, earlier)

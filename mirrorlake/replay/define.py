@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.lake import KnownTopic, newest_topics
@@ -13,7 +13,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.replay import Definition, TopicThen, chain
 from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest
-from mirrorlake.replay.survey import RelayExtent, look_at_relay, spans_of
+from mirrorlake.replay.survey import Limits, RelayExtent, look_at_relay, spans_of
 from mirrorlake.rules import Placer
 
 
@@ -54,7 +54,13 @@ def define(
     start, end = asked.times(now=now)
     since, until = (None if at is None else int(at.timestamp() * 1000) for at in (start, end))
     topic = _topic(context, asked, held)
-    spans = spans_of(context.lake, asked.source, held, _limits(asked, topic), since_ms=since, until_ms=until)
+
+    def window(source: SourcePartition) -> tuple[int, int | None] | None:
+        is_asked = not asked.partitions or source.partition in asked.partitions
+        return (asked.from_offset or 0, asked.to_offset) if is_asked else None
+
+    limits = limits_in({topic.name: topic}, window)
+    spans = spans_of(context.lake, asked.source, held, limits, since_ms=since, until_ms=until)
     if not spans:
         raise _outside(asked, held)
     asked.rules()
@@ -66,7 +72,7 @@ def define(
         source=asked.source,
         target=target,
         into=into,
-        topics=(TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)),),
+        topics=topics_then([topic]),
         spans=tuple(spans),
         since_ms=since,
         until_ms=until,
@@ -79,9 +85,7 @@ def define(
     )
     if target != HERE:
         config.cluster(target)
-    # Flows that mirror the topic in both directions must know that its records come from the source.
-    hops = any(each.adds_hops and each.carries(into or asked.topic) for each in config.flows_from(target))
-    definition = replace(definition, hops=hops)
+    definition = with_hops(definition, config)
     flow = flow_of(definition, config)
     if flow.denies(asked.topic):
         raise TopicDenied(
@@ -123,19 +127,34 @@ def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTo
     return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
 
 
-def _limits(asked: ReplayRequest, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
+def limits_in(topics: Mapping[str, KnownTopic], window: Limits) -> Limits:
+    """Limit a window of offsets to the present history of some topics, without what was cut off their logs since."""
+
     def limit(source: SourcePartition) -> tuple[int, int | None] | None:
-        if source.topic != topic.name or (asked.partitions and source.partition not in asked.partitions):
+        topic = topics.get(source.topic)
+        chosen = window(source) if topic is not None else None
+        if topic is None or chosen is None:
             return None
         cuts = [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition]
         lives = chain(cuts, topic.generation)
         if source.generation not in lives:
             return None
-        first, end = lives[source.generation]
-        ends = [each for each in (end, asked.to_offset) if each is not None]
-        return max(first, asked.from_offset or 0), min(ends, default=None)
+        (first, end), (begins, stops) = lives[source.generation], chosen
+        return max(first, begins), min((at for at in (end, stops) if at is not None), default=None)
 
     return limit
+
+
+def topics_then(topics: Iterable[KnownTopic]) -> tuple[TopicThen, ...]:
+    """Return topics as their copies are created."""
+    return tuple(TopicThen(name=one.name, partitions=one.partitions, configs=dict(one.configs)) for one in topics)
+
+
+def with_hops(definition: Definition, config: MirrorConfig) -> Definition:
+    """Return the definition with its hops: flows that mirror a topic both ways must know where its records come from."""
+    names = [definition.into or topic.name for topic in definition.topics]
+    flows = [each for each in config.flows_from(definition.target) if each.adds_hops]
+    return replace(definition, hops=any(each.carries(name) for each in flows for name in names))
 
 
 def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.replay import Definition
+from mirrorlake.procedure import Refusal
 from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, document, format_size, plural, table
-from mirrorlake.replay.target import ReplayRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -30,7 +30,7 @@ class ReplayPlan(JsonDisplayable):
     definition: Definition
     state: str = "new"
     changes: tuple[Change, ...] = ()
-    refusals: tuple[ReplayRefusal, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     files: int | None = None
     relay_bytes: int | None = None
@@ -162,7 +162,7 @@ class ReplayResult(JsonDisplayable):
         )
 
 
-def _next(refusal: ReplayRefusal) -> str:
+def _next(refusal: Refusal) -> str:
     return f"{refusal.remedy}; {refusal.flag} does it all the same" if refusal.flag else refusal.remedy
 
 

@@ -22,8 +22,9 @@ from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import EXPORT
-from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay, run_replay
+from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay
 from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
+from mirrorlake.replay.run import ReplayRun
 from mirrorlake.rules import View
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Replay(Planned[ReplayPlan]):
             raise UsageError(
                 f"{self.name} has no target", remedy="give into='central:orders.replayed', or ask for .pandas()"
             )
-        return run_replay(self._context, self.plan, leave=self._leave, stop=stop)
+        return ReplayRun(self._context, self.plan, leave=self._leave, stop=stop or threading.Event()).run()
 
     def verify(self) -> VerifyReport:
         """Compare each sent record with the relay: bytes, headers, timestamps, order.

@@ -1,10 +1,10 @@
-"""Plan and run replays: send records of a relay into any topic, exactly once.
+"""Plan replays: send records of a relay into any topic, exactly once.
 
     request     the request, as a person writes it
     survey      the exact offsets of it in the relay
     target      the topics there, and refusals
     register    recorded before the first record is sent
-    run         one pass of the republisher over this slice of the relay (`republish.RelaySlice`)
+    run         the procedure: one pass of the republisher over this slice of the relay (`republish.RelaySlice`)
 
 Law F (repeatable): a replay killed at any instruction and run again with the same name ends with each record once.
 Law G: `plan` changes nothing. The source is neither read nor written: it may be unreachable.
@@ -12,18 +12,12 @@ Law G: `plan` changes nothing. The source is neither read nor written: it may be
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from mirrorlake import republish
-from mirrorlake.config import rate as rate_of
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError, UsageError
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
@@ -31,26 +25,12 @@ from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
 from mirrorlake.replay.define import define, lent_rules, require_relay
 from mirrorlake.replay.files import read_begun
-from mirrorlake.replay.flows import HERE, build_relay_slice, flow_of, view_of_replay
-from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.flows import HERE, flow_of
+from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name
 from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
-from mirrorlake.rules import TIMES
-
-if TYPE_CHECKING:
-    from mirrorlake.republish import RepublishSettings
-
-log = logging.getLogger(__name__)
-
-_COUNTS = """
-    SELECT 'sent' AS what, '' AS rule, '' AS reason, coalesce(sum(record_count), 0) AS records
-    FROM {offset_map} WHERE flow = :flow
-    UNION ALL
-    SELECT kind, rule, coalesce(reason, ''), sum(record_count) FROM {withheld} WHERE flow = :flow
-    GROUP BY kind, rule, coalesce(reason, '')
-"""
 
 
 def plan_replay(
@@ -64,18 +44,14 @@ def plan_replay(
         TopicDenied: the topic may never leave its cluster.
         ClusterError, StoreError: the target or the lake failed.
     """
-    rate_of(leave.rate) if leave.rate else None
     words = asked.words()
     flow = flow_name(name, [asked.topic], words)
-    require_free(context, flow)
-    before = Register(context).find(flow)
+    before = find_begun(context, flow, words)
     target, into = asked.place()
-    if before is None:
-        definition, held = define(context, asked, flow, target=target, into=into, leave=leave)
-    else:
-        refuse_other_words(before, words)
-        definition, held = before.definition, look_at_relay(context.lake, before.definition.source)
-    return plan_of(context, definition, held, before, leave)
+    if before is not None:
+        return plan_begun(context, before, leave)
+    definition, held = define(context, asked, flow, target=target, into=into, leave=leave)
+    return plan_of(context, definition, held, leave=leave)
 
 
 def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
@@ -90,17 +66,9 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
     name = flow_name(None, [asked.topic], asked.words())
     begun = read_begun(asked.files, name) if asked.files is not None else None
     if begun is not None:
-        definition, held = begun, require_relay(context, asked.source)
-    else:
-        definition, held = define(context, asked, name, target=HERE, into=None)
-    files = files_in(held, definition.spans)
-    return ReplayPlan(
-        definition=definition,
-        state="new" if begun is None else "begun",
-        notes=tuple(gone_notes(context.lake, definition)),
-        files=None if held.files is None else len({file.uri for file in files}),
-        relay_bytes=None if held.files is None else size_of(files, definition.spans),
-    )
+        return plan_of(context, begun, require_relay(context, asked.source), is_begun=True)
+    definition, held = define(context, asked, name, target=HERE, into=None)
+    return plan_of(context, definition, held)
 
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
@@ -118,7 +86,7 @@ def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT
             remedy=f"mirrorlake restore --source {words['source']} --topics '{', '.join(words['topics'])}' "
             f"--at '{words['at']}' --into {words['into']} --name {before.definition.name} goes on with it",
         )
-    return plan_of(context, before.definition, look_at_relay(context.lake, before.definition.source), before, leave)
+    return plan_begun(context, before, leave)
 
 
 def found(context: Context, name: str) -> Begun:
@@ -134,104 +102,60 @@ def found(context: Context, name: str) -> Begun:
     )
 
 
+def find_begun(context: Context, name: str, words: Mapping[str, Any]) -> Begun | None:
+    """Return the replay that was begun under a name, by a request in the same words; None if none was begun.
+
+    Raises:
+        UsageError: a flow of the settings has the name.
+        SafetyError: it was begun by another request.
+    """
+    if any(flow.name == name for flow in context.config.flows):
+        raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
+    before = Register(context).find(name)
+    asked = {} if before is None else before.definition.asked
+    if before is None or dict(asked) == dict(words):
+        return before
+    differing = sorted(key.replace("_", "-") for key in {*asked, *words} if asked.get(key) != words.get(key))
+    raise SafetyError(
+        f"{name} was begun at {before.begun_at:%Y-%m-%d %H:%M} UTC with another {', '.join(differing)}",
+        consequence="going on would mix two replays; nothing was sent",
+        remedy="give this one another --name, or the same words as then (`mirrorlake replay --name` alone goes on)",
+        flow=name,
+    )
+
+
+def plan_begun(context: Context, before: Begun, leave: ReplayConsent) -> ReplayPlan:
+    """Plan the rest of a begun replay."""
+    if before.done_at is not None:
+        return ReplayPlan(definition=before.definition, state="done", done_at=before.done_at)
+    held = look_at_relay(context.lake, before.definition.source)
+    return plan_of(context, before.definition, held, leave=leave, is_begun=True)
+
+
 def plan_of(
-    context: Context, definition: Definition, held: RelayExtent, before: Begun | None, leave: ReplayConsent
+    context: Context,
+    definition: Definition,
+    held: RelayExtent,
+    *,
+    leave: ReplayConsent = NO_CONSENT,
+    is_begun: bool = False,
 ) -> ReplayPlan:
-    """Plan a definition: new, begun or done."""
-    if before is not None and before.done_at is not None:
-        return ReplayPlan(definition=definition, state="done", done_at=before.done_at)
-    flow = flow_of(definition, context.config)
-    _refuse_other_rules(definition, flow)
-    seen = _look(context, definition, flow, begun=before is not None, leave=leave)
+    """Plan to send the records of a definition, from a relay of this extent."""
+    seen = TargetLook()
+    if definition.target != HERE:
+        flow = flow_of(definition, context.config)
+        _refuse_other_rules(definition, flow)
+        seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
-        state="new" if before is None else "begun",
+        state="begun" if is_begun else "new",
         changes=seen.changes,
         refusals=seen.refusals,
         notes=(*gone_notes(context.lake, definition), *seen.notes),
         files=None if held.files is None else len({file.uri for file in files}),
         relay_bytes=None if held.files is None else size_of(files, definition.spans),
     )
-
-
-def run_replay(
-    context: Context, plan: ReplayPlan, *, leave: ReplayConsent = NO_CONSENT, stop: threading.Event | None = None
-) -> ReplayResult:
-    """Send the records of a plan; `stop` ends it between two transactions, and the same call continues.
-
-    Raises:
-        SafetyError: the plan is refused; nothing was sent.
-        LaneFenced: another process runs the same replay.
-        ClusterError, StoreError: the target or the lake failed; the same call continues.
-    """
-    definition = plan.definition
-    if plan.state == "done":
-        return _result(context, definition, sent=0, done=True)
-    refuse(plan)
-    context.lake.create_all([definition.source])
-    if plan.state == "new":
-        definition = Register(context).begin(definition)
-    result = send(context, definition, leave=leave, stop=stop or threading.Event())
-    if result.done:
-        Register(context).end(
-            definition, {"records": result.total, "filtered": result.filtered, "missing": result.missing}
-        )
-    return result
-
-
-def send(context: Context, definition: Definition, *, leave: ReplayConsent, stop: threading.Event) -> ReplayResult:
-    """Send the records of a registered definition that its ledger lacks.
-
-    Raises:
-        SafetyError: the ledger or a topic with sent records was lost.
-        LaneFenced, ClusterError, StoreError: as `run_replay` does.
-    """
-    began = time.monotonic()
-    flow = flow_of(definition, context.config, rate=rate_of(leave.rate) if leave.rate else (None, None))
-    with context.board() as board:
-        sender = republish.Republisher(
-            context.lake,
-            context.admin(flow.target),
-            _settings(context, definition, flow),
-            audit=context.audit(),
-            tell=board.tell,
-        )
-        try:
-            sender.run(once=True, stop=stop)
-        except (LedgerLost, RemoteTopicLost) as error:
-            raise SafetyError(
-                error.cause,
-                consequence="what stands on the target cannot be told from what is missing there; nothing more was sent",
-                remedy="give it another --name: it sends everything again, into a topic that is empty",
-                flow=flow.name,
-            ) from error
-    result = _result(context, definition, sent=sender.records, done=not stop.is_set())
-    log.info("replay.sent name=%s records=%s done=%s", definition.name, result.sent, result.done)
-    return replace(result, took_s=round(time.monotonic() - began, 3))
-
-
-def refuse(plan: ReplayPlan) -> None:
-    """Raise if a plan has refusals.
-
-    Raises:
-        SafetyError: names every refusal, and the flags that override them.
-    """
-    if plan.refusals:
-        flags = " ".join(dict.fromkeys(one.flag for one in plan.refusals if one.flag))
-        remedies = "; ".join(dict.fromkeys(one.remedy for one in plan.refusals))
-        raise SafetyError(
-            "; ".join(one.why for one in plan.refusals),
-            consequence="nothing was sent",
-            remedy=f"{remedies}{f'; {flags} does it all the same' if flags else ''}",
-            flow=plan.name,
-        )
-
-
-def require_free(context: Context, name: str) -> None:
-    """Check that no flow of the settings has a replay's name. Raises UsageError: a flow has it."""
-    if any(flow.name == name for flow in context.config.flows):
-        raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
 
 
 def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
@@ -255,22 +179,6 @@ def _end(one: Removed, spans: Mapping[SourcePartition, Span], asked: Mapping[str
     return int(asked.get("to_offset") or 2**62)
 
 
-def refuse_other_words(before: Begun, words: Mapping[str, Any]) -> None:
-    """Compare a request with the begun replay of the same name. Raises SafetyError: they differ."""
-    if dict(before.definition.asked) != dict(words):
-        differing = sorted(
-            key.replace("_", "-")
-            for key in {*before.definition.asked, *words}
-            if before.definition.asked.get(key) != words.get(key)
-        )
-        raise SafetyError(
-            f"{before.definition.name} was begun at {before.begun_at:%Y-%m-%d %H:%M} UTC with another {', '.join(differing)}",
-            consequence="going on would mix two replays; nothing was sent",
-            remedy="give this one another --name, or the same words as then (`mirrorlake replay --name` alone goes on)",
-            flow=before.definition.name,
-        )
-
-
 def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
     if definition.rules != lent_rules(flow):
         raise SafetyError(
@@ -279,66 +187,3 @@ def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
             remedy="give the rules back, or give the replay another --name",
             flow=definition.name,
         )
-
-
-def _look(
-    context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: ReplayConsent
-) -> TargetLook:
-    return look_at_target(
-        definition,
-        flow,
-        config=context.config,
-        admin=context.admin(flow.target),
-        lake=context.lake,
-        now=context.now(),
-        begun=begun,
-        append=leave.append,
-        accept_expiry=leave.accept_expiry,
-    )
-
-
-def _settings(context: Context, definition: Definition, flow: FlowConfig) -> RepublishSettings:
-    settings = republish.sending_settings(context, flow)
-    return replace(
-        settings,
-        view=view_of_replay(definition, settings.flow),
-        relay_slice=build_relay_slice(definition),
-        selection=definition.fingerprint,
-    )
-
-
-def _result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
-    rows = context.lake.query_rows(_COUNTS, flow=definition.name)
-    predicates = {name for name, _ in definition.predicates}
-
-    def of(what: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:
-        return sum(int(row.records) for row in rows if row.what == what and chosen(row))
-
-    return ReplayResult(
-        name=definition.name,
-        sent=sent,
-        records=definition.records,
-        total=of("sent"),
-        # Records of a span outside the requested times do not belong to the range.
-        filtered=of("filtered", lambda row: row.rule != TIMES),
-        unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
-        quarantined=of("quarantined"),
-        gone=_gone_since(context.lake, definition),
-        done=done,
-    )
-
-
-def _gone_since(lake: Lake, definition: Definition) -> int:
-    """Count the records of the range that left the relay after the planning; some may have been sent before."""
-    spans = {span.source: span for span in definition.spans}
-    count = 0
-    for one in removed_from(lake, definition.source):
-        span = spans.get(one.source)
-        if span is None or int(one.removed_at.timestamp() * 1000) < definition.planned_at_ms:
-            continue
-        if one.ranges:
-            count += sum(max(0, min(first + length, span.end) - max(first, span.first)) for first, length in one.ranges)
-        elif one.first_offset < span.end and one.last_offset >= span.first:
-            inside = min(one.last_offset + 1, span.end) - max(one.first_offset, span.first)
-            count += min(one.records, inside)
-    return count

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.config import when
+from mirrorlake.config import rate, when
 from mirrorlake.config.schema import RuleConfig, keeping
 from mirrorlake.errors import UsageError
 from mirrorlake.model.policy import is_legal_topic
@@ -147,6 +147,15 @@ class ReplayConsent:
     accept_expiry: bool = False
     hold_retention: bool = False
     rate: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rate:
+            rate(self.rate)
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The rate in records and in bytes per second."""
+        return rate(self.rate) if self.rate else (None, None)
 
 
 NO_CONSENT = ReplayConsent()

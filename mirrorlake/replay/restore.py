@@ -11,8 +11,7 @@ and compares all records. Every step may be killed and run again under the same 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -25,28 +24,23 @@ from mirrorlake.groups import apply_groups
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.acls import AclFlow, translate
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
-from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
+from mirrorlake.model.replay import RESTORE, Definition
+from mirrorlake.procedure import Operation, Step
 from mirrorlake.render import plural
 from mirrorlake.replay.as_of import SourceAsOf, read_source_as_of, read_topics_as_of
-from mirrorlake.replay.define import require_relay
+from mirrorlake.replay.define import limits_in, require_relay, topics_then, with_hops
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.groups import plan_groups_then
+from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import runs_of
-from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.replay import compare
-from mirrorlake.replay.replays import (
-    plan_of,
-    refuse,
-    refuse_other_words,
-    require_free,
-    send,
-)
+from mirrorlake.replay.replays import find_begun, plan_begun, plan_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, flow_name, plain_word
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
+from mirrorlake.replay.run import SendingProcedure, gone_since
 from mirrorlake.replay.survey import RelayExtent, spans_of
 from mirrorlake.topics import carry_out
 
@@ -64,7 +58,7 @@ class Restore(Planned[RestorePlan]):
             SafetyError: the plan is refused; nothing was changed.
             ClusterError, StoreError: the target or the lake failed; run it again.
         """
-        return _run(self._context, self.plan, leave=self._leave, stop=stop or threading.Event())
+        return RestoreRun(self._context, self.plan, leave=self._leave, stop=stop or threading.Event()).run()
 
 
 def restore_topics(
@@ -98,28 +92,25 @@ def restore_topics(
         ClusterError, StoreError: the target or the lake failed.
     """
     texts = [topics] if isinstance(topics, str) else list(topics)
-    written = plain_word(at)
+    written, now = plain_word(at), context.now()
     words = {"source": source, "topics": texts, "at": written, "into": into}
-    now = context.now()
     context.config.cluster(into)
     held = require_relay(context, source)
     flow = flow_name(name, ["topics"], words, prefix=RESTORE)
-    require_free(context, flow)
-    before = Register(context).find(flow)
+    before = find_begun(context, flow, words)
+    moment = when(written, now=now) if before is None else _moment_of(before.definition)
+    chosen = _chosen(context, source, texts, moment)
+    known = read_source_as_of(context.lake, source, chosen, held.ends, at=moment)
     if before is None:
-        moment = when(written, now=now)
-        chosen = _chosen(context, source, texts, moment)
-        known = read_source_as_of(context.lake, source, chosen, held.ends, at=moment)
         definition = _define(context, flow, words, known, held, at=moment, now=now, into=into, leave=leave)
+        records = plan_of(context, definition, held, leave=leave)
     else:
-        refuse_other_words(before, words)
-        definition = before.definition
-        moment = datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc)
-        chosen = _chosen(context, source, texts, moment)
-        known = read_source_as_of(context.lake, source, chosen, held.ends, at=moment)
-    return Restore(
-        context, _plan(context, definition, known, held, before, leave, groups=groups, acls=acls), leave=leave
-    )
+        records = plan_begun(context, before, leave)
+    return Restore(context, _plan(context, records, known, groups=groups, acls=acls), leave=leave)
+
+
+def _moment_of(definition: Definition) -> datetime:
+    return datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc)
 
 
 def _chosen(context: Context, source: str, texts: list[str], at: datetime) -> dict[str, KnownTopic]:
@@ -154,17 +145,19 @@ def _define(
     into: str,
     leave: ReplayConsent,
 ) -> Definition:
-    spans = spans_of(context.lake, words["source"], held.of(known.topics), _limits(known))
+    def window(one: SourcePartition) -> tuple[int, int | None] | None:
+        is_known = one.partition < known.topics[one.topic].partitions
+        return (known.earliest.get(one, 0), known.ends.get(one)) if is_known else None
+
+    source = words["source"]
+    spans = spans_of(context.lake, source, held.of(known.topics), limits_in(known.topics, window))
     definition = Definition(
         name=name,
         asked=words,
-        source=words["source"],
+        source=source,
         target=into,
         into=None,
-        topics=tuple(
-            TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs))
-            for topic in known.topics.values()
-        ),
+        topics=topics_then(known.topics.values()),
         spans=tuple(spans),
         overrides=NEVER_EXPIRES if leave.hold_retention else {},
         planned_at_ms=int(now.timestamp() * 1000),
@@ -174,46 +167,15 @@ def _define(
     stuck = [topic for topic in known.topics if not flow.carries(topic)]
     if stuck:
         raise UsageError(
-            f"{', '.join(stuck)} may not leave {words['source']}, or is internal",
+            f"{', '.join(stuck)} may not leave {source}, or is internal",
             consequence="nothing was restored",
             remedy="leave it out of --topics",
         )
-    hops = any(
-        each.adds_hops and each.carries(topic) for each in context.config.flows_from(into) for topic in known.topics
-    )
-    return replace(definition, hops=hops)
+    return with_hops(definition, context.config)
 
 
-def _limits(known: SourceAsOf) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
-    def limit(source: SourcePartition) -> tuple[int, int | None] | None:
-        topic = known.topics.get(source.topic)
-        if topic is None or source.partition >= topic.partitions:
-            return None
-        lives = chain(
-            [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition],
-            topic.generation,
-        )
-        if source.generation not in lives:
-            return None
-        first, end = lives[source.generation]
-        ends = [each for each in (end, known.ends.get(source)) if each is not None]
-        return max(first, known.earliest.get(source, 0)), min(ends, default=None)
-
-    return limit
-
-
-def _plan(
-    context: Context,
-    definition: Definition,
-    known: SourceAsOf,
-    held: RelayExtent,
-    before: Begun | None,
-    leave: ReplayConsent,
-    *,
-    groups: bool,
-    acls: bool,
-) -> RestorePlan:
-    records = plan_of(context, definition, held, before, leave)
+def _plan(context: Context, records: ReplayPlan, known: SourceAsOf, *, groups: bool, acls: bool) -> RestorePlan:
+    definition = records.definition
     notes: list[str] = []
     made: tuple[Change, ...] = ()
     if acls and records.state != "done":
@@ -231,7 +193,7 @@ def _plan(
         notes.append(f"no group position of {definition.source} was recorded up to then (`sampling`, `sync.groups`)")
     return RestorePlan(
         records=records,
-        at=datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc),
+        at=_moment_of(definition),
         acls=made,
         groups=tuple(stood) if groups else (),
         notes=tuple(notes),
@@ -269,53 +231,61 @@ def _acls(context: Context, definition: Definition, known: SourceAsOf) -> tuple[
     ), []
 
 
-def _run(context: Context, plan: RestorePlan, *, leave: ReplayConsent, stop: threading.Event) -> RestoreReport:
-    definition, began = plan.records.definition, time.monotonic()
-    report = RestoreReport(
-        name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False
-    )
-    if plan.records.state == "done":
-        outcome = (found.outcome if (found := Register(context).find(plan.name)) else None) or {}
-        return replace(report, verified=int(outcome.get("verified", 0)), done=True)
-    refuse(plan.records)
-    target = definition.target
-    context.lake.create_all([definition.source])
-    if plan.records.state == "new":
-        definition = Register(context).begin(definition)
-    carry_out(
-        [*plan.records.changes, *plan.acls],
-        admins={target: context.admin(target)},
-        audit=context.audit(),
-        command="restore",
-    )
-    if definition.spans:
-        sent = send(context, definition, leave=leave, stop=stop)
-        report = replace(report, sent=sent.sent, gone=sent.gone)
-        if stop.is_set():
-            return replace(report, took_s=round(time.monotonic() - began, 3))
-    moved = _move_groups(context, plan)
-    proof = compare(context, definition)
-    report = replace(
-        report,
-        verified=proof.verified,
-        left_target=proof.not_compared,
-        differences=proof.differences,
-        moved=len(moved.moves),
-        held=tuple(str(one) for one in moved.held),
-        done=True,
-        took_s=round(time.monotonic() - began, 3),
-    )
-    if report.equal and not report.held:
-        Register(context).end(definition, {"records": report.records, "verified": report.verified})
-    return report
+class RestoreRun(SendingProcedure[RestoreReport]):
+    """One restore: create the topics, send their records, set the groups, and compare."""
 
+    def __init__(self, context: Context, plan: RestorePlan, *, leave: ReplayConsent, stop: threading.Event) -> None:
+        super().__init__(context, plan.records, leave=leave, stop=stop)
+        self._shown = plan
+        definition = plan.records.definition
+        self._found = RestoreReport(
+            name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False
+        )
 
-def _move_groups(context: Context, plan: RestorePlan) -> GroupPlan:
-    if not plan.groups:
-        return GroupPlan(plan.name, ())
-    target = plan.records.definition.target
-    clients = context.groups(target)
-    planned = plan_groups_then(
-        plan.name, plan.groups, runs_of(context.lake, plan.name), target=clients, admin=context.admin(target)
-    )
-    return apply_groups(planned, target=clients)
+    def _steps(self) -> Sequence[Step]:
+        return (
+            Step("topics", self._create_topics),
+            Step("send", self._send_records, is_needed=lambda _: bool(self._definition.spans)),
+            Step("groups", self._move_groups, is_needed=lambda _: bool(self._shown.groups)),
+            Step("compare", self._compare),
+        )
+
+    def _create_topics(self, _: Operation) -> None:
+        context, target = self._context, self._definition.target
+        changes = [*self._records.changes, *self._shown.acls]
+        carry_out(changes, admins={target: context.admin(target)}, audit=context.audit(), command="restore")
+
+    def _send_records(self, operation: Operation) -> None:
+        sent = self._send(operation)
+        self._found = replace(self._found, sent=sent, gone=gone_since(self._context.lake, self._definition))
+
+    def _move_groups(self, _: Operation) -> None:
+        name, target, lake = self._definition.name, self._definition.target, self._context.lake
+        clients, admin = self._context.groups(target), self._context.admin(target)
+        plan = plan_groups_then(name, self._shown.groups, runs_of(lake, name), target=clients, admin=admin)
+        moved = apply_groups(plan, target=clients)
+        self._found = replace(self._found, moved=len(moved.moves), held=tuple(map(str, moved.held)))
+
+    def _compare(self, _: Operation) -> None:
+        proof = compare(self._context, self._definition)
+        self._found = replace(
+            self._found,
+            verified=proof.verified,
+            left_target=proof.not_compared,
+            differences=proof.differences,
+            done=True,
+        )
+
+    def _outcome(self) -> RestoreReport:
+        begun = self._register.find(self._records.name)
+        outcome = {} if begun is None or begun.outcome is None else begun.outcome
+        return replace(self._found, verified=int(outcome.get("verified", 0)), done=True)
+
+    def _report(self, operation: Operation) -> RestoreReport:  # noqa: ARG002  the steps tell
+        return replace(self._found, took_s=self._took_s)
+
+    def _is_over(self, report: RestoreReport) -> bool:
+        return report.equal and not report.held
+
+    def _stored(self, report: RestoreReport) -> Any:
+        return {"records": report.records, "verified": report.verified}

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import KnownTopic, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.replay import Definition
+from mirrorlake.procedure import Refusal
 from mirrorlake.render import format_duration
+from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.topics import wanted_remote_topic
 
 # Broker names of the settings that a topic inherits; a missing one has Kafka's default.
@@ -27,51 +30,23 @@ _LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRefusal:
-    """Why a replay is refused: the consequence, the remedy, and the option that overrides the refusal."""
-
-    why: str
-    remedy: str
-    flag: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLook:
     """The changes, refusals and notes of a replay's remote topics."""
 
-    changes: tuple[Change, ...]
-    refusals: tuple[ReplayRefusal, ...]
-    notes: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def look_at_target(
-    definition: Definition,
-    flow: FlowConfig,
-    *,
-    config: MirrorConfig,
-    admin: ClusterAdmin,
-    lake: Lake,
-    now: datetime,
-    begun: bool,
-    append: bool,
-    accept_expiry: bool,
+    context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: ReplayConsent
 ) -> TargetLook:
-    """Check the topics that a replay writes.
-
-    Args:
-        definition: the records to send.
-        flow: its flow.
-        config: the settings.
-        admin: the admin of the target.
-        lake: the lake, which records the topics of other flows.
-        now: the time.
-        begun: whether it was begun: the records in its topics are its own.
-        append: whether the topics may hold other records.
-        accept_expiry: whether records may be deleted at once.
+    """Check the topics that a replay writes; if it was `begun`, the records in them are its own.
 
     Raises:
         ClusterError: the target does not answer.
     """
+    config, admin = context.config, context.admin(flow.target)
     wanted = {
         topic.name: wanted_remote_topic(
             flow, [KnownTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)]
@@ -80,7 +55,7 @@ def look_at_target(
     }
     actual = admin.describe(spec.name for spec in wanted.values())
     changes: list[Change] = []
-    refusals: list[ReplayRefusal] = []
+    refusals: list[Refusal] = []
     inherited: Mapping[str, str | None] | None = None
     for topic, spec in wanted.items():
         state = actual.get(spec.name)
@@ -92,12 +67,12 @@ def look_at_target(
         else:
             settings = admin.effective_configs(spec.name)
             refusals += _misfits(spec, state, flow)
-            if not begun and not append:
+            if not begun and not leave.append:
                 refusals += _content(admin, state, flow)
-        age = _ages(definition, topic, now)
+        age = _ages(definition, topic, context.now())
         if age is not None:
-            refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=accept_expiry)
-    refusals += _written_by_flows(definition, flow, config, lake)
+            refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=leave.accept_expiry)
+    refusals += _written_by_flows(definition, flow, config, context.lake)
     return TargetLook(
         changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(definition, wanted, flow, config))
     )
@@ -132,7 +107,7 @@ def _expiring(
     *,
     is_made: bool,
     accept: bool,
-) -> list[ReplayRefusal]:
+) -> list[Refusal]:
     if settings.get("message.timestamp.type") == "LogAppendTime":
         # The broker overwrites the records' timestamps.
         return []
@@ -141,7 +116,7 @@ def _expiring(
     other = "--timestamps shifted keeps the distances and ends at now"
     if before is not None and oldest > before:
         found.append(
-            ReplayRefusal(
+            Refusal(
                 why=f"{topic} refuses records older than {format_duration(before)} (message.timestamp.before.max.ms), and the oldest "
                 f"is {format_duration(oldest)} old",
                 remedy=f"raise the setting, or {other}",
@@ -149,7 +124,7 @@ def _expiring(
         )
     if after is not None and -newest > after:
         found.append(
-            ReplayRefusal(
+            Refusal(
                 why=f"{topic} refuses records of more than {format_duration(after)} ahead (message.timestamp.after.max.ms), and the "
                 f"newest is {format_duration(-newest)} ahead",
                 remedy=f"raise the setting, or {other}",
@@ -160,7 +135,7 @@ def _expiring(
         keep = "--hold-retention makes the topic without an end of its records; " if is_made else ""
         if not accept:
             found.append(
-                ReplayRefusal(
+                Refusal(
                     why=f"{topic} keeps records for {format_duration(retention)} (retention.ms), and the oldest is "
                     f"{format_duration(oldest)} old: what is older would be deleted as soon as it is sent",
                     remedy=f"{keep}{other}",
@@ -177,21 +152,21 @@ def _length(text: str | None) -> timedelta | None:
     return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)
 
 
-def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[ReplayRefusal]:
+def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[Refusal]:
     if state.partitions >= spec.partitions and not (spec.is_keyed and state.partitions != spec.partitions):
         return []
     why = f"{spec.name} has {state.partitions} partitions on {flow.target}, and the replay needs {spec.partitions}"
-    return [ReplayRefusal(why=why, remedy="name another topic with --into")]
+    return [Refusal(why=why, remedy="name another topic with --into")]
 
 
-def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[ReplayRefusal]:
+def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[Refusal]:
     partitions = [TopicPartition(state.name, number) for number in range(state.partitions)]
     first, end = admin.log_start_offsets(partitions), admin.high_watermarks(partitions)
     held = sum(end[tp] - first[tp] for tp in partitions)
     if not held:
         return []
     return [
-        ReplayRefusal(
+        Refusal(
             why=f"{state.name} on {flow.target} holds {held:,} offsets that this replay did not write",
             remedy="name another topic with --into",
             flag="--append",
@@ -199,15 +174,13 @@ def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[R
     ]
 
 
-def _written_by_flows(
-    definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake
-) -> Iterable[ReplayRefusal]:
+def _written_by_flows(definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake) -> Iterable[Refusal]:
     ours = {flow.remote_topic(topic.name) for topic in definition.topics}
     for other in config.flows_to(flow.target):
         known = newest_topics(lake, other.source, "source", missing_ok=True)
         met = sorted(ours & {other.remote_topic(name) for name in known if other.carries(name)})
         if met:
-            yield ReplayRefusal(
+            yield Refusal(
                 why=f"{other.name} writes {', '.join(met)} on {flow.target}: its offset map, its groups and its verification "
                 "would meet records that are not its own",
                 remedy="name another topic with --into",

@@ -296,7 +296,7 @@ def test_law_a_topics_and_groups_are_restored_as_of_a_time(world: World) -> None
     assert "orders" not in topics_of(world.central), "law G: looking changes nothing"
     # A death after the records, before the groups and before the end.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(restore, "_move_groups", _dies)
+        patched.setattr(restore.RestoreRun, "_move_groups", _dies)
         assert cli(world, *asked)[0] == 4
     assert count(world.central, "orders") == sum(map(len, world.then.values()))
     assert committed(world.central, "readers", "orders", PARTITIONS) == {}
@@ -327,7 +327,7 @@ def test_law_e_a_restored_topic_is_equal_also_after_its_target_has_compacted_it(
     asked = {"source": "east", "topics": "states", "at": world.at, "into": "central"}
     # A death between the records and their proof; the cleaner comes first.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(restore, "_move_groups", _dies)
+        patched.setattr(restore.RestoreRun, "_move_groups", _dies)
         with pytest.raises(StoreError, match="died"):
             world.mirror.restore(**asked).run()
     assert count(world.central, "states") == 6000

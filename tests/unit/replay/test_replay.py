@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -32,17 +33,19 @@ from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
+from mirrorlake.procedure import Journal
 from mirrorlake.progress import Board
 from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
-from mirrorlake.replay.register import Register
+from mirrorlake.replay.register import COMMAND, END, Register
 from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
+from mirrorlake.replay.replays import plan_again, plan_here, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
 from mirrorlake.replay.restore import restore_topics
+from mirrorlake.replay.run import ReplayRun
 from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
@@ -148,6 +151,12 @@ def asked(**more: Any) -> ReplayRequest:
     return ReplayRequest(**{"source": "east", "topic": "orders", "into": "central:orders.replayed", **more})
 
 
+def begin(world: World, definition: Definition) -> Journal:
+    journal = Register(world.context()).journal(definition.name, target=definition.target)
+    journal.begin(COMMAND, operation_id=definition.name, after=definition.as_dict())
+    return journal
+
+
 def plan(world: World, leave: ReplayConsent = NO_CONSENT, name: str | None = None, **more: Any) -> ReplayPlan:
     return plan_replay(world.context(), asked(timestamps="shifted", **more), name=name, leave=leave)
 
@@ -224,8 +233,7 @@ def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
 @pytest.mark.law("F")
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")
-    register = Register(world.context())
-    register.begin(found.definition)
+    begin(world, found.definition)
     world.land(world.rows("orders", 0, [10, 11]))
     again = plan(world, name="march")
     assert (again.state, again.definition) == ("begun", found.definition), "what was begun is not planned anew"
@@ -233,9 +241,10 @@ def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     with pytest.raises(SafetyError, match="another end"):
         plan(world, name="march", end="now")
     late, world.now = replace(found.definition, planned_at_ms=1), NOON + timedelta(seconds=1)
-    register = Register(world.context())
-    assert register.begin(late) == found.definition, "of two that begin at once, both send what the first wrote down"
-    register.end(found.definition, {"records": 20})
+    journal = begin(world, late)
+    begun = Register(world.context()).all()["replay.march"]
+    assert begun.definition == found.definition, "of two that begin at once, both send what the first wrote down"
+    journal.write(begun.operation, END, after={"records": 20})
     assert plan(world, name="march").state == "done"
     assert not plan(world, name="march").refusals
     with pytest.raises(UsageError, match="no replay 'april' was begun"):
@@ -252,7 +261,9 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     [why] = refusals()
     assert "keeps records for 1 min" in why
     with pytest.raises(SafetyError, match="--accept-expiry") as refused:
-        refuse(plan_replay(world.context(), asked()))
+        ReplayRun(
+            world.context(), plan_replay(world.context(), asked()), leave=NO_CONSENT, stop=threading.Event()
+        ).run()
     assert refused.value.exit_code == 3
     assert refusals(ReplayConsent(accept_expiry=True)) == refusals(ReplayConsent(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
@@ -374,7 +385,7 @@ def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None
     )
     assert (flow.lanes, flow.rate.rate.bytes_per_second, [rule.action for rule in flow.rules]) == (5, 1000, ["drop"])
     assert view_of_replay(definition, flow) is not None
-    Register(world.context(config)).begin(definition)
+    begin(world, definition)
     changed = settings({"lanes": 5, "rules": [{"drop": "key = 'y'"}]})
     with pytest.raises(SafetyError, match="rules of east->central have changed"):
         plan_replay(world.context(changed), asked(through="east->central", timestamps="now"))
@@ -595,7 +606,7 @@ def test_a_restore_makes_the_acls_of_then_and_goes_on_by_its_own_command(world: 
     assert any("no authorizer: 3 ACLs of then" in note for note in notes)
     restore = restore_topics(world.context(), source="east", topics="orders", at=then, into="central", acls=False)
     assert restore.plan.acls == ()
-    Register(world.context()).begin(restore.plan.records.definition)
+    begin(world, restore.plan.records.definition)
     with pytest.raises(UsageError, match=r"is a restore.*mirrorlake restore --source east"):
         plan_again(world.context(), restore.name)
     with pytest.raises(SafetyError, match="another into"):

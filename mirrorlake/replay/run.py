@@ -1,0 +1,190 @@
+"""Send the records of a plan, as a procedure: the plan is recorded, its records are sent, and the end is recorded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from mirrorlake import republish
+from mirrorlake.context import Context
+from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError
+from mirrorlake.lake import Lake, removed_from
+from mirrorlake.model.replay import Definition
+from mirrorlake.procedure import Operation, Procedure, Refusal, Step
+from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
+from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.register import COMMAND, END, Register
+from mirrorlake.replay.replays import found
+from mirrorlake.replay.request import ReplayConsent
+from mirrorlake.rules import TIMES
+
+log = logging.getLogger(__name__)
+
+Report = TypeVar("Report")
+
+_COUNTS = """
+    SELECT 'sent' AS what, '' AS rule, '' AS reason, coalesce(sum(record_count), 0) AS records
+    FROM {offset_map} WHERE flow = :flow
+    UNION ALL
+    SELECT kind, rule, coalesce(reason, ''), sum(record_count) FROM {withheld} WHERE flow = :flow
+    GROUP BY kind, rule, coalesce(reason, '')
+"""
+
+
+class SendingProcedure(Procedure[Report]):
+    """Send the records of a plan, each once, whatever an earlier call has sent; `stop` ends it between two transactions."""
+
+    command = COMMAND
+    last_step = END
+
+    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent, stop: threading.Event) -> None:
+        self._register = Register(context)
+        super().__init__(self._register.journal(plan.name, target=plan.definition.target))
+        self._context = context
+        self._records = plan
+        self._definition = plan.definition
+        self._leave = leave
+        self._stop = stop
+        self._began = time.monotonic()
+
+    @property
+    def _took_s(self) -> float:
+        return round(time.monotonic() - self._began, 3)
+
+    def _repeat(self, *, dry_run: bool) -> Report | None:  # noqa: ARG002  its plan is shown before
+        return self._outcome() if self._records.state == "done" else None
+
+    def _unfinished(self) -> Operation | None:
+        begun = None if self._records.state == "new" else self._register.find(self._records.name)
+        return None if begun is None else begun.operation
+
+    def _request(self) -> Mapping[str, Any]:
+        return {"operation_id": self._definition.name, "after": self._definition.as_dict()}
+
+    def _refusals(self, operation: Operation | None) -> Sequence[Refusal]:  # noqa: ARG002  the plan knows whether it was begun
+        return self._records.refusals
+
+    def _refused(self, refusals: Sequence[Refusal]) -> SafetyError:
+        flags = " ".join(dict.fromkeys(one.flag for one in refusals if one.flag))
+        remedies = "; ".join(dict.fromkeys(one.remedy for one in refusals))
+        return SafetyError(
+            "; ".join(map(str, refusals)),
+            consequence="nothing was sent",
+            remedy=f"{remedies}{f'; {flags} does it all the same' if flags else ''}",
+            flow=self._records.name,
+        )
+
+    def _carry_out(self, operation: Operation, steps: Iterable[Step]) -> Operation:
+        """Do every step: ledger, offset map and clusters tell each what is left, so that none needs a row."""
+        self._context.lake.create_all([self._definition.source])
+        # Of two processes that begin at once, both send what the first has recorded.
+        self._definition = found(self._context, self._definition.name).definition
+        for step in steps:
+            if not self._stop.is_set() and step.is_needed(operation):
+                step.run(operation)
+        return operation
+
+    @abstractmethod
+    def _outcome(self) -> Report:
+        """Report what earlier calls have done."""
+
+    def _send(self, _: Operation) -> int:
+        """Send the records that the ledger lacks, and return their count.
+
+        Raises:
+            SafetyError: the ledger or a topic with sent records was lost.
+            LaneFenced: another process runs the same replay.
+            ClusterError, StoreError: the target or the lake failed; the same call continues.
+        """
+        context, definition = self._context, self._definition
+        flow = flow_of(definition, context.config, rate=self._leave.limits)
+        settings = republish.sending_settings(context, flow)
+        settings = replace(
+            settings,
+            view=view_of_replay(definition, settings.flow),
+            relay_slice=build_relay_slice(definition),
+            selection=definition.fingerprint,
+        )
+        with context.board() as board:
+            sender = republish.Republisher(
+                context.lake, context.admin(flow.target), settings, audit=context.audit(), tell=board.tell
+            )
+            try:
+                sender.run(once=True, stop=self._stop)
+            except (LedgerLost, RemoteTopicLost) as error:
+                raise SafetyError(
+                    error.cause,
+                    consequence="what stands on the target cannot be told from what is missing there; nothing more was sent",
+                    remedy="give it another --name: it sends everything again, into a topic that is empty",
+                    flow=flow.name,
+                ) from error
+        log.info("replay.sent name=%s records=%s done=%s", flow.name, sender.records, not self._stop.is_set())
+        return sender.records
+
+
+class ReplayRun(SendingProcedure[ReplayResult]):
+    """One replay into a topic."""
+
+    _sent = 0
+
+    def _steps(self) -> Sequence[Step]:
+        return (Step("send", self._count_sent),)
+
+    def _count_sent(self, operation: Operation) -> None:
+        self._sent = self._send(operation)
+
+    def _outcome(self) -> ReplayResult:
+        return read_result(self._context, self._definition, sent=0, done=True)
+
+    def _report(self, operation: Operation) -> ReplayResult:  # noqa: ARG002  the lake tells
+        result = read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
+        return replace(result, took_s=self._took_s)
+
+    def _is_over(self, report: ReplayResult) -> bool:
+        return report.done
+
+    def _stored(self, report: ReplayResult) -> Any:
+        return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
+
+
+def read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
+    """Count the records of a replay, over all calls."""
+    rows = context.lake.query_rows(_COUNTS, flow=definition.name)
+    predicates = {name for name, _ in definition.predicates}
+
+    def of(what: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:
+        return sum(int(row.records) for row in rows if row.what == what and chosen(row))
+
+    return ReplayResult(
+        name=definition.name,
+        sent=sent,
+        records=definition.records,
+        total=of("sent"),
+        # Records of a span outside the requested times do not belong to the range.
+        filtered=of("filtered", lambda row: row.rule != TIMES),
+        unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
+        quarantined=of("quarantined"),
+        gone=gone_since(context.lake, definition),
+        done=done,
+    )
+
+
+def gone_since(lake: Lake, definition: Definition) -> int:
+    """Count the records of the range that left the relay after the planning; some may have been sent before."""
+    spans = {span.source: span for span in definition.spans}
+    count = 0
+    for one in removed_from(lake, definition.source):
+        span = spans.get(one.source)
+        if span is None or int(one.removed_at.timestamp() * 1000) < definition.planned_at_ms:
+            continue
+        if one.ranges:
+            count += sum(max(0, min(first + length, span.end) - max(first, span.first)) for first, length in one.ranges)
+        elif one.first_offset < span.end and one.last_offset >= span.first:
+            inside = min(one.last_offset + 1, span.end) - max(one.first_offset, span.first)
+            count += min(one.records, inside)
+    return count
