@@ -1,9 +1,10 @@
 """Fail over to a target, fail back, cut over for good, and rehearse it: steps in `audit` that go on where they were killed."""
 
-from mirrorlake.failover.cutover import CutoverReport
+from mirrorlake.failover.cutover import CutoverReport, cut_over
 from mirrorlake.failover.drill import DrillReport
 from mirrorlake.failover.drills import list_drills, run_drill, run_drills
+from mirrorlake.failover.failback import fail_back
 from mirrorlake.failover.failback_report import FailbackReport
-from mirrorlake.failover.operations import cut_over, fail_back, fail_over
+from mirrorlake.failover.failover import fail_over
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.failover.return_flows import derive_return_flow

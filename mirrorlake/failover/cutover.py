@@ -21,17 +21,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from mirrorlake.context import Context
 from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import CUTOVER, failed_over
+from mirrorlake.failover.journal import CUTOVER, failed_over, no_hook
 from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints, endpoints_table, groups_table
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
@@ -94,6 +95,22 @@ class CutoverReport(JsonDisplayable):
         )
 
 
+def cut_over(
+    context: Context,
+    flow: str,
+    *,
+    plan: Callable[[], Plan],
+    commit: bool = False,
+    back: bool = False,
+    step_hook: StepHook = no_hook,
+) -> CutoverReport:
+    """Run or resume the cutover of a flow (see `FlowHandle.cutover`); `plan` plans changes to its topics."""
+    if commit and back:
+        raise UsageError("commit and back exclude each other", remedy="name one of them")
+    cutover = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan, commit=commit)
+    return cutover.back() if back else cutover.run()
+
+
 class Cutover(Procedure[CutoverReport]):
     """One cutover of one flow.
 
@@ -118,7 +135,7 @@ class Cutover(Procedure[CutoverReport]):
         self._checks: dict[str, ChecklistLine] = {}
         self._mirrored: bool | None = None
 
-    def _repeat(self, *, dry_run: bool) -> CutoverReport | None:  # noqa: ARG002  every call shows the list first
+    def _repeat(self) -> CutoverReport | None:
         if failed_over(self._journal.operations()) is not None:
             raise self._refused(
                 [Refusal("it was failed over", f"mirrorlake failback --flow '{self._flow.name}' first")]

@@ -13,8 +13,15 @@ import msgspec
 from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_back
 from mirrorlake.failover.failover import positions_of
 from mirrorlake.failover.operation_context import OperationContext, drain_flow
-from mirrorlake.failover.records import TailRecord
-from mirrorlake.failover.tail import SkipTailView, TailPart, archive_tail, count_by_topic, preview_tail
+from mirrorlake.failover.tail import (
+    MAX_SHOWN,
+    SkipTailView,
+    TailPart,
+    TailRecord,
+    archive_tail,
+    count_by_topic,
+    read_unarrived,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.procedure import Operation, Refusal, Step
@@ -80,8 +87,9 @@ class DivergentTail:
         return {"choice": choice, "sent": sent}
 
     def preview(self) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
-        """Return the ranges that would be archived now, and the first landed records of them."""
+        """Return the ranges that would be archived now, and the first records of them."""
         work, flow, cut = self._work, self._flow, self._arrived()
+        ends = work.ends(flow)
         # Offsets, because records that are not landed cannot be told from markers.
         parts = tuple(
             TailPart(
@@ -92,10 +100,10 @@ class DivergentTail:
                 end=end,
                 records=end - cut.get(s, 0),
             )
-            for s, end in sorted(work.ends(flow).items())
+            for s, end in sorted(ends.items())
             if end > cut.get(s, 0)
         )
-        return parts, preview_tail(work.lake, flow.source, work.topics(flow), cut, been_on=self._been_on)
+        return parts, read_unarrived(work.context, flow, ends, cut, at_most=MAX_SHOWN)
 
     def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that are right before a dropped tail past it; no other unread record is skipped."""

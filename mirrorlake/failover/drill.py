@@ -7,11 +7,11 @@ from the relay first; `rto_s` measures the steps after that, which a real failov
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from types import TracebackType
 from typing import ClassVar, Literal
 
 from mirrorlake.errors import MirrorlakeError
@@ -134,39 +134,23 @@ def _judge_objective(name: str, found: float | None, wanted: float | None) -> Ob
     return ObjectiveResult(objective=name, result=met, said=f"{said}, objective {format_duration(wanted * 1000)}")
 
 
-class LagWatch:
-    """Sample the time lag of the live flow in the background, during a `with` block.
+@contextmanager
+def watch_lag(look: Callable[[], float | None], *, every_s: float = _SAMPLE_INTERVAL_S) -> Iterator[list[float | None]]:
+    """Sample the time lag of the live flow in the background, during a `with` block."""
+    found, stop = list[float | None](), threading.Event()
 
-    Args:
-        look: returns the time lag in milliseconds, None where it is not known.
-    """
+    def watch() -> None:
+        while not stop.is_set():
+            found.append(read_lag(look))
+            stop.wait(every_s)
 
-    def __init__(self, look: Callable[[], float | None], *, every_s: float = _SAMPLE_INTERVAL_S) -> None:
-        self._look = look
-        self._every_s = every_s
-        self._stop = threading.Event()
-        self._found: list[float | None] = []
-        self._thread = threading.Thread(target=self._watch, name="lag while drilling", daemon=True)
-
-    def __enter__(self) -> LagWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def median_lag(self) -> float | None:
-        """The median of the samples."""
-        return median_known(self._found)
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            self._found.append(read_lag(self._look))
-            self._stop.wait(self._every_s)
+    thread = threading.Thread(target=watch, name="lag while drilling", daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
 
 
 def read_lag(look: Callable[[], float | None]) -> float | None:

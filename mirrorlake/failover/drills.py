@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -15,10 +16,10 @@ import msgspec
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag, drill_run, median_known, read_lag
+from mirrorlake.failover.drill import DrillReport, LiveLag, drill_run, median_known, read_lag, watch_lag
+from mirrorlake.failover.failover import rehearse
 from mirrorlake.failover.journal import DRILL, open_journal
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
-from mirrorlake.failover.operations import rehearse
 from mirrorlake.lag import Monitor
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import merged_remotes
@@ -79,19 +80,15 @@ def _scratch(context: Context, into: str | None) -> Iterator[tuple[str, ClusterC
     config = context.config
     if into is not None and into != SANDBOX:
         cluster = config.cluster(into)
-        if into in {*config.sources, *config.targets} or cluster.is_lake:
+        aliases = {*config.sources, *config.targets}
+        used = {address for alias in aliases for address in _servers(context, alias)}
+        shared = sorted(used & {*_servers(context, into)})
+        if into in aliases or cluster.is_lake or shared:
+            why = f"answers at {', '.join(shared)}, as a cluster of a flow does" if shared else "is a lake cluster"
             raise SafetyError(
-                f"{into} is a cluster that flows of these settings use",
+                f"{into} is a cluster that flows of these settings use" if into in aliases else f"{into} {why}",
                 consequence="a drill would mix its records with theirs; nothing was done",
                 remedy="name a scratch cluster that no flow uses, or leave --into out for a sandbox of this machine",
-                alias=into,
-            )
-        used = {address for alias in (*config.sources, *config.targets) for address in _servers(context, alias)}
-        if shared := sorted(used & set(cluster.servers().split(","))):
-            raise SafetyError(
-                f"{into} answers at {', '.join(shared)}, as a cluster of a flow does",
-                consequence="a drill would mix its records with theirs; nothing was done",
-                remedy="name a scratch cluster of its own, or leave --into out for a sandbox of this machine",
                 alias=into,
             )
         yield into, cluster
@@ -135,9 +132,10 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
     )
     _require_empty(scratch, flow)
     began_at = context.now()
-    before = [read_lag(lambda: _lag(context, flow)) for _ in range(_SAMPLES)]
+    look = partial(_lag, context, flow)
+    before = [read_lag(look) for _ in range(_SAMPLES)]
     try:
-        with LagWatch(lambda: _lag(context, flow)) as watch:
+        with watch_lag(look) as meanwhile:
             started = time.monotonic()
             records = drain_flow(scratch, scratch.config.flow(name))
             fill_s = time.monotonic() - started
@@ -147,7 +145,7 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
         settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
         if alias != _ALIAS:
             _clear(scratch)
-    after = [read_lag(lambda: _lag(context, flow)) for _ in range(_SAMPLES)]
+    after = [read_lag(look) for _ in range(_SAMPLES)]
     return DrillReport(
         flow=flow.name,
         scratch=alias,
@@ -156,7 +154,7 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
         records=records,
         fill_s=fill_s,
         failover=over,
-        lag=LiveLag(before_ms=median_known(before), while_ms=watch.median_lag, after_ms=median_known(after)),
+        lag=LiveLag(before_ms=median_known(before), while_ms=median_known(meanwhile), after_ms=median_known(after)),
     )
 
 

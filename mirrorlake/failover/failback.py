@@ -22,26 +22,58 @@ from typing import Any
 
 import msgspec
 
+from mirrorlake.context import Context
 from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, archived_tail
-from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
+from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import FAILBACK, failed_over
-from mirrorlake.failover.operation_context import OperationContext, positions_to_json
+from mirrorlake.failover.journal import FAILBACK, failed_over, no_hook
+from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
-from mirrorlake.failover.return_flows import ReturnFlows
+from mirrorlake.failover.return_flows import ReturnFlows, derive_return_flow, local_topics
 from mirrorlake.failover.source_fence import active_source_fence
 from mirrorlake.failover.tail import archived_tail_records
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Change
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force
 
 UNFENCE, LAND, BACK, RESUME = "unfence", "land", "back", "resume"
+
+
+def fail_back(
+    context: Context,
+    flow: str,
+    *,
+    tail: str | None = None,
+    groups: Sequence[str] | None = None,
+    leave: Sequence[str] = (),
+    dry_run: bool = False,
+    unproven: bool = False,
+    step_hook: StepHook = no_hook,
+) -> FailbackReport:
+    """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
+    choice = choose(tail, TAIL_CHOICES, "what a tail can be settled by")
+    with_home, made = _with_return_flow(context, flow)
+    work = OperationContext.of(with_home, flow, derived_flow=made, step_hook=step_hook)
+    only = tuple(groups) if groups else None
+    return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
+
+
+def _with_return_flow(context: Context, flow: str) -> tuple[Context, str]:
+    """Return a context with a return flow: this one if it has one or none can be derived."""
+    config, settings = context.config, context.config.flow(flow)
+    topics = local_topics(context.lake, settings, config.flows)
+    made = derive_return_flow(settings, topics) if topics else None
+    has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
+    if made is None or has_one or config.cluster(settings.source).is_lake:
+        return context, ""
+    found = config.with_flow(made)
+    return (context, "") if found is None else (context.beside(found), made.name)
 
 
 class Failback(Procedure[FailbackReport]):
@@ -97,7 +129,7 @@ class Failback(Procedure[FailbackReport]):
     def _tail(self) -> DivergentTail:
         return DivergentTail(self._work, self._over, self._choice)
 
-    def _repeat(self, *, dry_run: bool) -> FailbackReport | None:  # noqa: ARG002  a repeated call changes nothing
+    def _repeat(self) -> FailbackReport | None:
         done = next((one for one in reversed(self._operations) if one.command == FAILBACK and one.is_done), None)
         if done is None or failed_over(self._operations) is not None:
             return None

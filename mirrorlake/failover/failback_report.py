@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
-from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
-from mirrorlake.failover.tail import TailPart
+from mirrorlake.failover.tail import TailPart, TailRecord, records_table
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
 

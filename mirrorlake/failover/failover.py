@@ -13,21 +13,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 import msgspec
 
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over
+from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over, no_hook
 from mirrorlake.failover.loss import (
     estimate_loss,
     read_flow_progress,
     read_source_seen,
     rpo_seconds,
 )
-from mirrorlake.failover.operation_context import OperationContext, drain_flow, positions_from_json, positions_to_json
-from mirrorlake.failover.records import MAX_READ, TailRecord, raw_record
+from mirrorlake.failover.operation_context import (
+    OperationContext,
+    choose,
+    drain_flow,
+    positions_from_json,
+    positions_to_json,
+)
 from mirrorlake.failover.report import (
     FailoverReport,
     PlacedGroup,
@@ -37,13 +42,14 @@ from mirrorlake.failover.report import (
     objectives_of,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
-from mirrorlake.failover.source_fence import FENCE_PLAN, Fence, fence_changes, plan_source_fence
+from mirrorlake.failover.source_fence import FENCE_PLAN, FENCES, Fence, fence_changes, plan_source_fence
+from mirrorlake.failover.tail import MAX_READ, read_unarrived
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step
+from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step, StepHook
 from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force
@@ -59,6 +65,28 @@ class FailoverOptions:
     unproven: bool = False
     fence: Fence | None = None
     reports: bool = False
+
+
+def fail_over(
+    context: Context,
+    flow: str,
+    *,
+    groups: Sequence[str] | None = None,
+    dry_run: bool = False,
+    unproven: bool = False,
+    fence_source: str | None = None,
+    report: bool = False,
+    step_hook: StepHook = no_hook,
+) -> FailoverReport:
+    """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
+    fence = choose(fence_source, FENCES, "a way to keep producers off a source")
+    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
+    return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
+
+
+def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:
+    """Fail a flow over as if its source were lost; `silent` is the reason in the report."""
+    return Failover(OperationContext.of(context, flow, lost=silent), FailoverOptions()).run()
 
 
 class Failover(Procedure[FailoverReport]):
@@ -86,12 +114,12 @@ class Failover(Procedure[FailoverReport]):
     def _is_frozen(self) -> bool:
         return Subject(kind="flow", name=self._flow.name) in self._work.control.state().pauses
 
-    def _repeat(self, *, dry_run: bool) -> FailoverReport | None:
+    def _repeat(self) -> FailoverReport | None:
         work, flow = self._work, self._flow
         # `resume` ends a failover, because the flow has sent since; the next one is new.
         over = failed_over(work.journal.operations())
         if over is not None and self._is_frozen:
-            return self._report_again(over, dry_run=dry_run)
+            return self._report_again(over)
         if self._options.reports:
             raise UsageError(
                 f"{flow.name} was not failed over",
@@ -121,24 +149,26 @@ class Failover(Procedure[FailoverReport]):
 
     # -- a call after the last step -------------------------------------------------------------------------------
 
-    def _report_again(self, over: Operation, *, dry_run: bool) -> FailoverReport:
+    def _report_again(self, over: Operation) -> FailoverReport:
         """Report a failover again; do what an earlier call was not asked for."""
         report = msgspec.convert(over.after(DONE, {}), FailoverReport)
-        if self._options.fence and not dry_run and over.step(FENCE) is None:
+        if self._options.fence and not self._is_dry_run and over.step(FENCE) is None:
             fenced = self._carry_out(over, self._fence_steps())
             report = replace(report, fence=tuple(fenced.after(FENCE, ())))
         if self._options.reports and not self._work.unreachable_reason(self._flow.source):
-            report = replace(report, lost=self._read_lost_records(over))
+            work, flow = self._work, self._flow
+            lost = read_unarrived(work.context, flow, work.ends(flow), positions_of(over), at_most=MAX_READ)
+            report = replace(report, lost=lost)
         begun = over.step(BEGIN)
         named = begun is not None and (begun.before or {}).get("groups") is not None
-        placed = self._place_others(over, report, dry_run=dry_run) if named else ()
+        placed = self._place_others(over, report) if named else ()
         if placed:
             report = replace(report, groups=(*report.groups, *placed), added_groups=tuple({p.group: p for p in placed}))
-            if not dry_run:
+            if not self._is_dry_run:
                 self._journal.write(over, DONE, after=document(replace(report, added_groups=())))
         return replace(report, is_repeat=True)
 
-    def _place_others(self, over: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[PlacedGroup, ...]:
+    def _place_others(self, over: Operation, report: FailoverReport) -> tuple[PlacedGroup, ...]:
         """Place the requested groups that no earlier call of this failover placed.
 
         Raises:
@@ -151,28 +181,13 @@ class Failover(Procedure[FailoverReport]):
             return ()
         self._options = replace(self._options, groups=tuple(others))
         refusals = self._refusals(None)
-        if dry_run:
+        if self._is_dry_run:
             return tuple(map(PlacedGroup.of, self._groups_plan))
         if refusals:
             raise self._refused(refusals)
         placed = tuple(map(PlacedGroup.of, self._group_planner().apply()))
         self._journal.write(over, GROUPS, after=document((*report.groups, *placed)))
         return placed
-
-    def _read_lost_records(self, held: Operation) -> tuple[TailRecord, ...]:
-        """Read the source's first records past the flow's positions."""
-        work, flow, cut = self._work, self._flow, positions_of(held)
-        found: list[TailRecord] = []
-        with work.context.reader(flow.source) as reader:
-            for source, end in sorted(work.ends(flow).items()):
-                first = cut.get(source, 0)
-                if first < end and len(found) < MAX_READ:
-                    records = reader.read(source.topic, source.partition, first)
-                    found += [raw_record(source, record) for record in islice(records, MAX_READ - len(found))]
-        if flow.adds_hops:
-            # If clusters mirror each other, records that visited the target came from there.
-            found = [one for one in found if flow.target not in one.been_on]
-        return tuple(found)
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 

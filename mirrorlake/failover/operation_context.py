@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
@@ -47,6 +47,8 @@ _BUSY_TIMEOUT_S = 60.0
 # A restarting broker answers again within the time-out of an admin call.
 _RESTART_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.5
+
+_Choice = TypeVar("_Choice", bound=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +196,6 @@ class OperationContext:
             log.warning("failover.no_leader source=%s partitions=%s", flow.source, format_partitions(leaderless))
         return [tp for tp in list_partitions(states) if tp not in leaderless], leaderless
 
-    def is_watched(self, flow: FlowConfig) -> bool:
-        """Return whether a running mirror sampled the flow a moment ago."""
-        every = self.context.config.sampling.every or timedelta(seconds=30)
-        text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'flow' AND name = :flow"
-        rows = self.lake.query_rows(text, flow=flow.name, missing_ok=True)
-        return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
-
     def is_live(self, flow: FlowConfig) -> bool:
         """Return whether live tasks send a flow; the marker of a killed task stays."""
         if self.lake.relay_log(flow.source) is None:
@@ -245,14 +240,12 @@ class OperationContext:
 
         Claiming the flow earlier is safe but makes the running mirror wait.
         """
-        is_live, began = self.is_live(flow), time.monotonic()
-        if is_live or self.is_watched(flow) or self.is_running(flow.name):
-            while time.monotonic() - began < (
-                self._timeout_s(flow.name, _PAUSE_NOTICED_S) if is_live else _PAUSE_NOTICED_S
-            ):
-                if is_live and not self.is_live(flow):
-                    break
-                self.wait(_POLL_INTERVAL_S)
+        was_live, began = self.is_live(flow), time.monotonic()
+        timeout_s = _BUSY_TIMEOUT_S if was_live else _PAUSE_NOTICED_S
+        while self.is_running(flow.name) and time.monotonic() - began < timeout_s:
+            if was_live and not self.is_live(flow):
+                break
+            self.wait(_POLL_INTERVAL_S)
 
     def land_up_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
         """Wait until a flow's source is landed up to some ends; land it here if no lander makes progress.
@@ -270,8 +263,7 @@ class OperationContext:
 
     def ensure_all_sent(self, flow: FlowConfig) -> int:
         """Wait until all landed records of a flow are sent; send them here if no running mirror does."""
-        may_run = self.is_live(flow) or self.is_watched(flow) or self.is_running(flow.name)
-        if may_run and self.control.state().of_stream(flow.name, flow.target) is None:
+        if self.is_running(flow.name) and self.control.state().of_stream(flow.name, flow.target) is None:
 
             def left() -> int:
                 return sum(position for _, position in self.unsent(flow, self.sent(flow)))
@@ -300,17 +292,29 @@ class OperationContext:
         waiting = find_still_in_relay(self.lake, flow.source, late, landed)
         return [(source, landed[source] - at) for source, at in late.items() if source in waiting]
 
-    def _timeout_s(self, stream: str, usual_s: float) -> float:
-        return max(usual_s, _BUSY_TIMEOUT_S) if self.is_running(stream) else usual_s
-
     def _wait_while_moving(self, stream: str, left: Callable[[], int]) -> int:
         """Wait while `left` changes, and return the rest."""
         waiting, moved = left(), time.monotonic()
-        while waiting and time.monotonic() - moved < self._timeout_s(stream, _PROGRESS_TIMEOUT_S):
+        while waiting:
+            timeout_s = _BUSY_TIMEOUT_S if self.is_running(stream) else _PROGRESS_TIMEOUT_S
+            if time.monotonic() - moved >= timeout_s:
+                break
             self.wait(_POLL_INTERVAL_S)
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
+
+
+def choose(given: str | None, choices: Sequence[_Choice], what: str) -> _Choice | None:
+    """Return the choice that is spelled so. Raises UsageError: none is."""
+    chosen = next((one for one in choices if one == given), None)
+    if given is not None and chosen is None:
+        raise UsageError(
+            f"'{given}' is not {what}",
+            consequence="nothing was changed",
+            remedy=f"name one of: {', '.join(choices)}",
+        )
+    return chosen
 
 
 def land_source(context: Context, alias: str) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal
+from datetime import datetime
+from typing import ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PossibleLoss
-from mirrorlake.failover.records import TailRecord, records_table
+from mirrorlake.failover.tail import TailRecord, records_table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
@@ -291,7 +291,5 @@ def steps_table(steps: Iterable[ReportedStep]) -> Table:
 
 def objectives_of(flow: FlowConfig) -> tuple[float | None, float | None]:
     """Return the objectives of a flow's RPO and RTO in seconds, None where they are not set."""
-    wanted: Any = getattr(flow, "objectives", None)
-    found = [getattr(wanted, name, None) for name in ("rpo", "rto")]
-    rpo, rto = (one.total_seconds() if isinstance(one, timedelta) else None for one in found)
+    rpo, rto = (None if one is None else one.total_seconds() for one in (flow.objectives.rpo, flow.objectives.rto))
     return rpo, rto

@@ -7,28 +7,74 @@ row of `withheld` for each. None is decided about without a person.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.failover.records import TailRecord
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.lake import DIVERGENT, Lake, RelayPart
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
-from mirrorlake.render import headers
+from mirrorlake.render import Table, headers, table
 from mirrorlake.rules import View, Viewed
 
 RULE = "failback"
 """The rule under which records of a tail are withheld."""
 
 _BATCH_SIZE = 20_000
-# A report shows some records; the table has all.
+# A report shows some records, and must fit into memory; the table has all.
 MAX_SHOWN = 20
+MAX_READ = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRecord:
+    """A record of the tail, with its coordinates on the old source; `been_on` are clusters that its headers name."""
+
+    topic: str
+    generation: int
+    partition: int
+    offset: int
+    timestamp: datetime | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: str = ""
+    been_on: tuple[str, ...] = ()
+    json_exclude: ClassVar[tuple[str, ...]] = ("been_on",)
+
+
+def _record(source: SourcePartition, pairs: Sequence[tuple[str, bytes | None]], **content: Any) -> TailRecord:
+    return TailRecord(
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+        headers=headers(pairs),
+        been_on=tuple(hop.source for hop in hops(pairs)),
+        **content,
+    )
+
+
+def records_table(title: str, records: Iterable[TailRecord]) -> Table:
+    """Show records with their coordinates and their content."""
+    columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    rows = [
+        (r.topic, str(r.partition), str(r.offset), r.timestamp, _cell(r.key), _cell(r.value), r.headers)
+        for r in records
+    ]
+    return table(title, columns, rows)
+
+
+def _cell(data: bytes | None) -> bytes | str:
+    # A dash would not tell null from an unknown value.
+    return "‹null›" if data is None else data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +101,13 @@ def read_divergent_tail(
     cut: Mapping[SourcePartition, int],
     *,
     been_on: str | None = None,
-    at_most: int | None = None,
 ) -> Iterator[list[Any]]:
     """Yield batches of the landed records of some topics at or past a cut, in offset order.
 
     Where clusters mirror each other, records that have `been_on` the target came from there: they are left out.
     """
-    positions, left = dict(cut), at_most
-    while left is None or left > 0:
+    positions = dict(cut)
+    while True:
         part = RelayPart(positions)
         rows = lake.query_rows(
             _TAIL,
@@ -70,15 +115,13 @@ def read_divergent_tail(
             part=part,
             tables={"known": part.known()},
             topics=list(topics),
-            most=_BATCH_SIZE if left is None else min(left, _BATCH_SIZE),
+            most=_BATCH_SIZE,
         )
         if not rows:
             return
         for row in rows:
             positions[SourcePartition(row.topic, row.generation, row.partition)] = row.offset + 1
-        found = [row for row in rows if been_on is None or been_on not in _visited_clusters(row.headers)]
-        yield found
-        left = None if left is None else left - len(found)
+        yield [row for row in rows if been_on not in {hop.source for hop in hops(_pairs(row.headers))}]
 
 
 def archive_tail(
@@ -129,30 +172,37 @@ def archive_tail(
     )
 
 
-def preview_tail(
-    lake: Lake, alias: str, topics: Sequence[str], cut: Mapping[SourcePartition, int], *, been_on: str | None = None
+def read_unarrived(
+    context: Context,
+    flow: FlowConfig,
+    ends: Mapping[SourcePartition, int],
+    cut: Mapping[SourcePartition, int],
+    *,
+    at_most: int,
 ) -> tuple[TailRecord, ...]:
-    """Return the first records of the divergent tail; `been_on` is that of `read_divergent_tail`."""
-    found = read_divergent_tail(lake, alias, topics, cut, been_on=been_on, at_most=MAX_SHOWN)
-    return tuple(_record(row) for rows in found for row in rows)
+    """Read the source's first records past a cut, up to its ends."""
+    found: list[TailRecord] = []
+    with closing(context.reader(flow.source)) as reader:
+        for source, end in sorted(ends.items()):
+            first = cut.get(source, 0)
+            if first < end and len(found) < at_most:
+                records = reader.read(source.topic, source.partition, first)
+                for one in islice(records, at_most - len(found)):
+                    at = None if one.timestamp_ms < 0 else datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc)
+                    content = {"offset": one.offset, "timestamp": at, "key": one.key, "value": one.value}
+                    found.append(_record(source, one.headers, **content))
+    # If clusters mirror each other, records that visited the target came from there.
+    return tuple(one for one in found if not flow.adds_hops or flow.target not in one.been_on)
 
 
 def archived_tail_records(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
     """Return the first records of a divergent tail in the table `divergent`."""
-    return tuple(_record(row) for row in lake.query_rows(_FIRST, failover=failover, most=MAX_SHOWN, missing_ok=True))
-
-
-def _record(row: Any) -> TailRecord:
-    return TailRecord(
-        topic=row.topic,
-        generation=row.generation,
-        partition=row.partition,
-        offset=int(row.offset),
-        timestamp=row.timestamp,
-        key=row.key,
-        value=row.value,
-        headers=headers([(one["key"], one["value"]) for one in row.headers or ()]),
-    )
+    found = []
+    for row in lake.query_rows(_FIRST, failover=failover, most=MAX_SHOWN, missing_ok=True):
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        content = {"offset": int(row.offset), "timestamp": row.timestamp, "key": row.key, "value": row.value}
+        found.append(_record(source, _pairs(row.headers), **content))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -196,8 +246,8 @@ class SkipTailView:
         )
 
 
-def _visited_clusters(pairs: Any) -> set[str]:
-    return {hop.source for hop in hops((one["key"], one["value"]) for one in pairs or ())}
+def _pairs(stored: Any) -> list[tuple[str, bytes | None]]:
+    return [(one["key"], one["value"]) for one in stored or ()]
 
 
 def count_by_topic(parts: Sequence[TailPart]) -> dict[str, int]:

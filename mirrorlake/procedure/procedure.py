@@ -52,6 +52,7 @@ class Procedure(ABC, Generic[Report]):
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._is_dry_run = False
 
     def run(self, *, dry_run: bool = False) -> Report:
         """Carry it out, or with `dry_run` only report the plan; a call after the last step repeats the report.
@@ -61,7 +62,8 @@ class Procedure(ABC, Generic[Report]):
             UsageError: there is nothing to do.
             ClusterError: a cluster does not answer.
         """
-        repeated = self._repeat(dry_run=dry_run)
+        self._is_dry_run = dry_run
+        repeated = self._repeat()
         if repeated is not None:
             return repeated
         operation = self._unfinished()
@@ -87,7 +89,7 @@ class Procedure(ABC, Generic[Report]):
         return operation
 
     @abstractmethod
-    def _repeat(self, *, dry_run: bool) -> Report | None:
+    def _repeat(self) -> Report | None:
         """Return the report of a procedure that is over and still holds, or None if there is one to carry out."""
 
     @abstractmethod
@@ -98,7 +100,7 @@ class Procedure(ABC, Generic[Report]):
     def _request(self) -> Mapping[str, Any]:
         """Return what the row of the beginning holds: the arguments of `Journal.begin`."""
 
-    def _refusals(self, operation: Operation | None) -> Sequence[Refusal]:  # noqa: ARG002  a subclass asks it
+    def _refusals(self, _operation: Operation | None) -> Sequence[Refusal]:
         """Return every reason not to go on."""
         return ()
 
@@ -118,7 +120,7 @@ class Procedure(ABC, Generic[Report]):
     def _report(self, operation: Operation) -> Report:
         """Report what was done."""
 
-    def _is_over(self, report: Report) -> bool:  # noqa: ARG002  a subclass asks it
+    def _is_over(self, _report: Report) -> bool:
         """Return whether nothing is left to do, so that the last row is written."""
         return True
 

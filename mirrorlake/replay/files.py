@@ -17,7 +17,7 @@ from mirrorlake.lake import COLUMNS, Lake, LakeQuery, read_in_order
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.progress import ProgressCallback, ignore_progress
-from mirrorlake.replay.survey import files_in, look_at_relay
+from mirrorlake.replay.define import files_in, look_at_relay
 from mirrorlake.rules import View
 from mirrorlake.runtime import write_atomically
 

@@ -18,8 +18,7 @@ from mirrorlake.model.replay import PREFIXES, Definition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
-from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.planned import Planned
+from mirrorlake.replay.plan import Planned, ReplayPlan, ReplayResult
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import EXPORT
 from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay

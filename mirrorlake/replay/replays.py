@@ -23,13 +23,12 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
-from mirrorlake.replay.define import define, lent_rules, require_relay
+from mirrorlake.replay.define import RelayExtent, define, files_in, lent_rules, look_at_relay, require_relay, size_of
 from mirrorlake.replay.files import read_begun
 from mirrorlake.replay.flows import HERE, flow_of
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name
-from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
 
 

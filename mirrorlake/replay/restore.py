@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,24 +23,23 @@ from mirrorlake.groups import apply_groups
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.acls import AclFlow, translate
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import RESTORE, Definition
+from mirrorlake.model.verify import VerifyReport
 from mirrorlake.procedure import Operation, Step
 from mirrorlake.render import plural
 from mirrorlake.replay.as_of import SourceAsOf, read_source_as_of, read_topics_as_of
-from mirrorlake.replay.define import limits_in, require_relay, topics_then, with_hops
+from mirrorlake.replay.define import RelayExtent, limits_in, require_relay, spans_of, topics_then, with_hops
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.groups import plan_groups_then
-from mirrorlake.replay.plan import ReplayPlan
-from mirrorlake.replay.planned import Planned
+from mirrorlake.replay.plan import Planned, ReplayPlan, RestorePlan, RestoreReport
 from mirrorlake.replay.proof import runs_of
 from mirrorlake.replay.replay import compare
 from mirrorlake.replay.replays import find_begun, plan_begun, plan_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, flow_name, plain_word
-from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.run import SendingProcedure, gone_since
-from mirrorlake.replay.survey import RelayExtent, spans_of
 from mirrorlake.topics import carry_out
 
 # A pattern of these characters only is a name; a name without a topic is a mistake.
@@ -237,15 +235,13 @@ class RestoreRun(SendingProcedure[RestoreReport]):
     def __init__(self, context: Context, plan: RestorePlan, *, leave: ReplayConsent, stop: threading.Event) -> None:
         super().__init__(context, plan.records, leave=leave, stop=stop)
         self._shown = plan
-        definition = plan.records.definition
-        self._found = RestoreReport(
-            name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False
-        )
+        self._moved = GroupPlan(plan.name, ())
+        self._proof: VerifyReport | None = None
 
     def _steps(self) -> Sequence[Step]:
         return (
             Step("topics", self._create_topics),
-            Step("send", self._send_records, is_needed=lambda _: bool(self._definition.spans)),
+            Step("send", self._send, is_needed=lambda _: bool(self._definition.spans)),
             Step("groups", self._move_groups, is_needed=lambda _: bool(self._shown.groups)),
             Step("compare", self._compare),
         )
@@ -255,34 +251,41 @@ class RestoreRun(SendingProcedure[RestoreReport]):
         changes = [*self._records.changes, *self._shown.acls]
         carry_out(changes, admins={target: context.admin(target)}, audit=context.audit(), command="restore")
 
-    def _send_records(self, operation: Operation) -> None:
-        sent = self._send(operation)
-        self._found = replace(self._found, sent=sent, gone=gone_since(self._context.lake, self._definition))
-
     def _move_groups(self, _: Operation) -> None:
         name, target, lake = self._definition.name, self._definition.target, self._context.lake
         clients, admin = self._context.groups(target), self._context.admin(target)
         plan = plan_groups_then(name, self._shown.groups, runs_of(lake, name), target=clients, admin=admin)
-        moved = apply_groups(plan, target=clients)
-        self._found = replace(self._found, moved=len(moved.moves), held=tuple(map(str, moved.held)))
+        self._moved = apply_groups(plan, target=clients)
 
     def _compare(self, _: Operation) -> None:
-        proof = compare(self._context, self._definition)
-        self._found = replace(
-            self._found,
-            verified=proof.verified,
-            left_target=proof.not_compared,
-            differences=proof.differences,
-            done=True,
-        )
+        self._proof = compare(self._context, self._definition)
 
     def _outcome(self) -> RestoreReport:
         begun = self._register.find(self._records.name)
         outcome = {} if begun is None or begun.outcome is None else begun.outcome
-        return replace(self._found, verified=int(outcome.get("verified", 0)), done=True)
+        return self._make_report(verified=int(outcome.get("verified", 0)), done=True)
 
-    def _report(self, operation: Operation) -> RestoreReport:  # noqa: ARG002  the steps tell
-        return replace(self._found, took_s=self._took_s)
+    def _report(self, _: Operation) -> RestoreReport:
+        found: dict[str, Any] = {
+            "sent": self._sent,
+            "took_s": self._took_s,
+            "gone": gone_since(self._context.lake, self._definition),
+        }
+        if self._proof is None:
+            return self._make_report(done=False, **found)
+        return self._make_report(
+            **found,
+            verified=self._proof.verified,
+            left_target=self._proof.not_compared,
+            differences=self._proof.differences,
+            moved=len(self._moved.moves),
+            held=tuple(map(str, self._moved.held)),
+        )
+
+    def _make_report(self, **found: Any) -> RestoreReport:
+        plan, definition = self._shown, self._definition
+        topics, records = len(definition.topics), definition.records
+        return RestoreReport(name=plan.name, at=plan.at, topics=topics, records=records, **found)
 
     def _is_over(self, report: RestoreReport) -> bool:
         return report.equal and not report.held

@@ -51,12 +51,13 @@ class SendingProcedure(Procedure[Report]):
         self._leave = leave
         self._stop = stop
         self._began = time.monotonic()
+        self._sent = 0
 
     @property
     def _took_s(self) -> float:
         return round(time.monotonic() - self._began, 3)
 
-    def _repeat(self, *, dry_run: bool) -> Report | None:  # noqa: ARG002  its plan is shown before
+    def _repeat(self) -> Report | None:
         return self._outcome() if self._records.state == "done" else None
 
     def _unfinished(self) -> Operation | None:
@@ -66,7 +67,7 @@ class SendingProcedure(Procedure[Report]):
     def _request(self) -> Mapping[str, Any]:
         return {"operation_id": self._definition.name, "after": self._definition.as_dict()}
 
-    def _refusals(self, operation: Operation | None) -> Sequence[Refusal]:  # noqa: ARG002  the plan knows whether it was begun
+    def _refusals(self, _: Operation | None) -> Sequence[Refusal]:
         return self._records.refusals
 
     def _refused(self, refusals: Sequence[Refusal]) -> SafetyError:
@@ -93,8 +94,8 @@ class SendingProcedure(Procedure[Report]):
     def _outcome(self) -> Report:
         """Report what earlier calls have done."""
 
-    def _send(self, _: Operation) -> int:
-        """Send the records that the ledger lacks, and return their count.
+    def _send(self, _: Operation) -> None:
+        """Send the records that the ledger lacks.
 
         Raises:
             SafetyError: the ledger or a topic with sent records was lost.
@@ -124,24 +125,19 @@ class SendingProcedure(Procedure[Report]):
                     flow=flow.name,
                 ) from error
         log.info("replay.sent name=%s records=%s done=%s", flow.name, sender.records, not self._stop.is_set())
-        return sender.records
+        self._sent = sender.records
 
 
 class ReplayRun(SendingProcedure[ReplayResult]):
     """One replay into a topic."""
 
-    _sent = 0
-
     def _steps(self) -> Sequence[Step]:
-        return (Step("send", self._count_sent),)
-
-    def _count_sent(self, operation: Operation) -> None:
-        self._sent = self._send(operation)
+        return (Step("send", self._send),)
 
     def _outcome(self) -> ReplayResult:
         return read_result(self._context, self._definition, sent=0, done=True)
 
-    def _report(self, operation: Operation) -> ReplayResult:  # noqa: ARG002  the lake tells
+    def _report(self, _: Operation) -> ReplayResult:
         result = read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
         return replace(result, took_s=self._took_s)
 

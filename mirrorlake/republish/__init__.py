@@ -9,5 +9,5 @@ from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.republish.prepare import fingerprint_selection, republish_settings, sending_settings
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.republisher import Republisher
-from mirrorlake.republish.settings import FlowListener, RelaySlice, RepublishSettings
+from mirrorlake.republish.settings import FlowListener, RelaySlice
 from mirrorlake.republish.tenure import Tenure

@@ -1,0 +1,120 @@
+"""A command of several steps: it refuses first, shows without a trace, and resumes wherever it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import FailoverRefused
+from mirrorlake.lake import Lake
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import AUDIT
+from mirrorlake.procedure import DONE, Journal, Operation, Procedure, Refusal, Step
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+class Killed(Exception):
+    """The command was killed here."""
+
+
+class Move(Procedure[str]):
+    """Note what it does, step by step; `odd` is a step that it may not need."""
+
+    command = "failover"
+
+    def __init__(self, journal: Journal, did: list[str], refusals: Sequence[Refusal] = ()) -> None:
+        super().__init__(journal)
+        self._did = did
+        self._why = refusals
+
+    def _repeat(self) -> str | None:
+        last = self._journal.last("failover")
+        return f"again: {last.after(DONE)}" if last is not None and last.is_done else None
+
+    def _unfinished(self) -> Operation | None:
+        return self._journal.last("failover")
+
+    def _request(self) -> Mapping[str, Any]:
+        return {"before": {"asked": True}}
+
+    def _refusals(self, _: Operation | None) -> Sequence[Refusal]:
+        return self._why
+
+    def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
+        return FailoverRefused("; ".join(map(str, refusals)), remedy="mend it")
+
+    def _steps(self) -> Sequence[Step]:
+        def does(name: str) -> Callable[[Operation], Any]:
+            return lambda operation: self._did.append(name) or f"{name} of {operation.id}"
+
+        return (
+            Step("freeze", does("freeze"), before=lambda _: list(self._did)),
+            Step("odd", does("odd"), is_needed=lambda operation: operation.after("freeze") is None),
+            Step("place", does("place")),
+        )
+
+    def _plan(self, _: Operation | None, refusals: Sequence[Refusal]) -> str:
+        return f"would do it, {len(refusals)} refusals"
+
+    def _report(self, operation: Operation) -> str:
+        return ", ".join(step.name for step in operation.steps)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
+    FolderTables().create(lake.meta_location(AUDIT), AUDIT)
+    return lake
+
+
+def journal_of(lake: Lake, hook: Callable[[str, str], None] = lambda *_: None) -> Journal:
+    now = (NOON + number * timedelta(minutes=1) for number in count())
+    return Journal(lake, ("failover",), flow="f", where="central", now=lambda: next(now), step_hook=hook)
+
+
+@pytest.mark.law("G")
+def test_law_g_a_refusal_and_a_dry_run_leave_no_trace(lake: Lake) -> None:
+    did: list[str] = []
+    refused = Move(journal_of(lake), did, [Refusal("a group runs"), Refusal("a topic is lost")])
+    assert refused.run(dry_run=True) == "would do it, 2 refusals"
+    with pytest.raises(FailoverRefused, match="a group runs; a topic is lost"):
+        refused.run()
+    assert Move(journal_of(lake), did).run(dry_run=True) == "would do it, 0 refusals"
+    assert (did, journal_of(lake).operations()) == ([], [])
+
+
+@pytest.mark.law("F")
+def test_law_f_a_command_that_is_killed_at_every_point_does_each_step_and_writes_it_once(lake: Lake) -> None:
+    did, points = list[str](), list[tuple[str, str]]()
+
+    def kill(step: str, when: str) -> None:
+        if (step, when) not in points:
+            points.append((step, when))
+            raise Killed
+
+    while True:
+        try:
+            report = Move(journal_of(lake, kill), did).run()
+        except Killed:
+            continue
+        break
+    names = ["begin", "freeze", "place", "done"]
+    assert points == [(name, when) for name in names for when in ("done", "written")]
+    [operation] = journal_of(lake).operations()
+    assert [step.name for step in operation.steps] == names, "each row once"
+    assert did == ["freeze", "freeze", "place", "place"], "a step whose row was not written is done once more"
+    assert operation.steps[1].before == ["freeze"], "as the call found it that wrote the row"
+    assert report == "again: begin, freeze, place", "the last row was written before the last kill"
+    assert Move(journal_of(lake), did).run() == report
+    assert len(did) == 4, "a second call does nothing again"
