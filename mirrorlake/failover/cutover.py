@@ -164,12 +164,7 @@ class Cutover(Procedure[CutoverReport]):
         )
 
     def back(self) -> CutoverReport:
-        """Return the consumers: each group resumes at the source after what it has read on the target (law A).
-
-        Raises:
-            FailoverRefused: it was committed, or a group has members on either side.
-            UsageError: no cutover is under way.
-        """
+        """Return the consumers: each group resumes at the source after what it has read on the target (law A)."""
         work, flow = self._work, self._flow
         operation = self._journal.last(CUTOVER)
         if operation is None or operation.step(BACK) is not None:

@@ -77,15 +77,7 @@ def _with_return_flow(context: Context, flow: str) -> tuple[Context, str]:
 
 
 class Failback(Procedure[FailbackReport]):
-    """One failback of one flow.
-
-    Args:
-        work: what it works with.
-        tail: what becomes of records that never arrived; without a choice, a failback that finds some stops there.
-        groups: only these consumer groups.
-        unproven: place groups without any verification.
-        leave: topics on the target whose records written since stay there.
-    """
+    """One failback of one flow, with the options of `FlowHandle.failback`."""
 
     command = FAILBACK
 

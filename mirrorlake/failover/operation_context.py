@@ -143,11 +143,7 @@ class OperationContext:
         return present_topics(self.lake, flow)
 
     def leaderless_reason(self, flow: FlowConfig) -> str:
-        """Return a reason that names the flow's leaderless source partitions, or "".
-
-        Raises:
-            ClusterError: the source does not answer.
-        """
+        """Return a reason that names the flow's leaderless source partitions, or ""."""
         _, leaderless = self._split_by_leader(flow)
         return (
             f"nobody leads {format_partitions(leaderless)}; the ends that were recorded last stand for them"
@@ -176,9 +172,6 @@ class OperationContext:
         """List the flow's source partitions with an open transaction.
 
         `ends` were just read; a partition that has grown since is listed, too.
-
-        Raises:
-            ClusterError: the source does not answer.
         """
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
         return [

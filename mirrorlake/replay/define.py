@@ -183,12 +183,7 @@ def define(
     into: str | None,
     leave: ReplayConsent = NO_CONSENT,
 ) -> tuple[Definition, RelayExtent]:
-    """Return the definition of a replay and the extent of its relay.
-
-    Raises:
-        UsageError: the range is not in the relay, or a named cluster, flow or topic does not exist.
-        TopicDenied: the topic may never leave its cluster.
-    """
+    """Return the definition of a replay and the extent of its relay."""
     config, now = context.config, context.now()
     held = require_relay(context, asked.source)
     if asked.through:
@@ -205,7 +200,6 @@ def define(
     spans = spans_of(context.lake, asked.source, held, limits, since_ms=since, until_ms=until)
     if not spans:
         raise _outside(asked, held)
-    asked.rules()
     newest = max(span.newest_ms for span in spans if span.newest_ms is not None)
     now_ms = int(now.timestamp() * 1000)
     definition = Definition(

@@ -65,12 +65,7 @@ def flow_of(
 
 
 def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
-    """Return the view of a replay's records, or None if they are sent unchanged.
-
-    Raises:
-        ConfigError: a key of a rule cannot be resolved.
-        UsageError: the function of a rule does not exist.
-    """
+    """Return the view of a replay's records, or None if they are sent unchanged."""
     times: tuple[View, ...] = ()
     if definition.since_ms is not None or definition.until_ms is not None:
         times = (BetweenTimes(since_ms=definition.since_ms, until_ms=definition.until_ms),)

@@ -19,11 +19,7 @@ def plan_groups_then(
     target: Groups,
     admin: ClusterAdmin,
 ) -> GroupPlan:
-    """Plan the positions of the groups that had one at the restored time; skip only groups with members.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Plan the positions of the groups that had one at the restored time; skip only groups with members."""
     groups = tuple(groups)
     active = target.active() if groups else set()
     places = {one: TopicPartition(one.source.topic, one.source.partition) for one in groups}

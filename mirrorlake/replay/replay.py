@@ -137,32 +137,19 @@ def is_replay(config: MirrorConfig, name: str) -> bool:
 
 
 def find_flow(context: Context, name: str) -> FlowConfig:
-    """Return the flow of this name: of the settings, or of a begun replay.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """Return the flow of this name: of the settings, or of a begun replay."""
     if not is_replay(context.config, name):
         return context.config.flow(name)
     return flow_of(found(context, name).definition, context.config)
 
 
 def verify_replay(context: Context, name: str) -> VerifyReports:
-    """Compare the records that a replay or a restore sent with the relay.
-
-    Raises:
-        UsageError: none of this name was begun, or it cannot be compared.
-    """
+    """Compare the records that a replay or a restore sent with the relay."""
     return VerifyReports([compare(context, found(context, name).definition)])
 
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
-    """Compare each record that a replay or a restore sent with the relay.
-
-    Raises:
-        UsageError: it has no target, or its records do not keep their partition number.
-        ClusterError, StoreError: the target or the lake failed.
-    """
+    """Compare each record that a replay or a restore sent with the relay."""
     flow = flow_of(definition, context.config)
     if definition.target == HERE or flow.placement.kind != "keep":
         raise UsageError(

@@ -35,14 +35,7 @@ from mirrorlake.replay.target import TargetLook, look_at_target
 def plan_replay(
     context: Context, asked: ReplayRequest, *, name: str | None = None, leave: ReplayConsent = NO_CONSENT
 ) -> ReplayPlan:
-    """Plan a replay; changes nothing. A replay begun under the name continues with its own definition.
-
-    Raises:
-        UsageError: the range is not in the relay, or a named cluster, flow or topic does not exist.
-        SafetyError: the name belongs to a replay of other records.
-        TopicDenied: the topic may never leave its cluster.
-        ClusterError, StoreError: the target or the lake failed.
-    """
+    """Plan a replay; changes nothing. A replay begun under the name continues with its own definition."""
     words = asked.words()
     flow = flow_name(name, [asked.topic], words)
     before = find_begun(context, flow, words)
@@ -57,10 +50,6 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
     """Plan a replay into files or a frame; asks no cluster.
 
     A replay begun in its folder continues with its planned records (law F), whatever a time like `-2h` means now.
-
-    Raises:
-        UsageError, TopicDenied: as `plan_replay` does.
-        StoreError: the lake failed.
     """
     name = flow_name(None, [asked.topic], asked.words())
     begun = read_begun(asked.files, name) if asked.files is not None else None
@@ -71,11 +60,7 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
 
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
-    """Plan a begun replay by its name alone.
-
-    Raises:
-        UsageError: none of this name was begun, or it is a restore, which does more than send records.
-    """
+    """Plan a begun replay by its name alone."""
     before = found(context, name)
     if before.definition.at_ms is not None:
         words = before.definition.asked

@@ -20,24 +20,7 @@ FILES = "parquet:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """A requested replay; requests with equal words are the same replay.
-
-    Attributes:
-        source: the alias of the cluster whose relay is read.
-        topic: the source topic.
-        into: `alias:topic`, or `parquet:PATH`; empty for a frame.
-        start: only records of this time or later, as text; empty for all.
-        end: only records before this time; empty for all.
-        partitions: only these source partitions; empty for all.
-        from_offset: only records at or after this upstream offset.
-        to_offset: only records before this upstream offset.
-        keys: only records with one of these keys.
-        headers: only records with all of these headers: names and values.
-        where: only records for which this predicate is true; empty for all.
-        generation: the generation of the topic; None for the newest.
-        timestamps: original, shifted (the newest is now, distances unchanged) or now.
-        through: the flow whose rules apply; empty for none.
-    """
+    """A requested replay, in the words of `Mirror.replay`; requests with equal words are the same replay."""
 
     source: str
     topic: str
@@ -111,14 +94,6 @@ class ReplayRequest:
                 remedy="give the earlier time first",
             )
         return start, end
-
-    def rules(self) -> tuple[RuleConfig, ...]:
-        """Return the rules that select the chosen records.
-
-        Raises:
-            UsageError: a predicate cannot be read.
-        """
-        return rules_of(self.predicates())
 
     def predicates(self) -> tuple[tuple[str, str], ...]:
         """Return the names and texts of the predicates."""

@@ -71,24 +71,7 @@ def restore_topics(
     groups: bool = True,
     acls: bool = True,
 ) -> Restore:
-    """Plan to restore topics and groups of a source as of a time into a cluster; changes nothing.
-
-    Args:
-        context: the context of the mirror.
-        source: the alias of the cluster whose relay is read.
-        topics: names or regular expressions, as in a flow.
-        at: the time; text may be `-2h`, `now`, or a time without a zone in UTC.
-        into: the alias of the target, which has none of these topics, or empty ones.
-        name: the name of the restore; None derives it from the request.
-        leave: the risks that are accepted beforehand.
-        groups: whether consumer groups are set to their positions of that time.
-        acls: whether ACLs are created.
-
-    Raises:
-        UsageError: no topic was known at that time, or a named cluster or topic does not exist.
-        SafetyError: the name belongs to another restore.
-        ClusterError, StoreError: the target or the lake failed.
-    """
+    """Plan to restore topics and groups of a source as of a time (see `Mirror.restore`); changes nothing."""
     texts = [topics] if isinstance(topics, str) else list(topics)
     written, now = plain_word(at), context.now()
     words = {"source": source, "topics": texts, "at": written, "into": into}

@@ -41,11 +41,7 @@ class TargetLook:
 def look_at_target(
     context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: ReplayConsent
 ) -> TargetLook:
-    """Check the topics that a replay writes; if it was `begun`, the records in them are its own.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Check the topics that a replay writes; if it was `begun`, the records in them are its own."""
     config, admin = context.config, context.admin(flow.target)
     wanted = {
         topic.name: wanted_remote_topic(
