@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, NamedTuple
 
-import pyarrow as pa
-
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, landed_positions, micros, read_landing_positions, read_mark
+from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, read_landing_positions, read_mark
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -132,9 +130,8 @@ def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartit
     }
     [looks] = lake.query_rows(_ANSWERED, name=flow.source)
     ends_at = answered_at = in_step_at = looks.answered_at
-    beyond = (
-        lake.query_rows(_BEYOND, source=flow.source, tables={"held": _progress_table(ends, reached)}) if ends_at else ()
-    )
+    landed = RelayPart({source: reached.get(source, NO_PROGRESS).landed for source in ends})
+    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": landed.known()}) if ends_at else ()
     if beyond and beyond[0].first_at is not None:
         [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
@@ -199,19 +196,6 @@ def rpo_seconds(seen: SourceSeen, *, lost_at: datetime) -> float | None:
     return max(0.0, (until - seen.in_step_at).total_seconds())
 
 
-def _progress_table(
-    ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, PartitionProgress]
-) -> pa.Table:
-    return pa.table(
-        {
-            "topic": pa.array([s.topic for s in ends], pa.string()),
-            "generation": pa.array([s.generation for s in ends], pa.int32()),
-            "partition": pa.array([s.partition for s in ends], pa.int32()),
-            "landed_to": pa.array([reached.get(s, NO_PROGRESS).landed for s in ends], pa.int64()),
-        }
-    )
-
-
 _ENDS = """
     SELECT topic, generation, partition, max_by(position, observed_at) AS position FROM {positions}
     WHERE source = :source AND kind = 'last_stable' AND position IS NOT NULL GROUP BY topic, generation, partition
@@ -223,5 +207,5 @@ _SILENT = f"SELECT min(observed_at) AS silent_at {_SAMPLES} AND error IS NOT NUL
 _BEYOND = """
     SELECT min(p.observed_at) AS first_at FROM {positions} AS p JOIN {held} AS h
         ON p.topic = h.topic AND p.generation = h.generation AND p.partition = h.partition
-    WHERE p.source = :source AND p.kind = 'last_stable' AND p.position > h.landed_to
+    WHERE p.source = :source AND p.kind = 'last_stable' AND p.position > h.position
 """

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-import pyarrow as pa
-
 from mirrorlake.lake import KnownTopic, Lake, RelayPart, micros, newest_topics, read_observations
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.flow import SourcePartition
 
-_ASKED = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()})
 _CUT = """
     SELECT topic, generation, partition,
         max(CASE WHEN unix_micros(landed_at) <= :at THEN offset END) AS landed,
@@ -104,14 +101,8 @@ def read_source_as_of(
     for one in groups.values():
         certain[one.source] = max(certain.get(one.source, 0), one.position)
     ends: dict[SourcePartition, int] = {}
-    columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
-    rows = lake.query_rows(
-        _CUT,
-        relay=alias,
-        part=RelayPart(dict.fromkeys(asked, 0), others=False),
-        tables={"asked": pa.table(columns, schema=_ASKED)},
-        at=micros(at),
-    )
+    part = RelayPart(dict.fromkeys(asked, 0), others=False)
+    rows = lake.query_rows(_CUT, relay=alias, part=part, tables={"asked": part.known()}, at=micros(at))
     for row in rows if asked else []:
         source = SourcePartition(row.topic, row.generation, row.partition)
         least = max(certain.get(source, 0), 0 if row.landed is None else int(row.landed) + 1)
