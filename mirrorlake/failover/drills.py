@@ -41,7 +41,7 @@ def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillR
     work = OperationContext.of(context, flow)
     with _scratch(context, into) as (alias, cluster):
         operation = work.journal.begin(DRILL, before={"into": alias})
-        report = _run_rehearsal(context, work.flow, alias, cluster, name=f"{flow}.drill-{operation.id}")
+        report = _run_rehearsal(context, work.flow, alias, cluster, name=f"{work.flow.name}.drill-{operation.id}")
         run_id = context.tracker.log(drill_run(report)) if context.tracker.is_on else None
         report = replace(report, id=operation.id, run_id=run_id)
         work.journal.write(operation, DONE, after=document(report))
