@@ -19,7 +19,6 @@ from mirrorlake.procedure import Operation, Procedure, Refusal, Step
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import COMMAND, END, Register
-from mirrorlake.replay.replays import found
 from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.rules import TIMES
 
@@ -84,7 +83,8 @@ class SendingProcedure(Procedure[Report]):
         """Do every step: ledger, offset map and clusters tell each what is left, so that none needs a row."""
         self._context.lake.create_all([self._definition.source])
         # Of two processes that begin at once, both send what the first has recorded.
-        self._definition = found(self._context, self._definition.name).definition
+        begun = self._register.find(self._definition.name)
+        self._definition = self._definition if begun is None else begun.definition
         for step in steps:
             if not self._stop.is_set() and step.is_needed(operation):
                 step.run(operation)
