@@ -20,12 +20,7 @@ import msgspec
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over, no_hook
-from mirrorlake.failover.loss import (
-    estimate_loss,
-    read_flow_progress,
-    read_source_seen,
-    rpo_seconds,
-)
+from mirrorlake.failover.loss import estimate_loss, read_flow_progress, read_source_seen, rpo_seconds
 from mirrorlake.failover.operation_context import (
     OperationContext,
     choose,
@@ -153,8 +148,8 @@ class Failover(Procedure[FailoverReport]):
         """Report a failover again; do what an earlier call was not asked for."""
         report = msgspec.convert(over.after(DONE, {}), FailoverReport)
         if self._options.fence and not self._is_dry_run and over.step(FENCE) is None:
-            fenced = self._carry_out(over, self._fence_steps())
-            report = replace(report, fence=tuple(fenced.after(FENCE, ())))
+            over = self._carry_out(over, self._fence_steps())
+            report = replace(report, fence=tuple(over.after(FENCE, ())))
         if self._options.reports and not self._work.unreachable_reason(self._flow.source):
             work, flow = self._work, self._flow
             lost = read_unarrived(work.context, flow, work.ends(flow), positions_of(over), at_most=MAX_READ)
