@@ -28,7 +28,7 @@ from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, archived_
 from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import FAILBACK, failed_over, no_hook
+from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows, derive_return_flow, local_topics
@@ -38,7 +38,7 @@ from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Change
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force
 

@@ -19,7 +19,7 @@ import msgspec
 
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over, no_hook
+from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over
 from mirrorlake.failover.loss import estimate_loss, read_flow_progress, read_source_seen, rpo_seconds
 from mirrorlake.failover.operation_context import (
     OperationContext,
@@ -44,7 +44,7 @@ from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step, StepHook
+from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
 from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force

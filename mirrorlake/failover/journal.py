@@ -6,15 +6,11 @@ from collections.abc import Iterable
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.procedure import Journal, Operation, StepHook
+from mirrorlake.procedure import Journal, Operation, StepHook, no_hook
 
 FAILOVER, FAILBACK, CUTOVER, DRILL = "failover", "failback", "cutover", "drill"
 # The step of a failover that later operations ask for.
 FREEZE = "freeze"
-
-
-def no_hook(_step: str, _when: str) -> None:
-    """Ignore a step."""
 
 
 def open_journal(context: Context, flow: FlowConfig, step_hook: StepHook = no_hook) -> Journal:

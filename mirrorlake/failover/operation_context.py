@@ -15,7 +15,7 @@ from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
-from mirrorlake.failover.journal import no_hook, open_journal
+from mirrorlake.failover.journal import open_journal
 from mirrorlake.failover.loss import NO_PROGRESS, find_still_in_relay, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
@@ -30,7 +30,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.procedure import Journal, Operation, Refusal, StepHook
+from mirrorlake.procedure import Journal, Operation, Refusal, StepHook, no_hook
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder

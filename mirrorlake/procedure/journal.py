@@ -18,6 +18,10 @@ StepHook = Callable[[str, str], None]
 """Called for each step when its work is `done`, and when its row is `written`."""
 
 
+def no_hook(_step: str, _when: str) -> None:
+    """Ignore a step."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
     """A completed step: its time, its author, and the state before and after it."""
@@ -78,7 +82,7 @@ class Journal:
         flow: str = "",
         where: str = "",
         now: Callable[[], datetime],
-        step_hook: StepHook = lambda _step, _when: None,
+        step_hook: StepHook = no_hook,
     ) -> None:
         self._lake = lake
         self._commands = list(commands)
