@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from mirrorlake.verify.content import Offsets, values_of
 
-Judged = tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]
-"""Losses by feed, upstream and downstream offset and content, and how many are explained."""
+Losses = list[tuple[int, int, int, tuple[Any, ...]]]
+"""Records by feed, upstream and downstream offset and content."""
 
 
 class CompactedLog:
@@ -23,7 +23,7 @@ class CompactedLog:
     def __init__(self) -> None:
         self._lost: list[tuple[int, Offsets, Offsets, pa.RecordBatch]] = []
         self._known: list[pa.Table] = []
-        self._judged: Judged | None = None
+        self._judged: Losses | None = None
 
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
         """Add records that the log lacks."""
@@ -35,23 +35,22 @@ class CompactedLog:
         self._known.append(pa.table({"key": keys, "offset": offsets}))
         self._judged = None
 
-    def judged(self) -> Judged:
-        """Return the unexplained losses, and the count of explained ones; cached until more is added."""
+    def judged(self) -> Losses:
+        """Return the losses that nothing explains; cached until more is added."""
         if self._judged is None:
             self._judged = self._judge()
         return self._judged
 
-    def _judge(self) -> Judged:
+    def _judge(self) -> Losses:
         groups = pa.concat_tables(self._known).group_by("key").aggregate([("offset", "max")])
         newest = dict(zip(groups["key"].to_pylist(), groups["offset_max"].to_pylist(), strict=True))
-        lost, explained = [], 0
+        lost: Losses = []
         for feed, upstream, downstream, rows in self._lost:
             keys = rows.column("key")
             last = np.array([-1 if key is None else newest[key] for key in keys.to_pylist()])
             deletes = pc.is_null(rows.column("value")).to_numpy(zero_copy_only=False)
             has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
             unexplained = np.flatnonzero(~((last > downstream) | (deletes & has_key)))
-            explained += len(rows) - len(unexplained)
             values = values_of(rows.take(pa.array(unexplained)))
             lost += list(
                 zip(
@@ -62,4 +61,4 @@ class CompactedLog:
                     strict=True,
                 )
             )
-        return lost, explained
+        return lost

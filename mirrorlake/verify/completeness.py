@@ -20,11 +20,12 @@ from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.republish import merged_positions, read_lanes
-from mirrorlake.verify.cut import FixedCut, read_sent_offsets, read_withheld_offsets
-from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.content import Offsets
+from mirrorlake.verify.cut import FixedCut, read_processed_offsets
+from mirrorlake.verify.feeds import within
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.target_side import FeedSummary
+from mirrorlake.verify.target_end import FeedSummary
 
 # A running flow commits every few seconds; without a commit for this long it is idle.
 _IDLE_MS = 20_000
@@ -181,37 +182,29 @@ def _find_lost(
     if not among:
         return []
     held = np.unique(relay.offsets(source, OffsetRange(among.first, among.end)))
-    sent, kept = read_sent_offsets(flow, source, cut), read_withheld_offsets(flow, source, cut)
-    owes = OffsetColumns.identity((span, 0) for span in among).find(held)[1]
-    unknown = np.flatnonzero(owes & ~sent.find(held)[1] & ~kept.find(held)[1])
-    found = list_lost(source, held[unknown].tolist(), (np.flatnonzero(np.diff(unknown) > 1) + 1).tolist())
-    for span in (OffsetRanges([*_upstream_ranges(sent), *_upstream_ranges(kept)]) & among) - gone:
+    processed = read_processed_offsets(flow, source, cut)
+    unknown = np.flatnonzero(within(among, held) & ~processed.find(held)[1])
+    stretches = np.split(unknown, np.flatnonzero(np.diff(unknown) > 1) + 1)
+    found = [_lost(source, held[stretch], where="target") for stretch in stretches if len(stretch)]
+    for span in (OffsetRanges(processed.upstream_spans()) & among) - gone:
         low, high = np.searchsorted(held, span)
         if high - low != span.end - span.first:
             absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
-            missing = Difference.at(source, int(absent[0]), where="relay", problem="missing", records=len(absent))
-            found.append(LostRecords(source, OffsetRange(int(absent[0]), int(absent[-1]) + 1), missing))
+            found.append(_lost(source, absent, where="relay"))
     return found[:_MAX_SHOWN]
 
 
-def list_lost(source: SourcePartition, offsets: Sequence[int], cuts: Sequence[int] | None = None) -> list[LostRecords]:
-    """List lost records by range, split at the indexes `cuts`, by default at gaps between offsets."""
-    found = []
-    if cuts is None:
-        cuts = (np.flatnonzero(np.diff(offsets) > 1) + 1).tolist()
-    for stretch in np.split(np.array(offsets, np.int64), cuts) if len(offsets) else ():
-        span = OffsetRange(int(stretch[0]), int(stretch[-1]) + 1)
-        records = len(stretch)
-        found.append(
-            LostRecords(
-                source, span, Difference.at(source, span.first, where="target", problem="missing", records=records)
-            )
-        )
-    return found
+def list_lost(source: SourcePartition, offsets: Sequence[int]) -> list[LostRecords]:
+    """List lost records by range, split at gaps between offsets."""
+    found = np.array(offsets, np.int64)
+    stretches = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1)
+    return [_lost(source, stretch, where="target") for stretch in stretches if len(stretch)]
 
 
-def _upstream_ranges(places: OffsetColumns) -> Iterable[tuple[int, int]]:
-    return zip(places.upstream.tolist(), (places.upstream + places.lengths).tolist(), strict=True)
+def _lost(source: SourcePartition, offsets: Offsets, *, where: str) -> LostRecords:
+    span = OffsetRange(int(offsets[0]), int(offsets[-1]) + 1)
+    difference = Difference.at(source, span.first, where=where, problem="missing", records=len(offsets))
+    return LostRecords(source, span, difference)
 
 
 def wait_for_pending(

@@ -65,44 +65,36 @@ def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     )
 
 
-def are_same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
-    """Tell whether two contents of as many records are equal."""
-    if not all(left.column(name).equals(right.column(name)) for name in ("timestamp", "kind", *_BLOBS)):
-        return False
-    one, other = left.column("headers"), right.column("headers")
-    if one.null_count == len(one) and other.null_count == len(other):
-        return True
-    if not np.array_equal(_counts(one), _counts(other)):
-        return False
-    here, there = one.flatten(), other.flatten()
-    return all(here.field(index).equals(there.field(index)) for index in (0, 1))
-
-
 def differing(left: pa.RecordBatch, right: pa.RecordBatch) -> Flags:
     """Flag the records that differ between two contents of as many records."""
     found = np.zeros(len(left), np.bool_)
     for name in ("timestamp", "kind"):
         found |= left.column(name).to_numpy() != right.column(name).to_numpy()
     for name in _BLOBS:
-        one, other = left.column(name), right.column(name)
-        if one.equals(other):
-            continue
-        equal = pc.fill_null(pc.equal(one, other), False).to_numpy(zero_copy_only=False)
-        both_null = _flags(one.is_null()) & _flags(other.is_null())
-        found |= ~(equal | both_null)
+        found |= _differing_values(left.column(name), right.column(name))
     one, other = left.column("headers"), right.column("headers")
+    if one.null_count == len(one) and other.null_count == len(other):
+        return found
     counts, others = _counts(one), _counts(other)
     found |= counts != others
     # The rest has as many headers on both sides, so the flattened headers match by index.
     alike = np.flatnonzero((counts == others) & (counts > 0))
     if len(alike):
-        here, there = one.take(pa.array(alike)).flatten(), other.take(pa.array(alike)).flatten()
+        if len(alike) < len(one):
+            one, other = one.take(pa.array(alike)), other.take(pa.array(alike))
+        here, there = one.flatten(), other.flatten()
         parents = np.repeat(alike, counts[alike])
         for index in (0, 1):
-            mine, theirs = here.field(index), there.field(index)
-            equal = pc.fill_null(pc.equal(mine, theirs), False).to_numpy(zero_copy_only=False)
-            found[parents[~(equal | (_flags(mine.is_null()) & _flags(theirs.is_null())))]] = True
+            found[parents[_differing_values(here.field(index), there.field(index))]] = True
     return found
+
+
+def _differing_values(left: pa.Array, right: pa.Array) -> Flags:
+    if left.equals(right):
+        return np.zeros(len(left), np.bool_)
+    equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
+    flags: Flags = ~(equal | (_flags(left.is_null()) & _flags(right.is_null())))
+    return flags
 
 
 def values_of(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:

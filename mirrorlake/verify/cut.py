@@ -7,7 +7,9 @@ are past the cut and count as not compared.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,23 +21,19 @@ from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, stable_ends
+from mirrorlake.rules import View
+from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
 from mirrorlake.verify.offset_columns import OffsetColumns
-from mirrorlake.verify.offset_ranges import OffsetRanges
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
-RUN_COLUMNS = (
-    "flow, source_topic, generation, source_partition, first_upstream, last_upstream, holes, target_topic, "
-    "target_partition, first_downstream, record_count, view"
+_FEED_COLUMNS = ("flow", "source_topic", "generation", "source_partition")
+_RUN_COLUMNS = (
+    f"{', '.join(_FEED_COLUMNS)}, first_upstream, last_upstream, holes, target_topic, target_partition, "
+    "first_downstream, record_count, view"
 )
-_DUE = pa.schema(
-    [
-        ("flow", pa.string()),
-        ("topic", pa.string()),
-        ("generation", pa.int32()),
-        ("partition", pa.int32()),
-        ("first", pa.int64()),
-        ("end_at", pa.int64()),
-    ]
-)
+_SPAN = [("topic", pa.string()), ("partition", pa.int32()), ("first", pa.int64()), ("end_at", pa.int64())]
+_WANTED = pa.schema(_SPAN)
+_DUE = pa.schema([("flow", pa.string()), ("generation", pa.int32()), *_SPAN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,41 +80,88 @@ def _remote(flow: FlowConfig, topic: str) -> str | None:
         return None
 
 
-def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, OffsetRanges]]) -> pa.Table | None:
-    """Read the mapped ranges of flows that hold some upstream offsets; None for no offsets."""
+def feeds_within(
+    cut: FixedCut, due: Mapping[FeedKey, OffsetRanges], views: Mapping[str, View] = MappingProxyType({})
+) -> list[Feed]:
+    """Return the feeds of some upstream offsets, limited to these."""
     rows = [
-        (flow, source.topic, source.generation, source.partition, span.first, span.end)
-        for flow, source, spans in due
+        {"flow": key.flow, **asdict(key.source), "first": span.first, "end_at": span.end}
+        for key, spans in due.items()
         for span in spans
     ]
     if not rows:
-        return None
-    return cut.maps.table(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} AS r WHERE EXISTS (SELECT 1 FROM {{due}} AS d WHERE r.flow = d.flow "  # noqa: S608
+        return []
+    runs = cut.maps.table(
+        f"SELECT {_RUN_COLUMNS} FROM {{runs}} AS r WHERE EXISTS (SELECT 1 FROM {{due}} AS d WHERE r.flow = d.flow "  # noqa: S608
         "AND r.source_topic = d.topic AND r.generation = d.generation AND r.source_partition = d.partition "
         "AND r.last_upstream >= d.first AND r.first_upstream < d.end_at)",
-        tables={"due": pa.Table.from_pylist([dict(zip(_DUE.names, row, strict=True)) for row in rows], schema=_DUE)},
+        tables={"due": pa.Table.from_pylist(rows, _DUE)},
     )
+    feeds = _feeds(runs, views)
+    return [replace(feed, offsets=feed.offsets.upstream_within(due[feed.key])) for feed in feeds]
 
 
-def read_sent_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
-    """Read the offsets of a source partition's records that a flow sent."""
+def feeds_into(cut: FixedCut, spans: Mapping[TopicPartition, OffsetRange], views: Mapping[str, View]) -> list[Feed]:
+    """Return the feeds of all flows that lead to some downstream offsets."""
     runs = cut.maps.table(
-        "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
-        "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
-        flow=flow,
-        **asdict(source),
+        f"SELECT {_RUN_COLUMNS} FROM {{runs}} AS r JOIN {{wanted}} AS w ON r.target_topic = w.topic "  # noqa: S608
+        "AND r.target_partition = w.partition WHERE r.first_downstream < w.end_at "
+        "AND r.first_downstream + r.record_count > w.first",
+        tables={"wanted": range_table(spans.items())},
     )
-    return OffsetColumns.from_runs(runs, np.zeros(len(runs), np.int64))
+    return _feeds(runs, views)
 
 
-def read_withheld_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
-    """Read the offsets of a source partition's records that a flow withheld."""
-    rows = cut.maps.ask(
+def range_table(ranges: Iterable[tuple[TopicPartition, OffsetRange]]) -> pa.Table:
+    """Return ranges of downstream offsets as a table to query with."""
+    rows = [{**asdict(tp), "first": span.first, "end_at": span.end} for tp, span in ranges]
+    return pa.Table.from_pylist(rows, _WANTED)
+
+
+def _feeds(runs: pa.Table, views: Mapping[str, View]) -> list[Feed]:
+    """Return the feeds of mapped ranges, by flow and source partition."""
+    columns = [runs.column(name).to_pylist() for name in (*_FEED_COLUMNS, "target_topic", "target_partition", "view")]
+    found: dict[tuple[Any, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
+    for row, (*key, topic, partition, version) in enumerate(zip(*columns, strict=True)):
+        rows, ways = found.setdefault(tuple(key), ([], []))
+        rows.append(row)
+        ways.append((topic, partition, version))
+    feeds = []
+    for (flow, *source), (rows, ways) in found.items():
+        distinct = sorted(set(ways), key=lambda way: (*way[:2], way[2] or ""))
+        numbers = {way: number for number, way in enumerate(distinct)}
+        labels = np.array([numbers[way] for way in ways], np.int64)
+        view = views.get(flow)
+        feeds.append(
+            Feed(
+                key=FeedKey(flow, SourcePartition(*source)),
+                offsets=OffsetColumns.from_runs(runs.take(pa.array(rows)), labels),
+                targets=tuple(
+                    FeedTarget(
+                        tp=TopicPartition(topic, partition),
+                        version=version,
+                        view=view if version and view and view.version == version else None,
+                    )
+                    for topic, partition, version in distinct
+                ),
+            )
+        )
+    return feeds
+
+
+def read_processed_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
+    """Read the offsets of a source partition's records that a flow sent or withheld."""
+    sent = [feed.offsets for feed in feeds_within(cut, {FeedKey(flow, source): OffsetRanges([(0, UNBOUNDED)])})]
+    withheld = cut.maps.ask(
         "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
         "AND partition = :partition",
         flow=flow,
         **asdict(source),
     )
-    spans = OffsetRanges((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
+    spans = OffsetRanges(
+        [
+            *(span for one in sent for span in one.upstream_spans()),
+            *((part["first"], part["first"] + part["length"]) for row in withheld for part in row.ranges),
+        ]
+    )
     return OffsetColumns.identity((span, 0) for span in spans)

@@ -6,59 +6,34 @@ holds. A compacted source lacks replaced records, and a lake cluster's relay is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, Fetched, PositionGone
-from mirrorlake.lake import KnownTopic, RelayFile
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import Fetched, PositionGone
+from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.verify.content import Offsets
-from mirrorlake.verify.cut import FixedCut, read_sent_offsets, read_withheld_offsets
+from mirrorlake.verify.cut import FixedCut, read_processed_offsets
 from mirrorlake.verify.feeds import within
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
-from mirrorlake.verify.relays import ALL_COLUMNS, LandedCount, Relay
-from mirrorlake.verify.source_side import SourceSide, compacts, read_log_ranges
+from mirrorlake.verify.relays import ALL_COLUMNS, Relay
+from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.unit import ComparisonUnit, Fetching, fetch_to_end
+
+T = TypeVar("T")
 
 # Each feed has a consumer that fetches ahead, so fewer partitions are compared at once.
 MAX_PARTITIONS = 4
 _MAX_UNKNOWN = 1_000
-
-
-def read_available_ranges(
-    admin: ClusterAdmin,
-    recorded: Mapping[str, KnownTopic],
-    sources: Iterable[SourcePartition],
-    *,
-    default_cleanup: str,
-) -> dict[SourcePartition, OffsetRange]:
-    """Return the ranges that a source still holds complete, of the newest generation of some partitions.
-
-    Before a truncation a log's offsets are of an earlier generation. `default_cleanup` is the policy of topics that set none.
-
-    Raises:
-        ClusterError: the source does not answer.
-    """
-    ids = {name: topic.topic_id for name, topic in recorded.items()}
-    living = [
-        source
-        for source in sources
-        if (topic := recorded.get(source.topic)) is not None
-        and topic.generation_of(source.partition) == source.generation
-        and not compacts(topic, default_cleanup)
-    ]
-    there = read_log_ranges(admin, ids, living) if living else {}
-    return {
-        source: OffsetRange(max(span.first, recorded[source.topic].starts_at(source.partition)), span.end)
-        for source, span in there.items()
-    }
+_MAX_ATTEMPTS = 3
 
 
 def find_before_landing(
@@ -77,11 +52,6 @@ def find_before_landing(
     return available & OffsetRanges([(0, min(began, sent_from, left.first if left else UNBOUNDED))])
 
 
-def topics_compared_by_relay(side: SourceSide) -> frozenset[str]:
-    """Return the compacted topics, which are compared by the relay on both hops (law E)."""
-    return frozenset(name for name in side.topics if compacts(side.recorded.get(name), side.default_cleanup))
-
-
 class SourceMoved(Exception):
     """A source deleted records while they were read; its available range must be read again."""
 
@@ -90,48 +60,24 @@ class SourceMoved(Exception):
 class SourceFeed:
     """A feed that reads the range `available` at the cut from the source, and the rest from the relay.
 
-    `sent` and `withheld` are offsets that the flow processed; `unknown` collects `due` offsets that it did not (law E). `erased`
+    `processed` are offsets that the flow sent or withheld; `unknown` collects `due` offsets that it did not (law E). `erased`
     offsets count as if the source had lost them, too.
     """
 
     relay: Relay
-    version: int
     alias: str
     source: SourcePartition
     available: OffsetRange
     due: OffsetRanges
-    sent: OffsetColumns
-    withheld: OffsetColumns
+    processed: OffsetColumns
     erased: OffsetRanges
     fetched: Callable[[OffsetRange], Iterator[Fetched]]
-    has_files: bool = False
     unknown: set[int] = field(default_factory=set)
     _read: OffsetRanges = field(default_factory=OffsetRanges)
-
-    @property
-    def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """The records of the relay by source partition."""
-        return self.relay.landed
-
-    def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
-        """Read the relay's offsets in a range."""
-        return self.relay.offsets(source, span)
-
-    def count(self, source: SourcePartition, span: OffsetRange) -> int:
-        """Count the relay's records in a range."""
-        return self.relay.count(source, span)
 
     def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """Fail: a task could not read the source by files."""
         raise AssertionError((source, span))
-
-    def doubled(self) -> Iterable[SourcePartition]:
-        """List the partitions that the relay holds records of more than once."""
-        return self.relay.doubled()
-
-    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
-        """Return none, because a log holds each offset once."""
-        return ()
 
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order."""
@@ -177,7 +123,7 @@ class SourceFeed:
         offsets = offsets[wanted]
         if not len(offsets):
             return
-        strange = within(self.due, offsets) & ~self.sent.find(offsets)[1] & ~self.withheld.find(offsets)[1]
+        strange = within(self.due, offsets) & ~self.processed.find(offsets)[1]
         if strange.any():
             self.unknown.update(offsets[strange][: _MAX_UNKNOWN - len(self.unknown)].tolist())
         rows = batch.select(list(ALL_COLUMNS))
@@ -190,33 +136,59 @@ def build_source_feeds(
     *,
     available: Mapping[SourcePartition, OffsetRange],
     cut: FixedCut,
-    relay: Relay,
-    erased: Mapping[SourcePartition, OffsetRanges],
+    source: SourceEnd,
     fetching: Fetching,
     options: Mapping[str, Any],
 ) -> dict[SourcePartition, SourceFeed]:
     """Make the feeds of a flow whose `wanted` offsets its source still holds."""
+    nothing = ComparisonUnit(alias=flow.source, options=options, fetched={}, feeds=(), fed_is_source=True)
 
-    def fetched(source: SourcePartition, span: OffsetRange) -> Iterator[Fetched]:
-        tp = TopicPartition(source.topic, source.partition)
-        unit = ComparisonUnit(
-            alias=flow.source, options=options, partitions=(tp,), fetched=(), feeds=(), fed_is_source=True
-        )
-        return fetch_to_end(unit, {tp: span}, fetching)
+    def fetched(tp: TopicPartition, span: OffsetRange) -> Iterator[Fetched]:
+        return fetch_to_end(nothing, {tp: span}, fetching)
 
     return {
-        source: SourceFeed(
-            relay=relay,
-            version=relay.version,
+        s: SourceFeed(
+            relay=source.relay,
             alias=flow.source,
-            source=source,
+            source=s,
             available=span,
             due=due,
-            sent=read_sent_offsets(flow.name, source, cut),
-            withheld=read_withheld_offsets(flow.name, source, cut),
-            erased=erased.get(source, OffsetRanges()),
-            fetched=partial(fetched, source),
+            processed=read_processed_offsets(flow.name, s, cut),
+            erased=source.erased.get(s, OffsetRanges()),
+            fetched=partial(fetched, TopicPartition(s.topic, s.partition)),
         )
-        for source, span in available.items()
-        if (due := wanted[source] & OffsetRanges([span]))
+        for s, span in available.items()
+        if (due := wanted[s] & OffsetRanges([span]))
     }
+
+
+def compare_while_deleted(
+    compare: Callable[[], T],
+    feeds: Collection[SourceFeed],
+    read_available: Callable[[SourceFeed], OffsetRange],
+) -> T:
+    """Compare feeds of sources; start again without records that these delete meanwhile.
+
+    Law E: a record that was deleted before it was read is not compared, and never called equal. `read_available` returns the range
+    that a source still holds.
+
+    Raises:
+        ClusterError: a cluster does not answer, or deletes records faster than they are read.
+    """
+    for attempt in count(1):
+        try:
+            found = compare()
+            for feed in feeds:
+                feed.rest()
+        except SourceMoved as moved:
+            if attempt == _MAX_ATTEMPTS:
+                raise ClusterError(
+                    f"records leave their source faster than they are read: {moved}",
+                    consequence="nothing of this verification was written down",
+                    remedy="run `mirrorlake verify` again",
+                ) from moved
+            for feed in feeds:
+                feed.narrow(read_available(feed))
+        else:
+            return found
+    raise AssertionError

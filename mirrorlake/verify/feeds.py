@@ -1,28 +1,36 @@
-"""The input of a comparison: feeds of the relay, fetched partitions, and how far feeds must be read for them."""
+"""Both ends of a comparison: feeds of records in upstream order, and the partitions in which the other end holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.lake import RelayFile
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules import View
 from mirrorlake.verify.content import Flags, Offsets
-from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_columns import OffsetColumns, join_columns
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+
+
+class FeedKey(NamedTuple):
+    """A feed: the flow that sent the records, None between a source and its relay, and the source partition."""
+
+    flow: str | None
+    source: SourcePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedTarget:
-    """A fetched partition that a feed leads to (by number), and the view of the rules that applied.
+    """A fetched partition that a feed leads to, and the view of the rules that applied.
 
     `version` names the rules. Without a `view` they are not those of the settings, and only the presence is compared.
     """
 
-    target: int
+    tp: TopicPartition
     version: str | None = None
     view: View | None = None
 
@@ -32,20 +40,52 @@ class FeedTarget:
         return self.version is None or self.view is not None
 
 
-@dataclass(slots=True, kw_only=True)
-class RelayFeed:
-    """The relay's records of one source partition; the labels of `offsets` are indexes of `targets`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """Records of one source partition and where the other end holds them; the labels of `offsets` are indexes of `targets`.
 
-    `removed` are offsets that left the relay, explained elsewhere.
+    `files` hold the rows if a task reads them. `removed` are offsets that left the relay, explained elsewhere.
     """
 
-    source: SourcePartition
+    key: FeedKey
     offsets: OffsetColumns
-    targets: Sequence[FeedTarget]
-    batches: Iterator[pa.RecordBatch]
+    targets: tuple[FeedTarget, ...]
+    files: tuple[RelayFile, ...] = ()
     removed: OffsetRanges = field(default_factory=OffsetRanges)
-    read: int = 0
-    position: int = 0
+
+    @classmethod
+    def identity(
+        cls, source: SourcePartition, spans: Iterable[OffsetRange], removed: OffsetRanges | None = None
+    ) -> Feed:
+        """Return the feed of a relay into its source, which holds each record at its own offset."""
+        return cls(
+            key=FeedKey(None, source),
+            offsets=OffsetColumns.identity((span, 0) for span in spans),
+            targets=(FeedTarget(tp=TopicPartition(source.topic, source.partition)),),
+            removed=removed or OffsetRanges(),
+        )
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return self.key.source
+
+    @property
+    def span(self) -> OffsetRange:
+        """The upstream offsets to read."""
+        if not len(self.offsets):
+            return OffsetRange(0, 0)
+        last = self.offsets.upstream + self.offsets.lengths
+        return OffsetRange(int(self.offsets.upstream[0]), int(last.max()))
+
+    def to(self, tp: TopicPartition) -> OffsetColumns:
+        """Return the part of the offsets that one fetched partition holds."""
+        return self.offsets.where(np.array([way.tp == tp for way in self.targets], np.bool_)[self.offsets.labels])
+
+    def within(self, spans: Mapping[TopicPartition, OffsetRange]) -> Feed:
+        """Return the feed limited to ranges of fetched partitions."""
+        parts = (self.to(tp).downstream_within(*span) for tp, span in spans.items())
+        return replace(self, offsets=join_columns(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +105,12 @@ class FetchedPart:
 class ReadHorizons:
     """How far feeds must be read before a fetched partition can be compared up to an offset."""
 
-    def __init__(self, feeds: Sequence[RelayFeed], target: int) -> None:
+    def __init__(self, feeds: Sequence[Feed], tp: TopicPartition) -> None:
         self._feeds = feeds
         self._columns: dict[int, tuple[Offsets, Offsets, Offsets, Offsets]] = {}
         for number, feed in enumerate(feeds):
-            labels = np.array([way.target == target for way in feed.targets], np.bool_)
-            mine = labels[feed.offsets.labels] if len(feed.offsets) else np.zeros(0, np.bool_)
-            if mine.any():
-                places = feed.offsets.where(mine)
+            places = feed.to(tp)
+            if len(places):
                 order = np.argsort(places.downstream, kind="stable")
                 upstream, lengths = places.upstream[order], places.lengths[order]
                 reached = np.maximum.accumulate(upstream + lengths - 1)

@@ -92,6 +92,10 @@ class OffsetColumns:
             parts.append(self._trimmed(cut_front, cut_back))
         return join_columns(parts)
 
+    def upstream_spans(self) -> Iterable[tuple[int, int]]:
+        """Return the ranges of upstream offsets, the end after the last one."""
+        return zip(self.upstream.tolist(), (self.upstream + self.lengths).tolist(), strict=True)
+
     def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
         """Return for each upstream offset the index of its range, and whether it has one."""
         if not len(self.upstream):

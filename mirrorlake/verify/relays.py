@@ -6,11 +6,12 @@ The log of a relay in a folder has most of it, so that no session is needed (`Fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -44,56 +45,57 @@ class LandedCount:
         return OffsetRange(self.first, self.last + 1)
 
 
-class Relay(Protocol):
-    """One relay at one version; `has_files` if others than the session may read it."""
+class Relay(ABC):
+    """One relay at one version; `has_files` if others than the session may read it. Threads may share it."""
 
     version: int
     has_files: bool
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counted: dict[SourcePartition, LandedCount] | None = None
+
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
         """The records by source partition."""
+        with self._lock:
+            if self._counted is None:
+                self._counted = self._count_landed()
+            return self._counted
 
+    @abstractmethod
+    def _count_landed(self) -> dict[SourcePartition, LandedCount]: ...
+
+    @abstractmethod
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the offsets in a range, ascending; a duplicate comes twice."""
 
+    @abstractmethod
     def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range, each once."""
 
+    @abstractmethod
     def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """List the files that hold a range; there are some where `has_files`."""
 
+    @abstractmethod
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order, each offset once."""
 
-    def doubled(self) -> Iterable[SourcePartition]:
+    def doubled(self) -> Sequence[SourcePartition]:
         """List the partitions that hold a record more than once."""
+        return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
-        """Return the duplicate offsets of a range of which `rows` yielded `records`, each once."""
+    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
+        """Return the duplicate offsets of a range of which `rows` yielded `records`, if `landed` did not count them."""
+        return ()
 
-
-class Relays:
-    """The relays of some sources at one version each. Threads may share them."""
-
-    def __init__(self, lake: Lake, aliases: Iterable[str]) -> None:
-        self._relays: dict[str, Relay] = {}
-        for alias in sorted(set(aliases)):
-            log = lake.relay_log(alias)
-            self._relays[alias] = SessionRelay(lake, alias) if log is None else FolderRelay(log)
-
-    def __getitem__(self, alias: str) -> Relay:
-        return self._relays[alias]
-
-    def doubles(self, alias: str, topics: Iterable[str]) -> list[Difference]:
-        """List the records of some topics that a relay holds more than once."""
-        relay, wanted = self._relays[alias], set(topics)
+    def list_doubles(self, topics: Collection[str]) -> list[Difference]:
+        """List the records of some topics that it holds more than once."""
         found: list[Difference] = []
-        for source in sorted(relay.doubled()):
-            if source.topic not in wanted or len(found) >= MAX_DIFFERENCES:
-                continue
-            offsets, copies = np.unique(relay.offsets(source, relay.landed[source].span), return_counts=True)
-            several = np.flatnonzero(copies > 1)[:MAX_DIFFERENCES]
+        for source in sorted(source for source in self.doubled() if source.topic in topics):
+            offsets, copies = np.unique(self.offsets(source, self.landed[source].span), return_counts=True)
+            several = np.flatnonzero(copies > 1)[: max(0, MAX_DIFFERENCES - len(found))]
             found += [
                 Difference.at(source, int(offsets[at]), where="relay", problem="doubled", records=int(copies[at]))
                 for at in several
@@ -101,28 +103,27 @@ class Relays:
         return found
 
 
-class FolderRelay:
+def open_relay(lake: Lake, alias: str) -> Relay:
+    """Open the relay of a source at its present version."""
+    log = lake.relay_log(alias)
+    return SessionRelay(lake, alias) if log is None else FolderRelay(log)
+
+
+class FolderRelay(Relay):
     """A relay in a folder of this machine, by the files that its log names."""
 
     has_files = True
 
     def __init__(self, log: RelayLog) -> None:
+        super().__init__()
         self._files: dict[SourcePartition, list[RelayFile]] = {}
         for file in log.files({}):
             self._files.setdefault(file.source, []).append(file)
         for files in self._files.values():
             files.sort(key=attrgetter("first_offset", "last_offset"))
         self.version = log.version
-        self._lock = threading.Lock()
 
-    @property
-    def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """The records by source partition; overlapping files are counted by their offsets."""
-        with self._lock:
-            return self._landed
-
-    @cached_property
-    def _landed(self) -> dict[SourcePartition, LandedCount]:
+    def _count_landed(self) -> dict[SourcePartition, LandedCount]:
         found = {}
         for source, files in self._files.items():
             rows = sum(file.records for file in files)
@@ -164,10 +165,6 @@ class FolderRelay:
         """Yield the rows of a range."""
         return rows_of_files(self.files(source, span), span)
 
-    def doubled(self) -> Iterable[SourcePartition]:
-        """List the partitions that hold a record more than once."""
-        return [source for source, held in self.landed.items() if held.rows > held.records]
-
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
         """Return the duplicates, also within a file with holes, whose statistics do not show them."""
         files = self.files(source, span)
@@ -177,10 +174,10 @@ class FolderRelay:
         offsets, copies = np.unique(self.offsets(source, span), return_counts=True)
         doubled: list[int] = offsets[copies > 1].tolist()
         if doubled:
+            held = self.landed[source]
+            count = len(np.unique(self.offsets(source, held.span)))
             with self._lock:
-                held = self._landed[source]
-                count = len(np.unique(self.offsets(source, held.span)))
-                self._landed[source] = replace(held, records=count)
+                self._counted = {**(self._counted or {}), source: replace(held, records=count)}
         return doubled
 
 
@@ -194,24 +191,17 @@ def rows_of_files(files: Sequence[RelayFile], span: OffsetRange) -> Iterator[pa.
             return
 
 
-class SessionRelay:
+class SessionRelay(Relay):
     """A relay in a catalog or an object store, read through the session."""
 
     def __init__(self, lake: Lake, alias: str) -> None:
+        super().__init__()
         self.version = lake.version(lake.relay_location(alias))
         # Maintenance cleans a table's log, so a version may be gone from it after minutes.
         self._frame = lake.relay(alias, version=self.version)
         self.has_files = not lake.is_catalog
-        self._lock = threading.Lock()
 
-    @property
-    def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """Count what it holds."""
-        with self._lock:
-            return self._landed
-
-    @cached_property
-    def _landed(self) -> dict[SourcePartition, LandedCount]:
+    def _count_landed(self) -> dict[SourcePartition, LandedCount]:
         from pyspark.sql import functions as F
 
         # One bit an offset, because counting distinct offsets would shuffle all of them.
@@ -270,14 +260,6 @@ class SessionRelay:
                 continue
             fresh = np.concatenate(([True], np.diff(rows.column("offset").to_numpy()) > 0))
             yield from (rows if fresh.all() else rows.filter(pa.array(fresh)).combine_chunks()).to_batches()
-
-    def doubled(self) -> Iterable[SourcePartition]:
-        """List the partitions that hold a record more than once."""
-        return [source for source, held in self.landed.items() if held.rows > held.records]
-
-    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
-        """Return none, because distinct offsets were counted."""
-        return ()
 
     def _part(self, source: SourcePartition, span: OffsetRange) -> DataFrame:
         return self._frame.where(

@@ -45,6 +45,11 @@ class Scope:
         """Whether all unproven records are compared."""
         return self.between is None and self.sample is None
 
+    @property
+    def how(self) -> str:
+        """What proofs say of how records were compared."""
+        return "full" if self.sample is None else "sampled"
+
     def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
         """Return the part of a source partition's due offsets that is in scope."""
         if self.between is not None:

@@ -21,11 +21,12 @@ from mirrorlake.progress import DRAW_INTERVAL_S, ProgressCallback, ignore_progre
 from mirrorlake.rules import View, view_of_flow
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.verify.cut import take_cut
-from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.report import ProofReport, proof_report
 from mirrorlake.verify.scope import Scope, read_time_ranges
+from mirrorlake.verify.source_end import SourceEnd
+from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.tracking import Timed, track_verification
-from mirrorlake.verify.verify import Verification, Verifier
+from mirrorlake.verify.verify import Manner, Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
 _MAX_LOGGED = 10
@@ -155,28 +156,25 @@ class Verifications:
     ) -> Verification:
         context = self._context
         into = {target: self._with_redrives(target) for target in {flow.target for flow in chosen}}
-        sources = {each.source for flows in into.values() for each in flows}
-        context.lake.create_all(sources)
+        aliases = {each.source for flows in into.values() for each in flows}
+        context.lake.create_all(aliases)
         cuts = {target: take_cut(context, flows, lost=lost) for target, flows in into.items()}
-        scope = Scope(
-            full=full,
-            between=None if within is None else read_time_ranges(context.lake, sources, *within),
-            sample=None if sample is None else sample / 100,
-            seed=verification,
-        )
         return Verifier(
             context,
             chosen,
             proofs=self._proofs,
-            cuts=cuts,
-            relays=Relays(context.lake, sources),
+            # The relays are read after the cuts.
+            sources={alias: SourceEnd(context, alias, is_lost=alias in lost) for alias in sorted(aliases)},
+            targets={alias: TargetEnd.at(cut, alias, context) for alias, cut in cuts.items()},
             views=self._views(),
-            scope=scope,
-            lost=lost,
-            direct=direct,
-            waits=waits,
+            scope=Scope(
+                full=full,
+                between=None if within is None else read_time_ranges(context.lake, aliases, *within),
+                sample=None if sample is None else sample / 100,
+                seed=verification,
+            ),
             # In a running mirror a job's tasks would delay the live tasks that send.
-            session=context.standing_session() if may_job else None,
+            manner=Manner(direct=direct, waits=waits, session=context.standing_session() if may_job else None),
             tell=tell,
         ).run()
 

@@ -30,7 +30,7 @@ from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.records.passport import Registry
 from mirrorlake.verify.offset_ranges import OffsetRange
-from mirrorlake.verify.relays import Relays
+from mirrorlake.verify.relays import open_relay
 from tests.bench.generated import EACH, NOON, file_of, known_topics, new_lake, relay_rows, source_of
 from tests.bench.growth_cost import cost, say
 
@@ -92,7 +92,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
         assert len(following.new_files(ends)) >= partitions
 
     def verify() -> None:
-        held = Relays(lake, ["east"])["east"]
+        held = open_relay(lake, "east")
         assert len(held.landed) == partitions
         assert all(held.files(source, OffsetRange(asked, asked + 1)) for source in sources)
 

@@ -16,7 +16,7 @@ from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.maintenance import Erasure
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord
-from mirrorlake.verify import source_facts
+from mirrorlake.verify import source_end
 from tests.flow.kit import Record, assert_equal_topics, count, end_of, produce, send, staying_on, wait_until
 from tests.servers.lakes import Pair
 
@@ -178,7 +178,7 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog_and_beside_a_verification
     assert compared.equal, compared
 
     # An erasure beside a verification that has listed the relay and read what explains its holes.
-    explained, asked = source_facts.count_explained_offsets, list[int]()
+    explained, asked = source_end.count_explained_offsets, list[int]()
 
     def late(*given: Any) -> Any:
         asked.append(len(asked))
@@ -187,7 +187,7 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog_and_beside_a_verification
         return explained(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(source_facts, "count_explained_offsets", late)
+        patch.setattr(source_end, "count_explained_offsets", late)
         compared = mirror.verify(full=True)
     assert compared.equal, compared
     assert len(asked) == 2, "compared again"

@@ -7,7 +7,6 @@ import logging
 import random
 from collections import Counter
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +186,7 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
 
     run_tasks = runners.run_tasks
     monkeypatch.setattr(runners, "run_tasks", counted)
-    monkeypatch.setattr(verifications, "Verifier", partial(verifications.Verifier, job_from=0))
+    monkeypatch.setattr(runners, "JOB_RECORDS", 0)
     by_job = mirror.verify(full=True)
     assert jobs == [2, 2], "a job a hop, a task a partition"
     assert by_job[0].differences == by_threads[0].differences

@@ -17,12 +17,11 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskResult
 from mirrorlake.verify import runners
 from mirrorlake.verify.content import content_of, joined, values_of
-from mirrorlake.verify.feeds import FeedTarget, FetchedPart
-from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.feeds import Feed, FetchedPart
 from mirrorlake.verify.offset_ranges import OffsetRange
-from mirrorlake.verify.relays import FolderRelay, Relay, Relays, SessionRelay, rows_of_files
+from mirrorlake.verify.relays import FolderRelay, Relay, SessionRelay, open_relay, rows_of_files
 from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner
-from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, UnitResult
+from mirrorlake.verify.unit import ComparisonUnit, UnitResult
 
 AT = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)
 
@@ -57,7 +56,7 @@ def test_both_ways_to_read_a_relay_agree(spark: SparkSession, tmp_path: Path) ->
     for part in parts:
         frame = spark.createDataFrame(arrow_table(RELAY, part)).coalesce(1)
         lake.append(frame, lake.relay_location("east"))
-    folder = Relays(lake, ["east"])["east"]
+    folder = open_relay(lake, "east")
     session = SessionRelay(lake, "east")
     assert isinstance(folder, FolderRelay)
     assert folder.version == session.version
@@ -87,36 +86,29 @@ def test_a_job_gives_back_what_each_unit_found_and_an_error_of_ours_as_such(
 ) -> None:
     lake = Lake(spark, LakeConfig(root=str(tmp_path)))
     lake.create_all(["east"])
-    relay = Relays(lake, ["east"])["east"]
+    relay = open_relay(lake, "east")
     units = [
         ComparisonUnit(
             alias="east",
             options={"sasl.password": "secret"},
-            partitions=(TopicPartition("t", number),),
-            fetched=(FetchedPart(span=OffsetRange(0, 0)),),
-            feeds=(
-                FeedSpec(
-                    key=number,
-                    source=SourcePartition("t", 1, number),
-                    offsets=OffsetColumns.identity(()),
-                    targets=(FeedTarget(target=0),),
-                ),
-            ),
+            fetched={TopicPartition("t", number): FetchedPart(span=OffsetRange(0, 0))},
+            feeds=(Feed.identity(SourcePartition("t", 1, number), ()),),
             fed_is_source=True,
         )
         for number in range(3)
     ]
-    job = RunnerChoice(session=spark, job_from=0).choose([OffsetRange(0, 0)] * 3)
+    monkeypatch.setattr(runners, "JOB_RECORDS", 0)
+    job = RunnerChoice(session=spark).choose([OffsetRange(0, 0)] * 3)
     assert isinstance(job, SparkJobRunner)
     told: list[int] = []
 
     def compared() -> list[UnitResult]:
-        return job.compare(units, relay_of=lambda _: relay, admin=None, tell=told.append)  # type: ignore[arg-type]
+        return job.compare(units, fed_by=lambda _: relay, admin=None, tell=told.append)  # type: ignore[arg-type]
 
     found = compared()
-    assert [one.unit.partitions for one in found] == [unit.partitions for unit in units], "in their order"
+    assert [one.unit.spans for one in found] == [unit.spans for unit in units], "in their order"
     assert [one.unit.options for one in found] == [unit.options for unit in units]
-    assert [one.matched for one in found] == [(0,)] * 3
+    assert [[each.matched for each in one.by_feed] for one in found] == [[0]] * 3
 
     def fails(_: tuple[int, ComparisonUnit]) -> Iterator[TaskResult]:
         raise ClusterError("east is on fire", consequence="nothing was compared", remedy="put it out")

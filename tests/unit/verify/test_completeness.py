@@ -9,13 +9,12 @@ import pytest
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify import runners
-from mirrorlake.verify.comparison_results import provable_ranges, range_passes
-from mirrorlake.verify.feeds import FeedTarget, FetchedPart
-from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
+from mirrorlake.verify.hop import provable_ranges, range_passes
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner, ThreadRunner
 from mirrorlake.verify.scope import KnownRanges, Scope
-from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, group_by_shared_feed
+from mirrorlake.verify.unit import ComparisonUnit, group_by_shared_feed
 
 ORDERS = SourcePartition("orders", 1, 0)
 
@@ -51,10 +50,13 @@ def test_a_sample_takes_about_its_share_and_the_same_by_the_same_seed() -> None:
 
 
 def test_partitions_that_share_a_feed_are_compared_together() -> None:
-    parts = [(frozenset([f"s{number}"]), number) for number in range(40)]
-    assert sorted(map(len, group_by_shared_feed(parts, 16))) == [8, 16, 16]
-    placed = [(frozenset("ab"), number) for number in range(30)]
-    assert [sorted(one) for one in group_by_shared_feed([*placed, (frozenset("c"), 30)], 16)] == [list(range(30)), [30]]
+    a, b, *others = [FeedKey("f", SourcePartition("orders", 1, number)) for number in range(40)]
+    remotes = [TopicPartition("east.orders", number) for number in range(40)]
+    apart = {tp: frozenset([key]) for tp, key in zip(remotes, [a, b, *others], strict=True)}
+    assert sorted(map(len, group_by_shared_feed(apart, 16))) == [8, 16, 16]
+    placed = {tp: frozenset([a, b]) for tp in remotes[:30]}
+    found = group_by_shared_feed({**placed, remotes[30]: frozenset(others[:1]), remotes[31]: frozenset()}, 16)
+    assert [sorted(one) for one in found] == [remotes[:30], remotes[30:32]]
 
 
 def test_a_job_takes_what_is_very_much_where_there_is_a_session() -> None:
@@ -70,21 +72,19 @@ def test_a_job_takes_what_is_very_much_where_there_is_a_session() -> None:
 
 
 def test_what_a_task_says_is_small_and_the_asker_has_the_rest() -> None:
-    places = OffsetColumns.identity([(OffsetRange(0, 10), 0)])
-    feed = FeedSpec(key="f", source=ORDERS, offsets=places, targets=(FeedTarget(target=0),))
+    tp = TopicPartition("orders", 0)
     unit = ComparisonUnit(
         alias="east",
         options={"sasl.password": "secret"},
-        partitions=(TopicPartition("east.orders", 0),),
-        fetched=(FetchedPart(span=OffsetRange(3, 3)),),
-        feeds=(feed,),
+        fetched={tp: FetchedPart(span=OffsetRange(3, 3))},
+        feeds=(Feed.identity(ORDERS, [OffsetRange(0, 10)]),),
         fed_is_source=True,
     )
     [answer] = runners._compare_in_task((0, unit))
     assert b"secret" not in answer.body
     number, found = runners._unpack_result([unit], answer)
     assert (number, found.unit.options, found.unit.feeds[0].offsets.records) == (0, unit.options, 10)
-    wider = replace(unit, fetched=(FetchedPart(span=OffsetRange(0, 10)),))
+    wider = replace(unit, fetched={tp: FetchedPart(span=OffsetRange(0, 10))})
     _, found = runners._unpack_result([wider], answer)
     assert found.unit.feeds[0].offsets.records == 0, "what left the cluster meanwhile was not compared"
 

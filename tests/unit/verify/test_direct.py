@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,20 +14,14 @@ from mirrorlake.kafka import Fetched, FetchedRows, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
-from mirrorlake.verify.direct import SourceFeed, find_before_landing, read_available_ranges, topics_compared_by_relay
+from mirrorlake.verify.direct import SourceFeed, compare_while_deleted, find_before_landing
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import ALL_COLUMNS
-from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.source_comparison import compare_with_sources
-from mirrorlake.verify.source_side import SourceSide
-from mirrorlake.verify.target_side import TargetSide
+from mirrorlake.verify.source_end import compacts, read_available_ranges
 from tests.unit.verify.test_stream_comparison import batch
 
 SOURCE = SourcePartition("orders", 1, 0)
-SIDE = SourceSide(
-    alias="east", relay=cast("Any", None), topics=frozenset(), known=cast("Any", None), recorded={}, removed={}
-)
 TP = TopicPartition("orders", 0)
 END = 60
 
@@ -73,8 +66,8 @@ def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared
     for default, relayed in (("delete", {"state"}), ("compact", {"state", "bare"})):
         directly = read_available_ranges(cast("Any", Source()), recorded, lives, default_cleanup=default)
         assert {source.topic for source in directly} == recorded.keys() - relayed, f"law E: brokers say {default}"
-        side = replace(SIDE, topics=frozenset([*recorded, "unknown"]), recorded=recorded, default_cleanup=default)
-        assert topics_compared_by_relay(side) == relayed, f"law E: brokers say {default}"
+        compacted = {name for name in (*recorded, "unknown") if compacts(recorded.get(name), default)}
+        assert compacted == relayed, f"law E: brokers say {default}"
 
 
 @pytest.mark.law("E")
@@ -100,8 +93,6 @@ def test_law_e_a_relay_that_lost_its_beginning_does_not_explain_it_by_a_later_la
 class OldRelay:
     """A relay that holds offsets 0 to 9 still."""
 
-    version = 7
-
     def rows(self, _: SourcePartition, span: OffsetRange) -> Iterator[Any]:
         held = [offset for offset in range(10) if span.first <= offset < span.end]
         if held:
@@ -119,13 +110,11 @@ def source(span: OffsetRange) -> Iterator[Fetched]:
 def feed(**given: Any) -> SourceFeed:
     of = {
         "relay": OldRelay(),
-        "version": 7,
         "alias": "east",
         "source": SOURCE,
         "available": OffsetRange(20, END),
         "due": OffsetRanges([(20, END)]),
-        "sent": OffsetColumns.identity([(OffsetRange(0, END), 0)]),
-        "withheld": OffsetColumns.identity(()),
+        "processed": OffsetColumns.identity([(OffsetRange(0, END), 0)]),
         "erased": OffsetRanges(),
         "fetched": source,
     }
@@ -147,8 +136,8 @@ def test_the_source_is_read_where_it_holds_a_range_and_the_relay_before_it() -> 
 
 @pytest.mark.law("E")
 def test_law_e_what_is_due_and_was_neither_sent_nor_kept_back_is_known_by_offset_also_past_the_last_run() -> None:
-    sent = OffsetColumns.identity([(OffsetRange(0, 30), 0), (OffsetRange(33, 40), 0)])
-    one = feed(sent=sent, withheld=OffsetColumns.identity([(OffsetRange(42, 44), 0)]), due=OffsetRanges([(20, 49)]))
+    spans = (OffsetRange(0, 30), OffsetRange(33, 40), OffsetRange(42, 44))
+    one = feed(processed=OffsetColumns.identity((span, 0) for span in spans), due=OffsetRanges([(20, 49)]))
     list(one.rows(SOURCE, OffsetRange(20, 40)))
     assert one.unknown == {31, 32}
     one.rest()
@@ -156,9 +145,7 @@ def test_law_e_what_is_due_and_was_neither_sent_nor_kept_back_is_known_by_offset
 
 
 @pytest.mark.law("E")
-def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is() -> None:
     earliest = [20]
 
     def deleting(span: OffsetRange) -> Iterator[Fetched]:
@@ -166,24 +153,18 @@ def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is(
             raise PositionGone("orders-0")
         return source(span)
 
-    def retention_goes_on() -> dict[tuple[str, SourcePartition], OffsetRange]:
-        return {("east", SOURCE): OffsetRange(earliest[0], END)}
+    def retention_goes_on(_: SourceFeed) -> OffsetRange:
+        return OffsetRange(earliest[0], END)
 
     one, due = feed(fetched=deleting), list[OffsetRanges]()
 
-    def compare(side: Any, *_: Any) -> str:
-        due.append(side.due[SOURCE])
+    def compare() -> str:
+        due.append(one.due)
         earliest[0] = 41
-        list(one.rows(SOURCE, OffsetRange(side.due[SOURCE].first, END)))
+        list(one.rows(SOURCE, OffsetRange(one.due.first, END)))
         return "compared"
 
-    side = TargetSide(**{**dict.fromkeys(TargetSide.__dataclass_fields__), "directly": {}})  # type: ignore[arg-type]
-    monkeypatch.setattr("mirrorlake.verify.source_comparison.compare_with_target", compare)
-    wanted: Any = {SOURCE: one}
-    said = compare_with_sources(
-        side, wanted, cast("Any", None), Scope(), tell=lambda _: None, read_available=retention_goes_on
-    )
-    assert said == cast("Any", "compared")
+    assert compare_while_deleted(compare, [one], retention_goes_on) == "compared"
     assert due == [OffsetRanges([(20, END)]), OffsetRanges([(41, END)])]
     assert one.unknown == set()
 
@@ -192,8 +173,6 @@ def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is(
 
     one.fetched = gone
     with pytest.raises(ClusterError, match="faster than they are read"):
-        compare_with_sources(
-            side, wanted, cast("Any", None), Scope(), tell=lambda _: None, read_available=retention_goes_on
-        )
+        compare_while_deleted(compare, [one], retention_goes_on)
     one.narrow(OffsetRange(UNBOUNDED, UNBOUNDED))
     assert (one.available, one.due) == (OffsetRange(END, END), OffsetRanges()), "all of it is gone"

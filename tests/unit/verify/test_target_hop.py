@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.verify.target_hop import _compacting
+from mirrorlake.verify.target_end import compacting_topics
 
 
 class Admin:
@@ -35,6 +35,8 @@ def test_law_e_a_topic_without_a_policy_of_its_own_is_compacted_as_the_brokers_s
 ) -> None:
     topics = {"own": {"cleanup.policy": "compact"}, "kept": {"cleanup.policy": "delete"}, "bare": {}}
     admin: Any = Admin(topics, brokers)
-    assert _compacting(admin, topics) == compacting
+    assert compacting_topics(admin, topics) == compacting
     asked_for_nothing: Any = Admin({"own": topics["own"]}, "")
-    assert _compacting(asked_for_nothing, ["own"]) == {"own"}, "the brokers are asked only where a topic says nothing"
+    assert compacting_topics(asked_for_nothing, ["own"]) == {"own"}, (
+        "the brokers are asked only where a topic says nothing"
+    )

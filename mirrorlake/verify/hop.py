@@ -1,0 +1,242 @@
+"""Compare the due records of one hop: feeds of the one end with the partitions that the other end holds.
+
+All hops are compared so: source and relay, relay and target, source and target. What differs between them is where the rows of a feed
+come from, and the offset map: between a source and its relay each record has the same offset (`source_hop.py`), on a target it has
+the one that the ledger says (`target_hop.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import RangeProof
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.verify import Difference
+from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
+from mirrorlake.verify.relays import Relay
+from mirrorlake.verify.runners import FedBy, RunnerChoice
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.stream_comparison import EqualRecords, Mismatch
+from mirrorlake.verify.unit import ComparisonUnit, UnitResult, group_by_shared_feed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueFeed:
+    """The due offsets of a feed, which have records at the offsets of `feed`.
+
+    `gone` are offsets that an end no longer holds, which is explained elsewhere; past `end` nothing is proven. `proof` is a row of
+    `proofs` that lacks its range and result.
+    """
+
+    due: OffsetRanges
+    feed: Feed
+    gone: OffsetRanges
+    proof: RangeProof
+    end: int = UNBOUNDED
+
+    def prove(self, span: OffsetRange, *, how: str, **found: Any) -> RangeProof:
+        """Return the row of a range."""
+        return replace(self.proof, first_upstream=span.first, last_upstream=span.end - 1, how=how, **found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One hop: what is due, and how to read both ends.
+
+    Attributes:
+        admin: of the cluster whose partitions are fetched.
+        options: for the consumers of that cluster.
+        due: what is due.
+        ranges: the offsets to fetch, by partition.
+        parts: settings of these partitions.
+        feeds_into: returns the feeds that lead to ranges of partitions.
+        fed_by: returns the origin of a feed's rows.
+        ends: the ends of target partitions at the cut.
+        relay: the relay whose source is fetched; None on a target.
+        differences: those that are known without a comparison.
+    """
+
+    admin: ClusterAdmin
+    options: Mapping[str, Any]
+    due: Mapping[FeedKey, DueFeed]
+    ranges: Mapping[TopicPartition, OffsetRanges]
+    parts: Callable[[TopicPartition, OffsetRange], FetchedPart]
+    feeds_into: Callable[[Mapping[TopicPartition, OffsetRange]], Sequence[Feed]]
+    fed_by: FedBy
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    relay: Relay | None = None
+    differences: Sequence[Difference] = ()
+
+
+@dataclass(slots=True)
+class HopResult:
+    """The result of one hop: differences, proofs, and by feed how many due records were found equal."""
+
+    differences: list[Difference] = field(default_factory=list)
+    proofs: list[RangeProof] = field(default_factory=list)
+    verified: Counter[FeedKey] = field(default_factory=Counter)
+
+
+def compare_hop(hop: Hop, scope: Scope, choice: RunnerChoice, tell: Callable[[int], None]) -> HopResult:
+    """Compare the due records of a hop.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    found = HopResult(differences=list(hop.differences))
+    for chosen in range_passes(hop.ranges):
+        runner = choice.choose(chosen.values())
+        units = _units(hop, chosen, runner.max_partitions)
+        results = runner.compare(units, fed_by=hop.fed_by, admin=hop.admin, tell=tell)
+        found.differences += _name_differences(results, where="relay" if hop.relay else "target")
+        for unit, result in zip(units, results, strict=True):
+            found.verified += _count_verified(hop, result)
+            found.proofs += _build_proofs(hop, unit, result, scope)
+    if scope.is_whole:
+        found.proofs += _proofs_without_records(hop)
+    return found
+
+
+def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, OffsetRange]]:
+    """Yield the first range of each key, then the second of those that have one, and so on."""
+    for number in range(max(map(len, spans.values()), default=0)):
+        yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}
+
+
+def _units(hop: Hop, chosen: Mapping[TopicPartition, OffsetRange], together: int) -> list[ComparisonUnit]:
+    spans = {tp: chosen[tp] for tp in sorted(chosen)}
+    feeds = sorted(hop.feeds_into(spans), key=lambda feed: feed.key)
+    leading = {tp: frozenset(feed.key for feed in feeds if tp in {way.tp for way in feed.targets}) for tp in spans}
+    return [
+        ComparisonUnit(
+            alias=hop.admin.alias,
+            options=hop.options,
+            fetched={tp: hop.parts(tp, spans[tp]) for tp in partitions},
+            feeds=tuple(
+                feed.within({tp: spans[tp] for tp in partitions})
+                for feed in feeds
+                if any(feed.key in leading[tp] for tp in partitions)
+            ),
+            fed_is_source=hop.relay is None,
+        )
+        for partitions in group_by_shared_feed(leading, together)
+    ]
+
+
+def _name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:
+    """Return a named difference for each mismatch."""
+
+    def sides(found: Mismatch) -> tuple[Any, Any]:
+        return (found.fed, found.fetched) if where == "target" else (found.fetched, found.fed)
+
+    contents = {sides(found)[0] for one in results for found in one.mismatches} - {None}
+    differences = []
+    for one in results:
+        for found in one.mismatches:
+            wanted, held = sides(found)
+            if held is None:
+                problem = "missing"
+            elif wanted is None:
+                is_copy = (found.tp, found.offset) in one.copies and held not in contents
+                problem = "doubled" if is_copy else "extra"
+            else:
+                problem = "out_of_order" if held in contents else "altered"
+            differences.append(Difference.at(found.tp, found.offset, where=where, problem=problem))
+    return differences
+
+
+def _count_verified(hop: Hop, result: UnitResult) -> Counter[FeedKey]:
+    """Count the due records that were found equal, without proven records that were read again."""
+    verified: Counter[FeedKey] = Counter()
+    for feed, found in zip(result.unit.feeds, result.by_feed, strict=True):
+        if feed.key in hop.due:
+            due = hop.due[feed.key].feed.within(result.unit.spans).offsets.records
+            verified[feed.key] += max(0, found.matched - (feed.offsets.records - due))
+    return verified
+
+
+def _build_proofs(hop: Hop, asked: ComparisonUnit, result: UnitResult, scope: Scope) -> Iterable[RangeProof]:
+    """Yield the proofs and differences of each feed of one unit.
+
+    What left the cluster since it was `asked` for was not compared, so it is not proven (law E).
+    """
+    left = {tp: OffsetRange(span.first, result.unit.spans[tp].first) for tp, span in asked.spans.items()}
+    for number, (feed, found) in enumerate(zip(result.unit.feeds, result.by_feed, strict=True)):
+        one, doubts = hop.due.get(feed.key), found.suspects
+        if one is None or not len(feed.offsets) or not len(one.feed.offsets):
+            continue
+        if hop.relay:
+            doubts.add(hop.relay.find_doubles(feed.source, feed.span, found.read))
+        proven = provable_ranges(
+            one.due & OffsetRanges([_grown(one.due, feed.span)]),
+            suspects=doubts.offsets,
+            end=min(doubts.end, one.end),
+            gone=one.gone + upstream_of(one.feed, left),
+        )
+        equal = {label: records for (of_feed, label), records in result.proven.items() if of_feed == number}
+        is_whole = len(proven) == 1 and not doubts.offsets and doubts.end == UNBOUNDED
+        for part in proven:
+            if not equal:
+                yield one.prove(part, how=scope.how)
+            for label, records in equal.items():
+                way = feed.targets[label]
+                yield one.prove(
+                    part,
+                    how="present" if scope.sample is None and not way.is_comparable else scope.how,
+                    **_describe(hop, feed, label, part, records if is_whole else None),
+                )
+        for differing in doubts.ranges(feed.span.end):
+            yield one.prove(differing, how="different")
+
+
+def _describe(hop: Hop, feed: Feed, label: int, part: OffsetRange, whole: EqualRecords | None) -> dict[str, Any]:
+    """Return the columns of a proof that say what was compared; `whole` are the records if the range has all equal ones."""
+    way, columns = feed.targets[label], dict[str, Any]()
+    if whole:
+        columns |= {"records": whole.records, "digest": whole.digest}
+    elif hop.relay:
+        columns["records"] = hop.relay.count(feed.source, part)
+    else:
+        mine = feed.offsets.where(feed.offsets.labels == label)
+        columns["records"] = mine.upstream_within(OffsetRanges([part])).records
+    if hop.relay is None:
+        columns |= {"target_topic": way.tp.topic, "target_partition": way.tp.partition, "view": way.version}
+        columns["downstream_end"] = hop.ends.get(way.tp)
+        if whole:
+            columns |= {"first_downstream": whole.first, "last_downstream": whole.last}
+    return columns
+
+
+def provable_ranges(due: OffsetRanges, *, suspects: Iterable[int] = (), end: int, gone: OffsetRanges) -> OffsetRanges:
+    """Return the due offsets that are proven equal: the compared range minus `suspects` and `gone`."""
+    if not due:
+        return due
+    hull = OffsetRanges([(due.first, min(due.end, end))])
+    return hull - gone - OffsetRanges((offset, offset + 1) for offset in suspects)
+
+
+def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
+    """Extend a range by adjoining due offsets that have no record at the other end."""
+    touched = [one for one in due if one.first < span.end and one.end > span.first]
+    return OffsetRange(touched[0].first, touched[-1].end) if touched else OffsetRange(0, 0)
+
+
+def upstream_of(feed: Feed, spans: Mapping[TopicPartition, OffsetRange]) -> OffsetRanges:
+    """Return the upstream offsets of a feed's records in ranges of fetched partitions, from the first to the last of each."""
+    found = [feed.to(tp).downstream_within(*span) for tp, span in spans.items()]
+    return OffsetRanges((int(one.upstream[0]), int((one.upstream + one.lengths).max())) for one in found if len(one))
+
+
+def _proofs_without_records(hop: Hop) -> Iterable[RangeProof]:
+    """Yield proofs of due offsets without a record at the other end, and of offsets that left an end."""
+    for one in hop.due.values():
+        for span in one.gone & one.due & OffsetRanges([(0, one.end)]):
+            yield one.prove(span, how="gone")
+        for span in one.due:
+            if not one.feed.offsets.upstream_within(OffsetRanges([span])).records:
+                yield one.prove(span, how="full")

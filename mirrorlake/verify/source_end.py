@@ -1,0 +1,145 @@
+"""A source, its relay, and what is known of it: read from the lake at once, from the source on demand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from mirrorlake.context import Context
+from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, format_partitions
+from mirrorlake.lake import KnownTopic, newest_topics
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.remotes import is_different_topic, known_id
+from mirrorlake.verify.offset_ranges import OffsetRange
+from mirrorlake.verify.relays import open_relay
+from mirrorlake.verify.scope import count_explained_offsets, read_erased_ranges, read_removed_ranges
+
+log = logging.getLogger(__name__)
+
+
+class SourceEnd:
+    """A source and its relay at the present version.
+
+    Attributes:
+        is_lake: whether it has no brokers: its relay is the source.
+        is_lost: whether it is not asked.
+        recorded: its newest topics, by name.
+        removed: the offsets that left its relay.
+        erased: those of them that an erasure took.
+        explained: counts of missing offsets, by topic.
+        leaderless: partitions of which nothing can be asked, because nobody leads them.
+    """
+
+    def __init__(self, context: Context, alias: str, *, is_lost: bool = False) -> None:
+        self._context, lake = context, context.lake
+        self.alias = alias
+        self.relay = open_relay(lake, alias)
+        self.is_lake, self.is_lost = context.config.cluster(alias).is_lake, is_lost
+        self.recorded = newest_topics(lake, alias, "source")
+        self.removed = read_removed_ranges(lake, alias)
+        self.erased = read_erased_ranges(lake, alias)
+        self.explained = count_explained_offsets(lake, alias)
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the source has brokers, and is not lost."""
+        return not self.is_lake and not self.is_lost
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The recorded ids of the topics."""
+        return {name: topic.topic_id for name, topic in self.recorded.items()}
+
+    @cached_property
+    def default_cleanup(self) -> str:
+        """The policy of topics that set none, or "" if unknown."""
+        if not self.is_asked:
+            return ""
+        admin, recorded = self._context.admin(self.alias), self.recorded
+        return admin.default_cleanup(
+            [t for t in admin.topic_names() if t in recorded and recorded[t].inherits_cleanup_policy]
+        )
+
+    def compacts(self, topic: str) -> bool:
+        """Return whether the log of a topic may be compacted."""
+        return compacts(self.recorded.get(topic), self.default_cleanup)
+
+    def find_leaderless(self, topics: Iterable[str]) -> None:
+        """Find and log the leaderless partitions of topics."""
+        if not self.is_asked:
+            return
+        _, self.leaderless = describe_with_leaders(self._context.admin(self.alias), set(topics))
+        if self.leaderless:
+            log.warning("verify.no_leader source=%s partitions=%s", self.alias, format_partitions(self.leaderless))
+
+    def with_leader(self, sources: Iterable[SourcePartition]) -> list[SourcePartition]:
+        """Return the partitions of which something can be asked."""
+        return [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
+
+    def available_ranges(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetRange]:
+        """Return the ranges that the source still holds complete, of partitions with a leader."""
+        admin, asked = self._context.admin(self.alias), self.with_leader(sources)
+        return read_available_ranges(admin, self.recorded, asked, default_cleanup=self.default_cleanup)
+
+
+def compacts(topic: KnownTopic | None, default_cleanup: str) -> bool:
+    """Return whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none."""
+    return topic is not None and topic.may_compact(default_cleanup)
+
+
+def read_log_ranges(
+    admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]
+) -> dict[SourcePartition, OffsetRange]:
+    """Return the ranges that a source still holds of some partitions in their newest generation; `ids` are recorded topic ids.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    sources = list(sources)
+    states = admin.describe({source.topic for source in sources})
+    newest: dict[TopicPartition, SourcePartition] = {}
+    for source in sources:
+        tp = TopicPartition(source.topic, source.partition)
+        newest[tp] = max(source, newest.get(tp, source))
+    # A topic that was created again holds other records than the landed ones.
+    newest = {
+        tp: source
+        for tp, source in newest.items()
+        if tp.topic in states
+        and tp.partition < states[tp.topic].partitions
+        and not is_different_topic(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
+    }
+    earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
+    # A truncated log ends before the landed records.
+    return {source: OffsetRange(earliest[tp], ends[tp]) for tp, source in newest.items()}
+
+
+def read_available_ranges(
+    admin: ClusterAdmin,
+    recorded: Mapping[str, KnownTopic],
+    sources: Iterable[SourcePartition],
+    *,
+    default_cleanup: str,
+) -> dict[SourcePartition, OffsetRange]:
+    """Return the ranges that a source still holds complete, of the newest generation of some partitions.
+
+    Before a truncation a log's offsets are of an earlier generation. `default_cleanup` is the policy of topics that set none.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    ids = {name: topic.topic_id for name, topic in recorded.items()}
+    living = [
+        source
+        for source in sources
+        if (topic := recorded.get(source.topic)) is not None
+        and topic.generation_of(source.partition) == source.generation
+        and not compacts(topic, default_cleanup)
+    ]
+    there = read_log_ranges(admin, ids, living) if living else {}
+    return {
+        source: OffsetRange(max(span.first, recorded[source.topic].starts_at(source.partition)), span.end)
+        for source, span in there.items()
+    }
