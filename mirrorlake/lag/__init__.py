@@ -8,8 +8,8 @@ from mirrorlake.lag.monitor import Monitor
 from mirrorlake.lag.others import SIGN_TIMEOUT, count_waiting, other_flows
 from mirrorlake.lag.partition_status import PartitionStatus, TopicStatus, format_proven, status_badge
 from mirrorlake.lag.report import Report
-from mirrorlake.lag.sampler import PositionSnapshot
 from mirrorlake.lag.series import LINE_COLUMNS, lag_lines
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.time_lag import Total, combine_known, sum_lags
 from mirrorlake.lag.verdict import Verdict, worst_hop_verdict

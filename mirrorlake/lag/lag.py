@@ -21,7 +21,7 @@ from mirrorlake.lag.judge import RetentionLookup, judge_lag, read_windows
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.loss import SNAPSHOTS_APART, Loss, loss_of_flow
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
-from mirrorlake.lag.sampler import PositionSnapshot
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.status import Status

@@ -18,7 +18,8 @@ from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.others import other_flows
 from mirrorlake.lag.report import Report, make_report
-from mirrorlake.lag.sampler import PositionSnapshot, Sampler
+from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.unreachable import UnreachableClusters

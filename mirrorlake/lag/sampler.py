@@ -10,8 +10,8 @@ Law H: nothing is written to any cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
@@ -19,7 +19,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import describe_with_leaders, format_partitions
-from mirrorlake.lag.time_lag import FlowPosition
+from mirrorlake.lag.group_positions import FULL_READ_EVERY, GroupPositions
+from mirrorlake.lag.snapshot import Lanes, PositionSnapshot
 from mirrorlake.lag.unreachable import PollRound, UnreachableClusters
 from mirrorlake.lake import (
     METADATA,
@@ -42,7 +43,6 @@ from mirrorlake.lake import (
     write_samples,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.removed import Removed, past_removed
 from mirrorlake.republish import merged_positions, read_lanes
 
@@ -50,68 +50,6 @@ log = logging.getLogger(__name__)
 
 # A complete sample bounds how far back a query reads, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# If reading all topics of all groups would move more positions than this, a group is read in full every tenth sample only.
-_ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
-
-
-Lanes = Mapping[int, LedgerRecord | None]
-"""The last ledger record of each lane of a flow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionSnapshot:
-    """All samples of one time, with relay positions by source, ledger records by flow, and errors by subject."""
-
-    observed_at: datetime
-    looks: tuple[SubjectSample, ...]
-    landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
-    lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
-    errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
-
-    @property
-    def changed(self) -> int:
-        """The count of changed positions."""
-        return sum(look.changed for look in self.looks)
-
-    @property
-    def unanswered(self) -> tuple[SubjectSample, ...]:
-        """The samples whose subject did not answer."""
-        return tuple(look for look in self.looks if look.error is not None)
-
-    @property
-    def positions(self) -> dict[PositionKey, int]:
-        """All sampled positions."""
-        return {key: offset for look in self.looks for key, offset in look.positions.items()}
-
-    def silent_subject(self, flow: FlowConfig) -> Subject | None:
-        """Return the subject of a flow (source, relay or target) that did not answer, or None."""
-        subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
-        return next((subject for subject in subjects if subject in self.errors), None)
-
-    def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
-        """Return the positions of a flow in the newest generation of each of its partitions."""
-        seen = {look.key: look.positions for look in self.looks}
-        reached, ends = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
-        found: dict[TopicPartition, FlowPosition] = {}
-        # Sorted by topic and generation, so that each partition ends with its newest.
-        for key, offset in sorted(seen.get(("flow", flow.name), {}).items(), key=lambda item: item[0][2:5]):
-            _, _, topic, generation, partition, _, _ = key
-            end = ends.get(PositionKey(flow.source, None, topic, generation, partition, "last_stable", None))
-            if end is None:
-                # A leaderless partition, which the log names.
-                continue
-            found[TopicPartition(topic, partition)] = FlowPosition(
-                source=SourcePartition(topic, generation, partition),
-                republished=offset,
-                landed=reached[PositionKey(flow.source, None, topic, generation, partition, "reached", None)],
-                end=end,
-            )
-        return found
-
-    def __str__(self) -> str:
-        seen = sum(len(look.positions) for look in self.looks)
-        lines = [f"positions: {seen:,} seen, {self.changed:,} written"]
-        return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
 
 
 class Sampler:
@@ -151,7 +89,7 @@ class Sampler:
         self._unexpected: dict[str, set[str]] = {}
         self._landed: dict[str, LandedPositions] = {}
         self._ends: dict[str, dict[TopicPartition, int]] = {}
-        self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
+        self._groups = GroupPositions(context)
         self._logged_errors: dict[Subject, str] = {}
         self._unreachable = unreachable or UnreachableClusters()
 
@@ -317,7 +255,7 @@ class Sampler:
             }
 
         # A topic that nobody lands stays unknown, so it must not cause a read at each sample.
-        if (now := unexpected()) and (now != self._unexpected.get(alias) or self._snapshots % _ASK_ALL_EVERY == 0):
+        if (now := unexpected()) and (now != self._unexpected.get(alias) or self._snapshots % FULL_READ_EVERY == 0):
             topics.known = self._read_recorded_topics(alias)
             self._unexpected[alias] = unexpected()
         return {
@@ -351,23 +289,7 @@ class Sampler:
         }
 
     def _read_group_positions(self, alias: str) -> dict[PositionKey, int]:
-        partitions, groups = self._partitions(alias), self._context.groups(alias)
-        selection = self._context.config.sampling.group_selection
-        names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
-        wants_all = len(names) * len(partitions) <= _ASK_ALL_BELOW
-        asked: dict[str, Iterable[TopicPartition]] = {}
-        for number, name in enumerate(sorted(names)):
-            known = self._group_topics.get((alias, name))
-            is_due = (number + self._snapshots) % _ASK_ALL_EVERY == 0
-            asked[name] = partitions if wants_all or known is None or is_due else known & partitions.keys()
-        found = {}
-        for name, positions in groups.committed_each(asked).items():
-            self._group_topics[alias, name] = set(positions)
-            for tp, committed in positions.items():
-                found[PositionKey(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = (
-                    committed.offset
-                )
-        return found
+        return self._groups.read(alias, self._partitions(alias), number=self._snapshots)
 
     def _read_landed(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
         # A lake cluster has several publishers, so the times of its batches may be out of order.

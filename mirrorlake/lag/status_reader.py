@@ -17,7 +17,7 @@ from mirrorlake.lag.judge import UNLIMITED_RETENTION, RetentionLookup, read_earl
 from mirrorlake.lag.log_bytes import read_offset_bytes
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
-from mirrorlake.lag.sampler import PositionSnapshot
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.time_lag import FlowPosition, LagSample, Readers, age_ms, read_next_timestamps, read_time_lags
 from mirrorlake.lake import Lake, Subject, from_micros, proven_until

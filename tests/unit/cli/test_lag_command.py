@@ -13,7 +13,7 @@ import pytest
 
 from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
-from mirrorlake.lag.sampler import PositionSnapshot
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from tests.commands import run_cli
 

@@ -1,0 +1,44 @@
+"""Read the committed positions of a cluster's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mirrorlake.context import Context
+from mirrorlake.lake import PositionKey
+from mirrorlake.model.flow import TopicPartition
+
+# If reading all topics of all groups would move more positions than this, a group is read in full every tenth sample only.
+FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
+
+
+class GroupPositions:
+    """The committed positions of groups, and the partitions in which each group was last seen to have one."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._partitions: dict[tuple[str, str], set[TopicPartition]] = {}
+
+    def read(self, alias: str, partitions: Mapping[TopicPartition, int], *, number: int) -> dict[PositionKey, int]:
+        """Read the positions of all sampled groups of a cluster.
+
+        Args:
+            alias: the cluster.
+            partitions: the partitions whose positions are sampled, with generations.
+            number: the number of the sample, which says which groups are due to be read in full.
+        """
+        groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
+        names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+        wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
+        asked: dict[str, Iterable[TopicPartition]] = {}
+        for turn, name in enumerate(sorted(names)):
+            known = self._partitions.get((alias, name))
+            is_due = (turn + number) % FULL_READ_EVERY == 0
+            asked[name] = partitions if wants_all or known is None or is_due else known & partitions.keys()
+        found = {}
+        for name, positions in groups.committed_each(asked).items():
+            self._partitions[alias, name] = set(positions)
+            for tp, committed in positions.items():
+                key = PositionKey(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)
+                found[key] = committed.offset
+        return found
