@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
@@ -63,11 +63,76 @@ def read_status(
 
     A flow gets only an error and its time if its source or target did not answer.
     """
-    silent: dict[str, tuple[Subject, ClusterError]] = {}
+    silent, remotes = _read_remotes(flows, snapshot, target)
+    every, flows = flows, [flow for flow in flows if flow.name not in silent]
+    at, positions = snapshot.observed_at, {flow.name: snapshot.positions_of(flow) for flow in flows}
+    lags, unlanded = _read_ages(flows, snapshot, positions, lake=lake, readers=readers)
+    sampled = windows() if any(lag != 0 for lag in lags.values()) else {}
+    stamps, sources = {**unlanded}, {flow.name: flow.source for flow in flows}
+    for (name, source), lag in lags.items():
+        # Records that are not landed are no older than landed ones that wait, so the source need not be read.
+        place = sources[name], source
+        if lag is not None and place not in stamps:
+            stamps[place] = int(at.timestamp() * 1000) - lag
+    known = _Readings(
+        at=at,
+        lags=lags,
+        unlanded=unlanded,
+        sampled=sampled,
+        expiries=_forecast_expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at),
+        transactions={
+            alias: _find_hanging(alias, flows, positions, find_transactions)
+            for alias in {flow.source for flow in flows}
+        },
+    )
+    rto = measured_rto(lake, flows)
+    found = {name: _unknown_status(*silent[name], state, at=at, lake=lake) for name in silent}
+    for flow in flows:
+        landed, topics = snapshot.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
+        held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
+        lost = {topic: one.cause for one in held for topic in one.topics}
+        paused = state.covering(flow.name, flow.source, flow.target)
+        proven = proven_until(lake, flow)
+        rows = [
+            _partition_status(
+                flow,
+                row,
+                known,
+                lost=lost.get(tp.topic),
+                pause=paused(tp.topic),
+                is_landed=row.source in landed,
+                proven_until=proven.get(row.source),
+            )
+            for tp, row in sorted(positions[flow.name].items(), key=lambda item: (item[0].topic, item[0].partition))
+        ]
+        parked = state.of_flow(flow.name, flow.source)
+        status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
+        objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
+        found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
+    return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Readings:
+    """What was read of all flows: by flow and partition, or by source alias and partition."""
+
+    at: datetime
+    lags: Mapping[tuple[str, SourcePartition], int | None]
+    unlanded: Mapping[tuple[str, SourcePartition], int | None]
+    sampled: Windows
+    expiries: Mapping[tuple[str, SourcePartition], Expiry]
+    transactions: Mapping[str, Mapping[TopicPartition, HangingTransaction]]
+
+
+def _read_remotes(
+    flows: Sequence[FlowConfig], snapshot: PositionSnapshot, target: Callable[[str], ClusterAdmin]
+) -> tuple[dict[str, tuple[FlowConfig, Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
+    """Return the flows of which somebody did not answer, and the lost remote topics of the others."""
+    silent: dict[str, tuple[FlowConfig, Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[LostTopic]] = {}
     for flow in flows:
         if (subject := snapshot.silent_subject(flow)) is not None:
-            silent[flow.name] = subject, snapshot.errors[subject]
+            silent[flow.name] = flow, subject, snapshot.errors[subject]
             continue
         last = snapshot.lanes[flow.name]
         try:
@@ -75,110 +140,88 @@ def read_status(
             remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_remotes(last), merged_positions(last))
         except ClusterError as error:
             # The target answered for the snapshot, and stopped answering since.
-            silent[flow.name] = ("flow", flow.name), error
-    every, flows = flows, [flow for flow in flows if flow.name not in silent]
-    at, positions = snapshot.observed_at, {flow.name: snapshot.positions_of(flow) for flow in flows}
-    lags = {
-        (flow.name, source): lag
-        for flow in flows
-        for source, lag in read_time_lags(
-            lake,
-            flow.source,
-            flow.name,
-            positions[flow.name].values(),
-            landed=snapshot.landed[flow.source].reached,
-            now=at,
-        ).items()
-    }
-    unlanded = read_next_timestamps(
-        readers,
-        {
-            (flow.source, row.source): row.landed
-            for flow in flows
-            for row in positions[flow.name].values()
-            if lags[flow.name, row.source] is None
-        },
-    )
-    rto = measured_rto(lake, flows)
-    found = {
-        flow.name: _unknown_status(flow, *silent[flow.name], state, at=at, lake=lake)
-        for flow in every
-        if flow.name in silent
-    }
-    stamps, sources = {**unlanded}, {flow.name: flow.source for flow in flows}
-    for (name, source), lag in lags.items():
-        # Records that are not landed are no older than landed ones that wait, so the source need not be read.
-        place = sources[name], source
-        if lag is not None and place not in stamps:
-            stamps[place] = int(at.timestamp() * 1000) - lag
-    waits = any(lag != 0 for lag in lags.values())
-    sampled = windows() if waits else {}
-    expiries = _forecast_expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at)
-    hung = {
-        alias: _find_hanging(alias, flows, positions, find_transactions) for alias in {flow.source for flow in flows}
-    }
+            silent[flow.name] = flow, ("flow", flow.name), error
+    return silent, remotes
+
+
+def _read_ages(
+    flows: Sequence[FlowConfig],
+    snapshot: PositionSnapshot,
+    positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
+    *,
+    lake: Lake,
+    readers: Readers,
+) -> tuple[dict[tuple[str, SourcePartition], int | None], dict[tuple[str, SourcePartition], int | None]]:
+    """Return the time lags by flow, and the timestamps of the next records to land where the relay cannot tell, by alias."""
+    lags: dict[tuple[str, SourcePartition], int | None] = {}
     for flow in flows:
-        landed, topics = snapshot.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
-        held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
-        lost = {topic: one.cause for one in held for topic in one.topics}
-        paused = state.covering(flow.name, flow.source, flow.target)
-        proven = proven_until(lake, flow)
-        rows = []
-        for tp, row in sorted(positions[flow.name].items(), key=lambda item: (item[0].topic, item[0].partition)):
-            offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
-            if time_lag is None and (flow.source, row.source) in unlanded:
-                time_lag = age_ms(unlanded[flow.source, row.source], at)
-            expiry, open_one = expiries.get((flow.source, row.source)), hung[flow.source].get(tp)
-            stands, why = _judge_state(
-                lost=lost.get(tp.topic),
-                expiry=expiry,
-                pause=paused(tp.topic),
-                transaction=open_one,
-                waits=offset_lag > 0,
-                is_landed=row.source in landed,
-                at=at,
-            )
-            look = LagSample(
-                observed_at=at,
-                position=row.republished,
-                end_position=row.end,
-                offset_lag=offset_lag,
-                time_lag_ms=time_lag,
-            )
-            earlier = sampled.get((flow.name, row.source), ())
-            if look.waiting == 0:
-                # Nothing waits, so the first sample suffices for the rates.
-                earlier = earlier[:1]
-            # Another sampler may have written newer samples; this snapshot is the last of the window.
-            window = [*(one for one in earlier if one.observed_at < at), look]
-            judged, rates = judge_partition(window, state=stands, known_reason=why, now=at), compute_rates(window)
-            rows.append(
-                PartitionStatus(
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    source_end=row.end,
-                    landed=row.landed,
-                    republished=row.republished,
-                    offset_lag=offset_lag,
-                    time_lag_ms=time_lag,
-                    verdict=judged.verdict.name,
-                    state=stands,
-                    reason=judged.reason,
-                    in_per_s=rates.in_per_s,
-                    out_per_s=rates.out_per_s,
-                    eta_ms=rates.eta_ms,
-                    proven_until=proven.get(row.source),
-                    expires_in_ms=None if expiry is None else expiry.in_ms,
-                    expires_why=None if expiry is None else expiry.reason,
-                    blocked_offsets=0 if open_one is None else open_one.offsets,
-                    blocked_ms=None if open_one is None else age_ms(open_one.since_ms, at),
-                )
-            )
-        parked = state.of_flow(flow.name, flow.source)
-        status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
-        objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
-        found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
-    return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
+        rows, landed = positions[flow.name].values(), snapshot.landed[flow.source].reached
+        found = read_time_lags(lake, flow.source, flow.name, rows, landed=landed, now=snapshot.observed_at)
+        lags |= {(flow.name, source): lag for source, lag in found.items()}
+    ends = {
+        (flow.source, row.source): row.landed
+        for flow in flows
+        for row in positions[flow.name].values()
+        if lags[flow.name, row.source] is None
+    }
+    return lags, read_next_timestamps(readers, ends)
+
+
+def _partition_status(
+    flow: FlowConfig,
+    row: FlowPosition,
+    known: _Readings,
+    *,
+    lost: str | None,
+    pause: Pause | None,
+    is_landed: bool,
+    proven_until: int | None,
+) -> PartitionStatus:
+    at, topic, partition = known.at, row.source.topic, row.source.partition
+    offset_lag, time_lag = max(0, row.end - row.republished), known.lags[flow.name, row.source]
+    if time_lag is None and (flow.source, row.source) in known.unlanded:
+        time_lag = age_ms(known.unlanded[flow.source, row.source], at)
+    expiry = known.expiries.get((flow.source, row.source))
+    transaction = known.transactions[flow.source].get(TopicPartition(topic, partition))
+    state, why = _judge_state(
+        lost=lost,
+        expiry=expiry,
+        pause=pause,
+        transaction=transaction,
+        waits=offset_lag > 0,
+        is_landed=is_landed,
+        at=at,
+    )
+    sample = LagSample(
+        observed_at=at, position=row.republished, end_position=row.end, offset_lag=offset_lag, time_lag_ms=time_lag
+    )
+    earlier = known.sampled.get((flow.name, row.source), ())
+    if sample.waiting == 0:
+        # Nothing waits, so the first sample suffices for the rates.
+        earlier = earlier[:1]
+    # Another sampler may have written newer samples; this snapshot is the last of the window.
+    window = [*(one for one in earlier if one.observed_at < at), sample]
+    judged, rates = judge_partition(window, state=state, known_reason=why, now=at), compute_rates(window)
+    return PartitionStatus(
+        topic=topic,
+        partition=partition,
+        source_end=row.end,
+        landed=row.landed,
+        republished=row.republished,
+        offset_lag=offset_lag,
+        time_lag_ms=time_lag,
+        verdict=judged.verdict.name,
+        state=state,
+        reason=judged.reason,
+        in_per_s=rates.in_per_s,
+        out_per_s=rates.out_per_s,
+        eta_ms=rates.eta_ms,
+        proven_until=proven_until,
+        expires_in_ms=None if expiry is None else expiry.in_ms,
+        expires_why=None if expiry is None else expiry.reason,
+        blocked_offsets=0 if transaction is None else transaction.offsets,
+        blocked_ms=None if transaction is None else age_ms(transaction.since_ms, at),
+    )
 
 
 def _judge_state(
