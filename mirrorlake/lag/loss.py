@@ -88,9 +88,9 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
 
     Example:
         >>> print(Loss(at=datetime(2026, 1, 1), flows=(FlowLoss(flow="east->central", observed_at=None, reason="nobody looked"),)))
-        loss: ? unknown · 1 of 1 flows not known
-          flow           records  seconds  looked at  why
-          east->central  –        –        –          nobody looked
+        had the sources died at 2026-01-01T00:00:00: ‖ unknown · 1 of 1 flows not known
+          flow           records  age of the oldest  looked at  why
+          east->central  –        –                  –          nobody looked
     """
 
     at: datetime

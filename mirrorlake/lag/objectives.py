@@ -32,7 +32,7 @@ class FlowObjectives:
     Example:
         >>> one = FlowObjectives(flow="east->central", rpo_s=30, measured_rpo_s=2.5, rto_s=300)
         >>> str(one)
-        'RPO 2.5 s of 30 s, met; RTO not measured of 5 min'
+        'RPO 2.5 s of 30.0 s, met; RTO not measured of 5 min 0 s'
         >>> one.missed, one.rto
         ((), 'unknown')
     """
