@@ -29,11 +29,10 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.records import Page, SideBySide
 from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
-from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.plan import ReplayPlan, RestorePlan
 from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.replays import ReplayConsent
+from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.replay.restore import Restore
-from mirrorlake.replay.restored import RestorePlan
 from mirrorlake.topics import RulesShown
 from mirrorlake.topics.rules_plan import RuleShown
 from tests.builders import browsed, hop_place, page_of, sample
