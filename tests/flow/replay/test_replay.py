@@ -327,7 +327,7 @@ def test_law_e_a_restored_topic_is_equal_also_after_its_target_has_compacted_it(
     asked = {"source": "east", "topics": "states", "at": world.at, "into": "central"}
     # A death between the records and their proof; the cleaner comes first.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(restore.RestoreRun, "_move_groups", _dies)
+        patched.setattr(restore.RestoreRun, "_compare", _dies)
         with pytest.raises(StoreError, match="died"):
             world.mirror.restore(**asked).run()
     assert count(world.central, "states") == 6000
