@@ -19,15 +19,21 @@ from mirrorlake.sandbox.ports import free_ports
 
 
 def write_conf(
-    folder: Path, clusters: Mapping[str, str], flows: list[dict[str, Any]], **cluster_settings: Mapping[str, Any]
+    folder: Path,
+    clusters: Mapping[str, str],
+    flows: list[dict[str, Any]],
+    *,
+    lake: Mapping[str, Any] | None = None,
+    **cluster_settings: Mapping[str, Any],
 ) -> Path:
-    """Write a settings file; JSON is YAML."""
+    """Write a settings file, of a lake beside it where no other is given; JSON is YAML."""
     path = folder / "mirror.yml"
+    addresses = {alias: {"bootstrap_servers": address} for alias, address in clusters.items()}
     entries = {
-        alias: {"bootstrap_servers": address, **cluster_settings.get(alias, {})} for alias, address in clusters.items()
+        alias: {**addresses.get(alias, {}), **cluster_settings.get(alias, {})} for alias in addresses | cluster_settings
     }
     # To load mlflow and make its tables takes seconds, and what is tracked has its own test.
-    settings = {"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
+    settings = {"lake": lake or {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
     path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
     return path
 
@@ -49,3 +55,10 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
         main(arguments)
     assert "Traceback" not in out.getvalue() + err.getvalue()
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def told(*arguments: str, code: int = 0) -> Any:
+    """Run a command that ends with this code, and return the JSON document that it prints."""
+    done = run_cli(*arguments, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)

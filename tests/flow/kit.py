@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -158,6 +158,58 @@ def send_transactions(
     Producer(options).init_transactions(60)
 
 
+@contextmanager
+def open_transaction(
+    where: Where, topic: str, value: bytes = b"never committed", *, commits: bool = False, **options: Any
+) -> Iterator[None]:
+    """Keep a transaction open that has written a record to partition 0; it is aborted, or committed, at the end of the block."""
+    # Longer than any look at it takes: the broker ends a transaction that is open for more than this.
+    own = {"transactional.id": topic_name("hung"), "transaction.timeout.ms": 900_000, **options}
+    producer = Producer({"bootstrap.servers": address_of(where), **own})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, value, b"k", partition=0)
+    assert producer.flush(60) == 0
+    try:
+        yield
+    finally:
+        (producer.commit_transaction if commits else producer.abort_transaction)(60)
+
+
+@contextmanager
+def producing(
+    where: Where, topics: Sequence[str], prefix: str, *, every_s: float = 0.05, patience_s: float = 30.0
+) -> Iterator[dict[bytes, float]]:
+    """Write to both partitions of topics until the block ends; gives what was confirmed, and when.
+
+    What is under way at the end has the patience to be confirmed, none where the broker is dead by then.
+    """
+    stop, confirmed = threading.Event(), dict[bytes, float]()
+
+    def note(error: object, message: Any) -> None:
+        if error is None:
+            confirmed[message.value()] = time.time()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": address_of(where), "enable.idempotence": True, "linger.ms": 0})
+        number = 0
+        while not stop.wait(every_s):
+            for topic in topics:
+                value = f"{prefix}-{topic}-{number}".encode()
+                producer.produce(topic, value, partition=number % 2, on_delivery=note)
+            number += 1
+            producer.poll(0)
+        producer.flush(patience_s)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield confirmed
+    finally:
+        stop.set()
+        thread.join()
+
+
 def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[str, Any]:
     """Return one record of every kind that law C names, by chance: nulls, empties, tombstones, headers, sizes."""
     key = rng.choice([None, b"", str(number).encode(), rng.randbytes(8)])
@@ -179,7 +231,10 @@ def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[
 
 
 def consume(where: Where, topic: str) -> dict[int, list[Record]]:
-    """Read a topic to its end as a read_committed consumer of its own; the oracle of every comparison."""
+    """Read a topic to its end as a read_committed consumer of its own; the oracle of every comparison.
+
+    A topic that is not there has no partitions.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": address_of(where),
@@ -228,7 +283,7 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
 
 def count(where: Where, topic: str) -> int:
     """Count the committed records of a topic; 0 where there is no such topic."""
-    return sum(map(len, consume(where, topic).values())) if topic in topics_of(where) else 0
+    return sum(map(len, consume(where, topic).values()))
 
 
 def held(location: str, topic: str) -> list[dict[str, Any]]:
@@ -250,6 +305,20 @@ def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int,
 
 
 @contextmanager
+def member(where: Where, group: str, *topics: str) -> Iterator[None]:
+    """Be a live member of a group, which commits nothing."""
+    options = {"bootstrap.servers": address_of(where), "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer({**options, "auto.offset.reset": "earliest"})
+    consumer.subscribe([*topics])
+    try:
+        # A poll lets it join, whether or not there is a record.
+        wait_until(lambda: (consumer.poll(0.1), consumer.assignment())[1], f"{group} has a member")
+        yield
+    finally:
+        consumer.close()
+
+
+@contextmanager
 def _consumer(where: Where, group: str) -> Iterator[Consumer]:
     consumer = Consumer({"bootstrap.servers": address_of(where), "group.id": group, "enable.auto.commit": False})
     yield consumer
@@ -263,9 +332,12 @@ def _answered(ask: Callable[[], _T]) -> _T:
     return Retrying(retry=is_starting, stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True)(ask)
 
 
-def commit(where: Where, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
+def commit(
+    where: Where, group: str, topics: str | Sequence[str], positions: dict[int, int], metadata: str = ""
+) -> None:
     """Commit as a consumer that assigns its partitions itself does: a group without members."""
-    offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
+    names = [topics] if isinstance(topics, str) else topics
+    offsets = [TopicPartition(name, p, at, metadata=metadata) for name in names for p, at in positions.items()]
     with _consumer(where, group) as consumer:
         _answered(lambda: consumer.commit(offsets=offsets, asynchronous=False))
 
@@ -299,7 +371,8 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.
         if result := condition():
             return result
         # A look that reads a topic or asks for the status costs CPU that what is waited for needs.
-        time.sleep(max(0.1, time.monotonic() - begun))
+        took = time.monotonic() - begun
+        time.sleep(max(0.1, took + min(took, 0.5)))
     raise AssertionError(f"never came true: {what}")
 
 
@@ -319,14 +392,13 @@ main()
 class Process:
     """A mirrorlake command that stays on; its output is kept for the failure message."""
 
-    def __init__(self, log: Path, *arguments: str, host: str = "") -> None:
+    def __init__(self, log: Path, *arguments: str, host: str = "", **environ: str) -> None:
         """Start it; with `host`, as if on another machine: under that name, and seen by no lock of this one."""
-        self.arguments = arguments
-        self._log = log
+        self.arguments, self.log = arguments, log
         self._open = log.open("ab")
         begin = ["-c", _ELSEWHERE.format(host=host)] if host else ["-m", "mirrorlake"]
         command = [sys.executable, *begin, *arguments]
-        self.popen = subprocess.Popen(command, stdout=self._open, stderr=subprocess.STDOUT, env=environment())
+        self.popen = subprocess.Popen(command, stdout=self._open, stderr=subprocess.STDOUT, env=environment(**environ))
 
     @property
     def is_running(self) -> bool:
@@ -356,7 +428,7 @@ class Process:
 
     @property
     def output(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self.log.read_text(errors="replace")
 
 
 @contextmanager

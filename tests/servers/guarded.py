@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.acls import Acl
 from mirrorlake.sandbox import KafkaCluster, start_all
 from mirrorlake.sandbox.properties import Listener
+from tests.flow.kit import wait_until
 
 USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
 # Where clients log in; the plain listener, which the sandbox itself uses, stays all-powerful.
@@ -35,6 +37,24 @@ def login(user: str) -> dict[str, str]:
 def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
     options = {"bootstrap.servers": cluster.address(GUARDED.name), "log_level": 0, **login(user)}
     return ClusterAdmin(cluster.alias, options)
+
+
+def acl(name: str, operation: str = "READ", **parts: str) -> Acl:
+    defaults = {"resource": "TOPIC", "pattern": "LITERAL", "principal": "User:a", "host": "*", "permission": "ALLOW"}
+    return Acl(name=name, operation=operation, **{**defaults, **parts})
+
+
+def listed(admin: ClusterAdmin) -> list[Acl]:
+    found = admin.acls.list()
+    assert found is not None
+    return found
+
+
+def set_acls(admin: ClusterAdmin, *, add: Sequence[Acl] = (), remove: Sequence[Acl] = ()) -> None:
+    """Create and delete ACLs, and wait until the broker that lists them has heard of it."""
+    admin.acls.create([*add])
+    admin.acls.delete([*remove])
+    wait_until(lambda: {*add} <= (held := {*listed(admin)}) and not {*remove} & held, "the ACLs are as they were set")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.loading import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, write_conf
+from tests.commands import run_cli, told, write_conf
 from tests.flow.kit import Record, assert_equal_topics, consume, create_topic, delete_topic, produce, topic_name
 from tests.flow.map_check import assert_map_is_exact
 
@@ -95,6 +95,10 @@ class Pair:
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run_cli(*arguments, "--conf", self.conf)
+
+    def told(self, *arguments: str, code: int = 0) -> Any:
+        """Run a command that ends with this code, and return the JSON document that it prints."""
+        return told(*arguments, "--conf", self.conf, code=code)
 
     def source(self) -> dict[int, list[Record]]:
         return consume(self.east, self.topic)

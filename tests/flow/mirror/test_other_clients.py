@@ -33,7 +33,7 @@ from tests.flow.kit import (
     topic_name,
     wait_until,
 )
-from tests.kafka.topics.test_acls import acl, listed
+from tests.servers.guarded import acl, listed
 from tests.servers.lakes import MakeMirror
 
 

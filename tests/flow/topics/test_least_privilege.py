@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,9 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked, topic_stream
 from mirrorlake.republish import follower_driver
-from mirrorlake.runtime.jar_files import classpath
-from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, write_conf
+from tests.commands import run_cli, told, write_conf
+from tests.flow.java import ACLS, java
 from tests.flow.kit import (
     assert_equal_topics,
     commit,
@@ -37,7 +35,7 @@ from tests.flow.kit import (
     topic_name,
     wait_until,
 )
-from tests.servers.guarded import GUARDED, admin_as, login
+from tests.servers.guarded import GUARDED, USERS, acl, admin_as, login, set_acls
 
 Clusters = Mapping[str, KafkaCluster]
 
@@ -100,17 +98,9 @@ class Guarded:
         by_address = {cluster.address(GUARDED.name): alias for alias, cluster in self.clusters.items()}
         for alias in self.clusters:
             mine = [c for c in needed.commands if by_address[shlex.split(c)[2]] == alias]
-            wanted = [acl for command in mine for acl in granted(command)]
+            wanted = [one for command in mine for one in granted(command)]
             assert wanted == needed.on(alias)
-            self.change(alias, add=wanted)
-
-    def change(self, alias: str, *, add: list[Acl] = [], remove: list[Acl] = []) -> None:  # noqa: B006
-        admin = self.root(alias)
-        admin.acls.create(add)
-        admin.acls.delete(remove)
-        wait_until(
-            lambda: set(add) <= (held := set(admin.acls.list() or ())) and not set(remove) & held, "the ACLs are there"
-        )
+            set_acls(self.root(alias), add=wanted)
 
 
 @pytest.fixture(scope="module")
@@ -126,33 +116,40 @@ def world(guarded_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) 
         made.root(alias).acls.delete(made.root(alias).acls.list() or [])
 
 
+# What a user that may do nothing is told.
+_LACKS = {
+    "plan": "DESCRIBE on topic",
+    "apply": "DESCRIBE on topic",
+    "land --source east --once": "DESCRIBE on topic",
+    "republish --flow east->central --once": "mirrorlake.east.central.ledger",
+}
+
+
 @pytest.mark.law("F")
 def test_the_whole_flow_runs_with_the_printed_acls_and_no_others(world: Guarded, spark: Any) -> None:
     conf = world.conf(sync={"acls": True}, mm2={"heartbeats": True, "checkpoints": True, "offset_syncs": True})
     mirror = Mirror(load(conf), spark=spark)
     needed = mirror.acls("User:mirror")
-    printed = run_cli("acls", "--flow", "east->central", "--principal", "User:mirror", "--conf", str(conf), "--json")
-    assert tuple(json.loads(printed.stdout)["commands"]) == needed.commands
+    printed = told("acls", "--flow", "east->central", "--principal", "User:mirror", "--conf", str(conf))
+    assert tuple(printed["commands"]) == needed.commands
     assert not any(
         one.operation in ("WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE", "ALL") for one in needed.on("east")
     ), "law H: nothing is written to a source"
 
-    refused = run_cli("apply", "--conf", str(conf), "--json")
-    assert (refused.returncode, json.loads(refused.stdout)["error"]) == (4, "NotAuthorized")
+    for command, lacks in _LACKS.items():
+        refused = run_cli(*command.split(" "), "--conf", str(conf), "--json")
+        document = json.loads(refused.stdout)
+        assert (refused.returncode, document["error"]) == (4, "NotAuthorized")
+        assert "User:mirror" in document["cause"]
+        assert lacks in document["cause"]
+        assert document["remedy"].startswith("kafka-acls.sh --bootstrap-server 127.0.0.1:")
+        assert USERS["mirror"] not in refused.stdout + refused.stderr
 
     world.grant(needed)
     east, central, topic = world.clusters["east"], world.clusters["central"], world.topic
     remote = f"east.{topic}"
-    reader = Acl(
-        resource="TOPIC",
-        name=topic,
-        pattern="LITERAL",
-        principal="User:app",
-        host="*",
-        operation="READ",
-        permission="ALLOW",
-    )
-    world.change("east", add=[reader])
+    reader = acl(topic, principal="User:app")
+    set_acls(world.root("east"), add=[reader])
     assert mirror.apply()
     assert not mirror.plan(), "law G"
     mirror.run(once=True)
@@ -181,7 +178,7 @@ def test_the_whole_flow_runs_with_the_printed_acls_and_no_others(world: Guarded,
         wait_until(lambda: count(central, "heartbeats"), "heartbeats are written")
     assert mirror.verify(full=True).equal
     assert run_cli("groups", "--flow", "east->central", "--conf", str(conf)).returncode == 0
-    world.change("east", remove=[reader])
+    set_acls(world.root("east"), remove=[reader])
 
 
 def _verify(mirror: Mirror) -> None:
@@ -213,23 +210,23 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
                 if (one.resource, one.operation) == (resource, operation) and one.name.startswith(begins)
             ]
             assert lost
-            world.change(alias, remove=lost)
+            set_acls(world.root(alias), remove=lost)
             produce(east, topic, 10, seed=20 + number)
 
-            def told(name: str = stream, resource: str = resource) -> Parked | None:
+            def waiting(name: str = stream, resource: str = resource) -> Parked | None:
                 parked = mirror.parked().get(name)
                 return parked if parked and f"--{resource.lower().replace('_', '-')} " in parked.remedy else None
 
-            parked = wait_until(told, f"{stream} is parked")
+            parked = wait_until(waiting, f"{stream} is parked")
             assert (parked.error, parked.is_retried) == ("NotAuthorized", True), parked
-            assert [(acl.resource, acl.operation) for acl in granted(parked.remedy)[:1]] == [(resource, operation)]
+            assert [(one.resource, one.operation) for one in granted(parked.remedy)[:1]] == [(resource, operation)]
             if alias == "east":
                 assert flow not in mirror.parked(), "what has landed is sent"
             else:
                 wait_until(
                     lambda: all(row.landed == row.source_end for row in mirror.status()[flow]), "landing goes on"
                 )
-            world.change(alias, add=lost)
+            set_acls(world.root(alias), add=lost)
             wait_until(lambda: count(central, f"east.{topic}") == count(east, topic), "it goes on without a new start")
     assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
 
@@ -271,7 +268,7 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
     produce(world.clusters["east"], world.topic, 2, seed=9)
     commit(world.clusters["east"], world.group, world.topic, {0: 121})
     world.grant(needed)
-    world.change(alias, remove=taken)
+    set_acls(world.root(alias), remove=taken)
     try:
         with pytest.raises(NotAuthorized) as said:
             call(mirror)
@@ -279,18 +276,18 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
             [finding] = mirror.doctor(only=["source.permissions", "target.permissions"]).bad
             assert (finding.check, finding.fix.partition(" ")[0]) == (_CHECKED[what], "kafka-acls.sh")
     finally:
-        world.change(alias, add=taken)
+        set_acls(world.root(alias), add=taken)
     assert f"cluster {alias} does not allow User:mirror" in said.value.cause
     assert operation in ("ALL", getattr(said.value, "operation", operation))
-    [acl] = granted(said.value.remedy)[:1]
-    assert acl.resource == kind
+    [missing] = granted(said.value.remedy)[:1]
+    assert missing.resource == kind
 
 
 def test_a_failover_places_groups_that_are_not_kept_in_step(world: Guarded, spark: Any) -> None:
     mirror = Mirror(load(world.conf(sync={"groups": False})), spark=spark)
     for alias in world.clusters:
         held = [one for one in world.root(alias).acls.list() or () if one.principal == "User:mirror"]
-        world.change(alias, remove=held)
+        set_acls(world.root(alias), remove=held)
     east, central = world.clusters["east"], world.clusters["central"]
     group = f"{world.group}-late"
     commit(east, group, world.topic, {0: 40})
@@ -309,15 +306,12 @@ def test_the_commands_are_what_kafkas_own_tool_reads(world: Guarded) -> None:
     mirror = Mirror(load(world.conf(sync={"acls": True})))
     needed = mirror.acls("User:another")
     chosen = {(one.resource, one.pattern): command for one, command in zip(needed.acls, needed.commands, strict=True)}
-    java = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", classpath("broker")]
     plain = {cluster.address(GUARDED.name): cluster for cluster in world.clusters.values()}
     for command in chosen.values():
         words = shlex.split(command)[1:]
         cluster = plain[words[1]]
         words[1] = cluster.bootstrap_servers
-        tool = [*java, "org.apache.kafka.tools.AclCommand", *words]
-        done = subprocess.run(tool, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        java(ACLS, *words)
         wanted = granted(command)
         root = world.root(cluster.alias)
         wait_until(lambda wanted=wanted, root=root: set(wanted) <= set(root.acls.list() or ()), f"{command} was read")

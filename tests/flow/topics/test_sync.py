@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.streams import duties_of
-from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.topics.acl_ownership import INTENDED
-from tests.commands import run_cli, write_conf
+from tests.commands import run_cli, told, write_conf
 from tests.flow.kit import (
     add_partitions,
     address_of,
@@ -31,8 +28,7 @@ from tests.flow.kit import (
     topic_name,
     wait_until,
 )
-from tests.kafka.topics.test_acls import acl, listed
-from tests.servers.guarded import GUARDED, login
+from tests.servers.guarded import GUARDED, acl, listed, login, set_acls
 from tests.servers.lakes import MakeMirror
 
 Clusters = Mapping[str, KafkaCluster]
@@ -40,13 +36,6 @@ Clusters = Mapping[str, KafkaCluster]
 
 def actions(plan: Plan) -> list[tuple[str, str, str]]:
     return [(change.action, change.kind, change.name) for change in plan.changes]
-
-
-def set_acls(admin: ClusterAdmin, *, add: list[Acl] = [], remove: list[Acl] = []) -> None:  # noqa: B006
-    admin.acls.create(add)
-    admin.acls.delete(remove)
-    expected = (set(add), set(remove))
-    wait_until(lambda: expected[0] <= (held := set(listed(admin))) and not expected[1] & held, "the ACLs are there")
 
 
 def set_configs(admin: ClusterAdmin, topic: str, values: Mapping[str, str | None]) -> None:
@@ -292,16 +281,16 @@ def test_history_tells_every_change_and_the_plan_back(
     do_duties(mirror)
     add_partitions(guarded_clusters["east"], topic, 2)
     do_duties(mirror)
-    told = [(c.where, c.kind, c.action, c.after) for c in mirror.history.between(then, datetime.now(timezone.utc))]
+    changes = [(c.where, c.kind, c.action, c.after) for c in mirror.history.between(then, datetime.now(timezone.utc))]
     new = {"retention.ms": "2000000", "segment.ms": "70000"}
     made = acl(remote)
-    assert [one for one in told if one[1] == "topic"] == [
+    assert [one for one in changes if one[1] == "topic"] == [
         ("east", "topic", "set_configs", new),
         ("central", "topic", "set_configs", new),
         ("east", "topic", "add_partitions", 2),
         ("central", "topic", "add_partitions", 2),
     ]
-    assert sorted(one[:3] for one in told if one[1] == "acl") == [
+    assert sorted(one[:3] for one in changes if one[1] == "acl") == [
         ("central", "acl", "create"),
         ("central", "acl", "delete"),
         ("east", "acl", "delete"),
@@ -323,37 +312,9 @@ def test_history_tells_every_change_and_the_plan_back(
     assert not mirror.history.plan_back(then), "law G"
 
     for arguments in (["--at", then.isoformat()], ["--from", then.isoformat()], ["--back", then.isoformat()]):
-        done = run_cli("history", *arguments, "--conf", str(tmp_path / "mirror.yml"), "--json")
-        assert done.returncode == 0
-        assert set(json.loads(done.stdout)) in (
+        assert set(told("history", *arguments, "--conf", str(tmp_path / "mirror.yml"))) in (
             {"topics", "acls", "groups"},
             {"changes"},
             {"changes", "notes", "applied"},
         )
     set_acls(central, remove=[stranger, made])
-
-
-@pytest.mark.parametrize(
-    ("command", "lacks"),
-    [
-        (["plan"], "DESCRIBE on topic"),
-        (["apply"], "DESCRIBE on topic"),
-        (["land", "--source", "east", "--once"], "DESCRIBE on topic"),
-        (["republish", "--flow", "east->central", "--once"], "mirrorlake.east.central.ledger"),
-    ],
-)
-def test_a_user_that_may_nothing_is_told_what_is_missing(
-    command: list[str], lacks: str, guarded_clusters: Clusters, spark: SparkSession, tmp_path: Path
-) -> None:
-    new_topic(guarded_clusters["east"], partitions=1, prefix="topic")
-    addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in guarded_clusters.items()}
-    options = {alias: {"client": login("nobody")} for alias in addresses}
-    conf = write_conf(tmp_path, addresses, [{"source": "east", "target": "central", "topics": "topic-.*"}], **options)
-    done = run_cli(*command, "--conf", str(conf), "--json")
-    assert done.returncode == 4
-    document = json.loads(done.stdout)
-    assert document["error"] == "NotAuthorized"
-    assert lacks in document["cause"]
-    assert "User:nobody" in document["cause"]
-    assert document["remedy"].startswith("kafka-acls.sh --bootstrap-server 127.0.0.1:")
-    assert "nobody-secret" not in done.stdout + done.stderr
