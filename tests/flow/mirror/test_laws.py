@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +15,17 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.maintenance import compaction, splits
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
-from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     ABORTED,
     Where,
     assert_equal_topics,
     commit,
-    consume,
-    create_topic,
     odd_record,
-    produce,
     send,
     send_transactions,
-    topic_name,
 )
 from tests.flow.map_check import assert_map_is_exact
-from tests.servers.lakes import MakeMirror, Pair
+from tests.servers.lakes import Pair
 
 
 def write_odd_transactions(where: Where, topic: str, *, partitions: int, transactions: int, seed: int) -> None:
@@ -89,33 +83,6 @@ def _law_e(mirror: Mirror, topic: str) -> None:
     for row in spans.collect():
         missing = gaps.get(row.partition, 0)
         assert row.landed + missing == row["last"] + 1, f"law E: partition {row.partition} is not accounted for"
-
-
-@pytest.mark.law("C", "D", "F")
-def test_identity_and_template_policies_merge_two_regions(
-    east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic = topic_name()
-    for number, cluster in enumerate((east, west)):
-        create_topic(cluster, topic, 2)
-        produce(cluster, topic, 3000, seed=number)
-    merged = {"target": "central", "topics": topic, "policy": {"template": "all.{topic}"}, "chunk_records": 200}
-    flows = [{"source": alias, **merged} for alias in ("east", "west")]
-    flows.append({"name": "plain", "source": "east", "target": "central", "topics": topic, "policy": "identity"})
-    mirror = make_mirror({"east": east, "west": west, "central": central}, flows)
-    mirror.run(once=True)
-    for verification in mirror.verify():
-        assert verification.equal, verification.differences[:3]
-    source = {alias: consume(c, topic) for alias, c in (("east", east), ("west", west))}
-    target = consume(central, f"all.{topic}")
-    assert sum(map(len, target.values())) == 6000
-    for alias in ("east", "west"):
-        for partition, records in source[alias].items():
-            sent = {r.content for r in records}
-            mine = [r.content for r in target[partition] if r.content in sent]
-            assert mine == [r.content for r in records], "law D: order within a source partition"
-        assert_map_is_exact(tmp_path / "lake", f"{alias}->central", topic, source[alias], target)
-    assert_equal_topics(source["east"], consume(central, topic))
 
 
 @pytest.mark.law("C", "D", "F")

@@ -24,6 +24,7 @@ from tests.flow.kit import (
     Record,
     Where,
     add_partitions,
+    assert_equal_topics,
     commit,
     committed,
     consume,
@@ -230,13 +231,22 @@ def test_a_merged_topic_groups_of_every_region_and_the_same_order_elsewhere(
         "sync": {"groups": False},
     }
     flows = [{"source": region, "target": "central", **plain} for region in ("east", "west")]
-    mirror = make_mirror(clusters, flows)
+    same = {
+        "name": "same",
+        "source": "east",
+        "target": "central",
+        "topics": topic,
+        "policy": "identity",
+        "groups": "none",
+    }
+    mirror = make_mirror(clusters, [*flows, same])
     for region in ("east", "west"):
         create_topic(clusters[region], topic, 2)
     for turn in range(2):
         for number, region in enumerate(("east", "west")):
             write(clusters[region], topic, 150, seed=10 * turn + number, partitions=2)
         mirror.run(once=True)
+    assert_equal_topics(consume(east, topic), consume(central, topic))
     assert_merged(mirror, clusters, topic, tmp_path / "lake")
     assert_groups_of_every_region(mirror, clusters, topic, group)
     mirror = make_mirror(clusters, [*flows, *({"source": f["source"], "target": "backup", **plain} for f in flows)])
@@ -251,6 +261,8 @@ def assert_merged(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str,
         values = {r.value for records in source.values() for r in records}
         for partition, records in target.items():
             assert [r.value for r in records if r.value in values] == [r.value for r in source[partition]], "law D"
+    for verification in mirror.verify():
+        assert verification.equal, verification.differences[:3]
 
 
 def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str, group: str) -> None:

@@ -24,6 +24,7 @@ from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.republisher import Republisher
 from tests.flow.kit import consume, create_topic, delete_records, delete_topic, end_of, held, new_topic, produce
 from tests.servers.lakes import Pair
+from tests.unit.maintenance.deaths import Killed
 
 FLOW = "east->central"
 
@@ -32,18 +33,6 @@ def forget(location: Path) -> None:
     """Remove what Spark would start anew without, leaving `metadata` (DESIGN 8)."""
     shutil.rmtree(location / "offsets")
     shutil.rmtree(location / "commits")
-
-
-@pytest.fixture
-def begun(pair: Pair) -> Mirror:
-    """A flow that has landed and republished twice."""
-    pair.create()
-    # Queries of Spark's have checkpoint locations; live tasks have none to lose.
-    mirror = pair.mirror(execution="streaming", east={"land": {"execution": "streaming"}})
-    for count, seed in ((600, 1), (200, 2)):
-        pair.produce(count, seed=seed)
-        mirror.run(once=True)
-    return mirror
 
 
 def assert_mirrored(mirror: Mirror, pair: Pair) -> None:
@@ -58,32 +47,33 @@ STEPS: dict[str, tuple[str, Callable[..., object]]] = {
 
 
 @pytest.mark.law("C", "D", "F")
-@pytest.mark.parametrize("step", STEPS)
-def test_law_f_a_lost_checkpoint_location_is_refused_and_rebuilt(begun: Mirror, pair: Pair, step: str) -> None:
-    where, run = STEPS[step]
-    location = max((pair.lake / "checkpoints" / where).iterdir(), key=lambda folder: int(folder.name))
-    if step == "land":
-        # An older copy of the location, as a backup that was restored.
-        newest = max(int(path.name) for path in (location / "offsets").iterdir() if path.name.isdigit())
-        for folder in ("offsets", "commits"):
-            (location / folder / str(newest)).unlink()
-        with pytest.raises(CheckpointLost):
-            run(begun)
-    forget(location)
-    pair.produce(300, seed=3)
-    if step == "republish":
-        begun.land("east", once=True)
-    with pytest.raises(CheckpointLost, match="--rebuild-checkpoint") as refused:
-        run(begun)
-    assert refused.value.exit_code == 3
-    run(begun, rebuild_checkpoint=True)
-    if step == "land":
-        begun.run(once=True)
-    assert_mirrored(begun, pair)
-
-
-class Died(BaseException):
-    """The owner's process ends here."""
+def test_law_f_a_lost_checkpoint_location_is_refused_and_rebuilt(pair: Pair) -> None:
+    pair.create()
+    # Queries of Spark's have checkpoint locations; live tasks have none to lose.
+    mirror = pair.mirror(execution="streaming", east={"land": {"execution": "streaming"}})
+    for count, seed in ((600, 1), (200, 2)):
+        pair.produce(count, seed=seed)
+        mirror.run(once=True)
+    for seed, (step, (where, run)) in enumerate(STEPS.items(), 3):
+        location = max((pair.lake / "checkpoints" / where).iterdir(), key=lambda folder: int(folder.name))
+        if step == "land":
+            # An older copy of the location, as a backup that was restored.
+            newest = max(int(path.name) for path in (location / "offsets").iterdir() if path.name.isdigit())
+            for folder in ("offsets", "commits"):
+                (location / folder / str(newest)).unlink()
+            with pytest.raises(CheckpointLost):
+                run(mirror)
+        forget(location)
+        pair.produce(300, seed=seed)
+        if step == "republish":
+            mirror.land("east", once=True)
+        with pytest.raises(CheckpointLost, match="--rebuild-checkpoint") as refused:
+            run(mirror)
+        assert refused.value.exit_code == 3
+        run(mirror, rebuild_checkpoint=True)
+        if step == "land":
+            mirror.run(once=True)
+        assert_mirrored(mirror, pair)
 
 
 @pytest.mark.law("C", "D", "F")
@@ -117,7 +107,7 @@ def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: p
 
     def dying(self: LaneSender, record: LedgerRecord) -> LedgerRecord:
         if claimed:
-            raise Died
+            raise Killed
         claimed.append(record.claim.lane)
         return claim(self, record)
 
@@ -125,7 +115,7 @@ def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: p
     four = pair.mirror(lanes=4)
     four.land("east", once=True)
     monkeypatch.setattr(LaneSender, "claim", dying)
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         four.republish(FLOW, once=True)
     monkeypatch.setattr(LaneSender, "claim", claim)
 
