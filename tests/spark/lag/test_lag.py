@@ -367,7 +367,8 @@ def test_views_stay_in_a_catalog_and_the_sql_of_the_docs_runs(spark: SparkSessio
         created = create_views(lake, config.flows, days=1)
         assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
         for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
-            assert spark.table(name).columns == list(columns)
+            # Of the catalog: to analyse a view takes seconds.
+            assert [one.name for one in spark.catalog.listColumns(name)] == list(columns)
         spark.sql("USE lag_views")
         page = (Path(__file__).parents[3] / "docs" / "lag.md").read_text()
         statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
