@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,7 +36,7 @@ from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from tests.servers.store import StoreServer
-from tests.stores.test_tables import conf, no_spark
+from tests.stores.test_tables import conf, no_spark, rows
 from tests.unit.maintenance.deaths import Killed, die_confirming, killed
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -65,21 +63,12 @@ class World:
             self.land(batch, [str(n).encode() for n in range(batch * 10 - 10, batch * 10)])
 
     def land(self, batch: int, values: list[bytes]) -> None:
-        offsets, day = range(batch * 10 - 10, batch * 10 - 10 + len(values)), NOON + batch * DAY
-        columns: dict[str, Any] = {
-            "topic": ["orders"] * len(offsets),
-            "generation": [1] * len(offsets),
-            "partition": [0] * len(offsets),
-            "offset": list(offsets),
-            "timestamp": [day] * len(offsets),
-            "timestamp_type": [0] * len(offsets),
-            "key": [b"ada" if offset % 10 == 5 else b"%d" % offset for offset in offsets],
-            "value": values,
-            "headers": [None] * len(offsets),
-            "landed_at": [day] * len(offsets),
-        }
-        rows = pa.RecordBatch.from_pydict(columns, relay_schema())
-        self._landing.append(list(write_files(self.path, relay_schema(), iter([rows]))), batch, day)
+        first, day = batch * 10 - 10, NOON + batch * DAY
+        offsets = range(first, first + len(values))
+        keys = [b"ada" if offset % 10 == 5 else b"%d" % offset for offset in offsets]
+        days = [day] * len(values)
+        landed = rows(first, offsets.stop, key=keys, value=values, timestamp=days, landed_at=days)
+        self._landing.append(list(write_files(self.path, relay_schema(), iter([landed]))), batch, day)
         self.lake.append_rows(POSITIONS, [position_row("east", SOURCE, "landed", offsets[-1] + 1, day)])
 
     def eraser(self) -> Eraser:

@@ -78,21 +78,22 @@ def lake(store_server: StoreServer, bucket: str, empty_lake: Mapping[str, bytes]
     return Lake(no_spark, loads(conf(store_server, f"s3://{place}")).lake)
 
 
-def rows(first: int, last: int) -> pa.RecordBatch:
-    offsets = range(first, last)
-    columns: dict[str, Any] = {
-        "topic": ["orders"] * len(offsets),
-        "generation": [1] * len(offsets),
-        "partition": [0] * len(offsets),
-        "offset": list(offsets),
-        "timestamp": [NOW] * len(offsets),
-        "timestamp_type": [0] * len(offsets),
-        "key": [b"k"] * len(offsets),
-        "value": [str(n).encode() for n in offsets],
-        "headers": [[{"key": "h", "value": b"1"}]] * len(offsets),
-        "landed_at": [NOW] * len(offsets),
+def rows(first: int, last: int, **columns: list[Any]) -> pa.RecordBatch:
+    """Return rows of the relay with these offsets; `columns` are other ones than the plain."""
+    count = last - first
+    plain: dict[str, list[Any]] = {
+        "topic": ["orders"] * count,
+        "generation": [1] * count,
+        "partition": [0] * count,
+        "offset": list(range(first, last)),
+        "timestamp": [NOW] * count,
+        "timestamp_type": [0] * count,
+        "key": [b"k"] * count,
+        "value": [str(n).encode() for n in range(first, last)],
+        "headers": [[{"key": "h", "value": b"1"}]] * count,
+        "landed_at": [NOW] * count,
     }
-    return pa.RecordBatch.from_pydict(columns, relay_schema())
+    return pa.RecordBatch.from_pydict(plain | columns, relay_schema())
 
 
 def land(writer: FencedRelayWriter, batch: int, first: int, last: int) -> None:
