@@ -126,19 +126,21 @@ def report_page(text: str) -> Report:
 
 def filled(kind: type, text: str, /, **given: Any) -> Any:
     """Return a dataclass with `text` in every field that takes one, one row of everything, and 7 for numbers."""
-    hints = get_type_hints(kind)
-    others = {
-        each.name: _filling(hints[each.name], text) for each in fields(kind) if each.init and each.name not in given
-    }
+    others = {name: _filling(hint, text) for name, hint in _hints(kind).items() if name not in given}
     return kind(**given, **others)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of what a dataclass or a named tuple is made of."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind) if each.init} if is_dataclass(kind) else hints
 
 
 def _filling(hint: Any, text: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
-    if is_dataclass(hint):
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
         return filled(hint, text)
-    if hasattr(hint, "_fields"):
-        return hint(*(_filling(one, text) for one in get_type_hints(hint).values()))
     if origin in (Union, UnionType):
         return _filling(arguments[0], text)
     if origin is Literal:
@@ -154,14 +156,15 @@ def _filling(hint: Any, text: str) -> Any:
 
 
 @cache
-def _kinds(above: type = Displayable) -> dict[str, type]:
+def _kinds() -> dict[str, type]:
     """Return the dataclasses of the package that show themselves, by name."""
     for module in pkgutil.walk_packages(mirrorlake.__path__, "mirrorlake."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    below = {name: kind for one in above.__subclasses__() for name, kind in _kinds(one).items()}
-    own = is_dataclass(above) and above.__module__.startswith("mirrorlake.")
-    return {**below, above.__name__: above} if own else below
+    found = [Displayable]
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__: kind for kind in found if is_dataclass(kind) and kind.__module__.startswith("mirrorlake.")}
 
 
 def every(text: str) -> list[Displayable]:
