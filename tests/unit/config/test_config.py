@@ -131,6 +131,14 @@ def test_a_topic_that_came_from_the_target_is_not_carried_back() -> None:
     assert not config.flow("west->east").carries("__consumer_offsets")
 
 
+def test_one_source_is_subscribed_once_for_all_its_flows() -> None:
+    config = flows("source: east, target: west, topics: a", "source: east, target: central, topics: b")
+    assert "(?:a)" in config.subscribe_pattern("east")
+    assert "(?:b)" in config.subscribe_pattern("east")
+    assert [flow.target for flow in config.flows_from("east")] == ["west", "central"]
+    assert [flow.source for flow in config.flows_to("west")] == ["east"]
+
+
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
     config = flows("source: east, target: central, topics: a")
     with pytest.raises(UsageError, match=r"there is no flow 'x'.*east->central"):
@@ -279,6 +287,8 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: 'a, b', policy: {template: all}", "policy", "gives every topic of the flow one name", "{topic}"),
         ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would mix", "each topic"),
         ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
+        ("topics: a, rate: {records_per_second: 0}", "rate.records_per_second", "records_per_second", ""),
+        ("topics: a, rate: {bytes_per_second: 10}", "rate.bytes_per_second", "", "unit"),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
         ("topics: a, producer: [acks]", "producer", "(hidden) stands where a mapping is expected", "name: value"),

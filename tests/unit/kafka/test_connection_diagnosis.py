@@ -217,6 +217,12 @@ def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
     assert len(asked) == 1
 
 
+def test_what_was_said_before_a_success_counts_no_more() -> None:
+    said = heard(KafkaError._AUTHENTICATION, "no")
+    said.reset()
+    assert said == ClientErrorListener()
+
+
 def test_a_page_for_both_loads_as_it_stands() -> None:
     from mirrorlake.config import loads
 

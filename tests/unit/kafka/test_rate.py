@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.lane import Batch, Throttle
 from mirrorlake.kafka.lane.throttle import slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
-from tests.builders import mirror_config
 
 LIMIT = 100.0
 
@@ -90,11 +88,3 @@ def test_a_rate_is_shared_and_bounds_the_chunks() -> None:
     assert Rate(records_per_second=0.5).chunk(100, 100) == (1, 100)
     assert NO_LIMIT.chunk(7, 9) == (7, 9)
     assert not NO_LIMIT
-
-
-@pytest.mark.parametrize(
-    ("rate", "given", "says"), [("records_per_second", 0, "records_per_second"), ("bytes_per_second", 10, "unit")]
-)
-def test_a_rate_that_cannot_be_is_refused(rate: str, given: int, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        mirror_config({"rate": {rate: given}})

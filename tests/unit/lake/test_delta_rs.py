@@ -1,13 +1,16 @@
-"""Tables in a folder of this machine, and old rows that leave them."""
+"""Tables in a folder of this machine, old rows that leave them, and what is asked of a catalog."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
     GAPS,
     METADATA,
@@ -23,6 +27,7 @@ from mirrorlake.lake import (
     QUARANTINE,
     SAMPLES,
     FolderTables,
+    Lake,
     LiveFile,
     TableMaintenance,
     TableSchema,
@@ -170,3 +175,23 @@ def test_rows_that_spark_wrote_by_its_defaults_leave_too(tmp_path: Path) -> None
     assert prune_samples(lake, before=SAMPLED_AT + 3 * DAY, now=SAMPLED_AT + 7 * DAY)
     rows = lake.query_rows("SELECT position, observed_at FROM {positions} ORDER BY position")
     assert [(row.position, row.observed_at) for row in rows] == [(day, SAMPLED_AT + day * DAY) for day in (2, 3, 4)]
+
+
+def test_a_catalog_is_asked_once_for_a_table_that_exists_and_each_time_for_one_that_does_not() -> None:
+    there, asked = {"`c`.`s`.`relay_east`", "`c`.`s`.`gaps`"}, Counter[str]()
+
+    def exists(location: str) -> bool:
+        asked[location] += 1
+        return location in there
+
+    session: Any = SimpleNamespace(catalog=SimpleNamespace(tableExists=exists))
+    lake = Lake(session, LakeConfig.model_validate({"catalog": "c", "schema": "s", "checkpoints": "/c"}))
+    lake._is_version_checked = True
+    east, west = (lake.relay_location(alias) for alias in ("east", "west"))
+    assert [lake.exists(place) for place in (east, west, east, west)] == [True, False, True, False]
+    assert (asked[east], asked[west]) == (1, 2)
+    there.add(west)
+    assert lake.exists(west), "what is not there may be made meanwhile"
+    there.remove(east)
+    assert east in lake.missing(["east"]), "what somebody removed is made again"
+    assert not lake.exists(east)

@@ -204,6 +204,16 @@ def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay, is_s
     assert DeltaTable(relay.path).version() == newest + 2, "no hole in the past was filled"
 
 
+def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> None:
+    log = LandingLog(relay.claim(1))
+    relay.land(log, 1, 1)
+    relay.leave_to_delta_rs()
+    relay.land(log, 2, 2)
+    assert relay.offsets == [1, 2]
+    [newest] = DeltaTable(relay.path).history(1)
+    assert newest["engineInfo"].startswith("delta-rs")
+
+
 def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)

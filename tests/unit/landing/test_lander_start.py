@@ -332,3 +332,15 @@ def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
     assert not replace(
         LOOK, truncations={"orders": [LogTruncation(partition=0, generation=2, first_offset=5)]}
     ).can_resume_from({OLD: 7})
+
+
+def test_a_source_ends_where_it_was_read_to() -> None:
+    assert not LOOK.is_drained
+    assert replace(LOOK, positions={OLD: 9}).is_drained
+    assert not replace(LOOK, positions={OLD: 9, NEW: 1}).is_drained
+
+
+def test_a_start_is_where_landing_stands_then_what_was_chosen_then_where_the_source_begins() -> None:
+    assert LOOK.start_offsets({}) == {OLD: 7, NEW: 0}
+    assert LOOK.start_offsets({OLD: 5, NEW: 2}) == {OLD: 7, NEW: 2}
+    assert replace(LOOK, positions={OLD: 1}).start_offsets({})[OLD] == 3

@@ -23,6 +23,7 @@ from mirrorlake.errors import (
     StoreError,
     TopicConflict,
 )
+from mirrorlake.landing import backoff_s
 from mirrorlake.mirror import parked_streams
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.supervisor import Supervisor, drain
@@ -299,6 +300,12 @@ def test_a_stop_that_reaches_the_jvm_first_is_no_failure() -> None:
     streams.then = [lambda: None]
     streams.lost = lambda: StoreError("the JVM has ended")  # type: ignore[method-assign]
     assert streams.run() == {"a": ["1"]}
+
+
+def test_pauses_grow_up_to_a_bound() -> None:
+    pauses = [backoff_s(attempts, max_s=300.0) for attempts in range(1, 30)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1.0, 300.0)
 
 
 def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture) -> None:

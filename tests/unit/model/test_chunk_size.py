@@ -45,6 +45,16 @@ def test_law_f_every_backlog_arrives_and_transactions_come_to_take_seconds(first
         assert transaction_s <= AIM_S * 1.01 or size.limit == 2**14
 
 
+def test_a_fast_target_gets_the_largest_chunks_soon_and_a_small_one_says_nothing_of_them() -> None:
+    size, sizes = ChunkSize(MAX), []
+    for _ in range(4):
+        sizes.append(size.limit)
+        size.record_success(size.limit, seconds=0.1)
+    assert sizes == [2**20, 2**22, 2**24, 2**26]
+    size.record_success(300, seconds=0.02)
+    assert size.limit == MAX
+
+
 def batch(topic: str, *sizes: int) -> Batch:
     columns = {"offset": pa.array(range(len(sizes)), pa.int64()), "value": [b"x" * one for one in sizes]}
     return Batch(SourcePartition(topic, 1, 0), TopicPartition(topic, 0), pa.RecordBatch.from_pydict(columns))

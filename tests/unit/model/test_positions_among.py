@@ -1,18 +1,20 @@
-"""Law A for groups: several source partitions feed one target partition, and nobody is moved where they last committed."""
+"""Groups: one position where several source partitions feed one target partition, nobody moved at home, and plans that were shown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.groups import Contribution, limiting, position_among
+from mirrorlake.model.groups import Contribution, GroupPlan, GroupPosition, limiting, position_among
 from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, find_last_committed, may_move
 from tests.builders import NOON
+from tests.unit.values import group_position
 
 
 @dataclass(frozen=True)
@@ -155,3 +157,46 @@ def test_law_a_nobody_is_moved_where_they_last_committed() -> None:
     assert [may_move(place, tied).is_free for place in tied] == [False, False, True]
     assert not may_move("east", tied).is_certain
     assert not may_move("west", {"east": CommittedPosition(5)}).is_free
+
+
+def resumed_at(
+    downstream: int | None, action: Any = "move", group: str = "billing", reason: str = "exact"
+) -> GroupPosition:
+    position = group_position(group, action, reason=reason)
+    return replace(position, resume=replace(position.resume, downstream_offset=downstream))
+
+
+def carried_out(shown: GroupPosition, *present: GroupPosition) -> GroupPosition:
+    [done] = GroupPlan("f", present).as_shown(GroupPlan("f", (shown,)))
+    return done
+
+
+@pytest.mark.law("A", "G")
+def test_law_g_a_group_that_reads_on_goes_where_it_was_shown_to_go() -> None:
+    shown = resumed_at(100)
+    assert carried_out(shown, resumed_at(100)) == shown
+    assert carried_out(shown, resumed_at(140)) == shown, "the place that was shown, not the present one"
+
+
+@pytest.mark.law("A", "G")
+def test_law_a_what_the_present_does_not_allow_is_held_back() -> None:
+    back = carried_out(resumed_at(100), resumed_at(90))
+    assert (back.action, "went back" in back.reason) == ("hold", True)
+    active = carried_out(resumed_at(100), resumed_at(None, "hold", reason="it has members"))
+    assert (active.action, active.reason) == ("hold", "it has members")
+    gone = carried_out(resumed_at(100))
+    assert (gone.action, "is gone" in gone.reason) == ("hold", True)
+
+
+@pytest.mark.law("G")
+def test_law_g_nothing_is_set_that_was_not_shown() -> None:
+    present = GroupPlan("f", (resumed_at(100), resumed_at(100, group="other")))
+    assert [one.group for one in present.as_shown(GroupPlan("f", (resumed_at(100),)))] == ["billing"]
+    # What was in step when it was shown stays so, although there is something to move by now.
+    assert not present.as_shown(GroupPlan("f", (resumed_at(60, "in_step"),))).moves
+
+
+def test_some_groups_of_a_plan() -> None:
+    plan = GroupPlan("f", (resumed_at(100, group="b"), resumed_at(100, group="a"), resumed_at(50, group="a")))
+    assert plan.groups == ("a", "b")
+    assert plan.only(["a"]).groups == ("a",)

@@ -117,6 +117,20 @@ def test_the_newest_page_steps_over_what_holds_no_record() -> None:
     assert offsets(read_page(log, Seek(count=5, before=page.starts))) == [2, 3, 4, 5, 6]
 
 
+def test_partitions_are_merged_by_time_and_pages_follow_each_other_without_a_gap() -> None:
+    records = [record(offset, minute=offset * 3 + p, partition=p) for p in range(3) for offset in range(10)]
+    log = Known(records, ends=dict.fromkeys(range(3), 10))
+    wanted = sorted(records, key=lambda one: one.timestamp_ms)
+    for seek in (Seek(count=7), Seek(count=7, after=dict.fromkeys(range(3), 0))):
+        read: list[BrowsedRecord] = []
+        page = read_page(log, seek)
+        while page.records:
+            read = [*page.records, *read] if seek.is_backward else [*read, *page.records]
+            step = {"before": page.starts} if seek.is_backward else {"after": page.nexts}
+            page = read_page(log, Seek(count=7, **step))
+        assert read == wanted
+
+
 @given(st.data())
 def test_whatever_the_times_each_record_is_on_one_page_and_in_order(data: st.DataObject) -> None:
     times = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=1, max_size=3))

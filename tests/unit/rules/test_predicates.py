@@ -211,6 +211,14 @@ def test_a_predicate_that_cannot_work_is_refused_when_the_file_is_read(condition
     assert [fault.path for fault in refused.value.faults] == ["flows[0].rules[0].keep"]
 
 
+def test_a_refused_predicate_leaves_the_others_working() -> None:
+    made = view({"keep": "value.n > 1"})
+    for condition in ("partition = 'x'", "value.a RLIKE '('", "count(*) > 1"):
+        with pytest.raises(ConfigError):
+            flow({"keep": condition})
+        assert sent(made(SOURCE, batch(b'{"n":1}', b'{"n":2}'))) == [11]
+
+
 @pytest.mark.parametrize(
     ("rule", "path", "message"),
     [

@@ -65,13 +65,6 @@ def test_java_home_comes_before_the_path(machine: Path, monkeypatch: pytest.Monk
     assert find_java() == Java(executable=chosen, home=machine / "jdk", version=21, bundled=False)
 
 
-def test_a_java_that_will_not_do_is_passed_over(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(machine / "old" / "bin" / "java", version="11")
-    monkeypatch.setenv("JAVA_HOME", str(machine / "old"))
-    good = install(machine / "path" / "java")
-    assert find_java().executable == good
-
-
 def test_the_wheel_comes_last_and_gets_a_wrapper_for_spark(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     carried = install(machine / "wheel" / "bin" / "java")
     monkeypatch.setattr(java_module, "_bundled", lambda: carried)

@@ -60,24 +60,3 @@ def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
     duties.start()
     assert twice.wait(30)
     duties.stop()
-
-
-def test_a_duty_may_leave_a_start_to_others() -> None:
-    thrice, turns, late = threading.Event(), [], list[int]()
-
-    def count() -> None:
-        turns.append(1)
-        if len(turns) == 3:
-            thrice.set()
-
-    duties = PeriodicTasks(
-        "mirror",
-        [
-            PeriodicTask(name="sample", interval_s=0.01, first_delay_s=3600, run=lambda: late.append(1)),
-            PeriodicTask(name="groups", interval_s=0.01, run=count),
-        ],
-    )
-    duties.start()
-    assert thrice.wait(30)
-    duties.stop()
-    assert late == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.tracking import TrackedRun, Tracker, default_uri, make_tracker, runs_frame
+from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker, runs_frame
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.verify.tracking import Timed, verification_run
@@ -166,25 +165,6 @@ def test_a_store_that_broke_is_opened_again() -> None:
     assert (len(stores), tracker.logged, tracker.failures) == (2, 2, 1)
 
 
-def test_opening_beside_the_work_is_done_once() -> None:
-    opened: list[float] = []
-
-    class Slow:
-        def __init__(self) -> None:
-            opened.append(time.monotonic())
-
-        def log(self, run: TrackedRun) -> str:
-            return run.name
-
-        def runs(self, **_: Any) -> list[dict[str, Any]]:
-            return []
-
-    tracker = Tracker(Slow)
-    tracker.warm_up()
-    assert [tracker.log(run_of()), tracker.log(run_of())] == ["verify a->b", "verify a->b"]
-    assert len(opened) == 1
-
-
 # -- what a verification says -----------------------------------------------------------------------------------------
 
 
@@ -245,3 +225,11 @@ def test_a_run_holds_no_secret_and_no_markup_of_a_topic() -> None:
     other = settings().model_copy(update={"lake": settings(root="/lakes/two").lake})
     again = verification_run(found(), other.flow("east->central"), other)
     assert run.parameters["settings"] != again.parameters["settings"]
+
+
+def test_a_report_takes_the_face_that_a_notebook_shows() -> None:
+    class Face:
+        def _repr_html_(self) -> str:
+            return "<table>face</table>"
+
+    assert "<table>face</table>" in html_page("t", Face())
