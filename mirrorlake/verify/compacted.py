@@ -25,6 +25,11 @@ class CompactedLog:
         self._known: list[pa.Table] = []
         self._judged: Losses | None = None
 
+    @property
+    def lacks(self) -> bool:
+        """Whether the log lacks any record."""
+        return bool(self._lost)
+
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
         """Add records that the log lacks."""
         self._lost.append((feed, upstream, downstream, rows))
@@ -38,7 +43,7 @@ class CompactedLog:
     def judged(self) -> Losses:
         """Return the losses that nothing explains; cached until more is added."""
         if self._judged is None:
-            self._judged = self._judge()
+            self._judged = self._judge() if self._lost else []
         return self._judged
 
     def _judge(self) -> Losses:

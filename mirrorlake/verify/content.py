@@ -34,10 +34,15 @@ _MS = 1000
 _BLOBS = ("key", "value")
 
 
-def content_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert columns of the relay, or of a fetch, to `CONTENT`; `kind` is the timestamp's type, if there is one."""
-    names = rows.schema.names
-    kind = rows.column("timestamp_type") if "timestamp_type" in names else _no_kinds(len(rows))
+def content_of(rows: pa.RecordBatch, *, with_kind: bool = True) -> pa.RecordBatch:
+    """Convert columns of the relay, or of a fetch, to `CONTENT`; `kind` is the timestamp's type, if there is one.
+
+    Leave the kind out of a comparison with a target, which has its own.
+    """
+    if with_kind and "timestamp_type" in rows.schema.names:
+        kind = rows.column("timestamp_type")
+    else:
+        kind = pa.array(np.full(len(rows), _NO_KIND, np.int32))
     columns = [rows.column(name) for name in ("timestamp", "key", "value", "headers")]
     stamps = columns[0].cast(pa.timestamp("us", columns[0].type.tz)).cast(pa.int64())
     others = [
@@ -45,15 +50,6 @@ def content_of(rows: pa.RecordBatch) -> pa.RecordBatch:
         for name, column in zip(("key", "value", "headers"), columns[1:], strict=True)
     ]
     return pa.RecordBatch.from_arrays([stamps, *others, kind], schema=CONTENT)
-
-
-def without_kind(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the timestamps' types, because a target has its own."""
-    return rows.set_column(rows.schema.get_field_index("kind"), "kind", _no_kinds(len(rows)))
-
-
-def _no_kinds(count: int) -> pa.Array:
-    return pa.array(np.full(count, _NO_KIND, np.int32))
 
 
 def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -30,7 +31,7 @@ from mirrorlake.verify.unit import Fetching
 ChooseFetching = Callable[[str], Fetching]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FlowAtCut:
     """A flow at the cut.
 
@@ -41,17 +42,20 @@ class FlowAtCut:
     flow: FlowConfig
     source: SourceEnd
     target: TargetEnd
-    landed: Mapping[SourcePartition, LandedCount]
     bounds: Mapping[SourcePartition, SendBounds]
     feeds: Sequence[FeedSummary]
     withheld: Mapping[SourcePartition, WithheldCount]
-    ranges: Sequence[ProvenRange]
     due: Mapping[SourcePartition, OffsetRanges]
     unproven: Mapping[SourcePartition, OffsetRanges]
     directly: Mapping[SourcePartition, SourceFeed]
     before_landing: int
 
-    @property
+    @cached_property
+    def landed(self) -> dict[SourcePartition, LandedCount]:
+        """The records that were landed."""
+        return {s: held for s, held in self.source.relay.landed.items() if self.flow.carries(s.topic)}
+
+    @cached_property
     def sent(self) -> Counter[SourcePartition]:
         """Count the records that were sent."""
         counts: Counter[SourcePartition] = Counter()
@@ -89,11 +93,10 @@ class CutReader:
 
     def read(self, flow: FlowConfig, ranges: Sequence[ProvenRange], source: SourceEnd, target: TargetEnd) -> FlowAtCut:
         """Read one flow, of which `ranges` are proven."""
-        landed = {s: held for s, held in source.relay.landed.items() if flow.carries(s.topic)}
         mine = [piece for piece in target.summaries if piece.key.flow == flow.name]
         kept = count_withheld(target.cut, flow.name)
         # A source partition may have left the relay altogether.
-        known = {*landed, *(piece.key.source for piece in mine)}
+        known = {s for s in source.relay.landed if flow.carries(s.topic)} | {piece.key.source for piece in mine}
         bounds = find_send_bounds(flow, self.context.lake, target.cut, known, mine, kept)
         ids = _target_ids(flow, known, target)
 
@@ -114,11 +117,9 @@ class CutReader:
             flow=flow,
             source=source,
             target=target,
-            landed=landed,
             bounds=bounds,
             feeds=mine,
             withheld=kept,
-            ranges=ranges,
             due={s: spans for s, spans in due.items() if spans},
             unproven=left,
             directly=directly,

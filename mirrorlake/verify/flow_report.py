@@ -45,7 +45,7 @@ def build_flow_report(
         pending: records that it has not come to.
         scope: what was to be compared.
     """
-    flow, sent, before = at_cut.flow, at_cut.sent, _count_proven_before(at_cut, scope)
+    flow, before = at_cut.flow, _count_proven_before(at_cut, scope)
     places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in at_cut.landed}
     for piece in at_cut.feeds:
         places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
@@ -58,26 +58,7 @@ def build_flow_report(
         Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
         for s, one in pending.items()
     ]
-    partitions = []
-    for s in sorted(places):
-        held = at_cut.landed[s].records if s in at_cut.landed else 0
-        withheld = at_cut.withheld[s].records if s in at_cut.withheld else 0
-        verified = before[s] + sum(hop.verified[FeedKey(flow.name, s)] for hop in sending)
-        owing = pending[s].records if s in pending else 0
-        partitions.append(
-            PartitionProof(
-                topic=s.topic,
-                generation=s.generation,
-                partition=s.partition,
-                landed=held,
-                republished=sent[s],
-                withheld=withheld,
-                verified=0 if places[s] & wrong else verified,
-                proven_before=0 if places[s] & wrong else before[s],
-                not_republished=owing,
-                not_compared=max(0, held - withheld - verified - owing),
-            )
-        )
+    clean = {s for s in places if not places[s] & wrong}
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MAX_DIFFERENCES]
     left_out = tuple(
         LeftOutPartition(topic=tp.topic, partition=tp.partition, why=f"nobody leads it on {flow.source}")
@@ -87,11 +68,39 @@ def build_flow_report(
     return VerifyReport(
         flow=flow.name,
         equal=not found and not left_out,
-        partitions=tuple(partitions),
+        partitions=tuple(_prove(at_cut, s, sending, pending, before, is_clean=s in clean) for s in sorted(places)),
         differences=tuple(found),
         explained=_count_explained(at_cut),
         left_out=left_out,
-        direct=sum(hop.verified[FeedKey(flow.name, s)] for hop in sending[1:] for s in places if not places[s] & wrong),
+        direct=sum(hop.verified[FeedKey(flow.name, s)] for hop in sending[1:] for s in clean),
+    )
+
+
+def _prove(
+    at_cut: FlowAtCut,
+    source: SourcePartition,
+    sending: Sequence[HopResult],
+    pending: Mapping[SourcePartition, PendingRecords],
+    before: Counter[SourcePartition],
+    *,
+    is_clean: bool,
+) -> PartitionProof:
+    """Return the counts of a source partition; of one with a difference, none is verified."""
+    held = at_cut.landed[source].records if source in at_cut.landed else 0
+    withheld = at_cut.withheld[source].records if source in at_cut.withheld else 0
+    verified = before[source] + sum(hop.verified[FeedKey(at_cut.flow.name, source)] for hop in sending)
+    waiting = pending[source].records if source in pending else 0
+    return PartitionProof(
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+        landed=held,
+        republished=at_cut.sent[source],
+        withheld=withheld,
+        verified=verified if is_clean else 0,
+        proven_before=before[source] if is_clean else 0,
+        not_republished=waiting,
+        not_compared=max(0, held - withheld - verified - waiting),
     )
 
 

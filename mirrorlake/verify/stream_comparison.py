@@ -21,10 +21,10 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MAX_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
-from mirrorlake.verify.content import Digest, Flags, Offsets, content_of, differing, values_of, without_kind
+from mirrorlake.verify.content import Digest, Flags, Offsets, content_of, differing, values_of
 from mirrorlake.verify.feeds import Feed, FeedTarget, FetchedPart, ReadHorizons, within
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRanges
-from mirrorlake.verify.windows import FeedRecords, Window, chosen_rows, chosen_values
+from mirrorlake.verify.windows import FeedRecords, Window
 
 # Past this many suspect offsets of a source partition, the rest is left for the next verification.
 _MAX_SUSPECTS = 64
@@ -94,6 +94,31 @@ class FeedResult:
     suspects: SuspectOffsets = field(default_factory=SuspectOffsets)
 
 
+@dataclass(slots=True)
+class _Part:
+    """A fetched partition while it is compared, up to `cursor`; `has_orphan` if an unexpected record was the last one."""
+
+    tp: TopicPartition
+    settings: FetchedPart
+    horizons: ReadHorizons
+    cursor: int
+    has_orphan: bool = False
+    pending: list[FeedRecords] = field(default_factory=list)
+    compacted: CompactedLog = field(default_factory=CompactedLog)
+
+    def take_due(self, horizon: int) -> list[FeedRecords]:
+        """Return the pending records of feeds before an offset, which are pending no more."""
+        due, left = [], []
+        for piece in self.pending:
+            end = int(np.searchsorted(piece.downstream, horizon))
+            if end:
+                due.append(piece.sliced(0, end))
+            if end < len(piece.downstream):
+                left.append(piece.sliced(end, len(piece.downstream)))
+        self.pending = left
+        return due
+
+
 class StreamComparison:
     """Compare fetched partitions with the feeds that lead to them; `rows` yields those of a feed in upstream order.
 
@@ -112,13 +137,10 @@ class StreamComparison:
         self._feeds = feeds
         self._batches = [rows(feed) for feed in feeds]
         self._positions = [0 for _ in feeds]
-        self._fetched = fetched
         self._fed_is_source = fed_is_source
-        self._cursor = {tp: one.span.first for tp, one in fetched.items()}
-        self._pending: dict[TopicPartition, list[FeedRecords]] = {tp: [] for tp in fetched}
-        self._orphans: set[TopicPartition] = set()
-        self._compacted: dict[TopicPartition, CompactedLog] = {}
-        self._horizons = {tp: ReadHorizons(feeds, tp) for tp in fetched}
+        self._parts = {
+            tp: _Part(tp, settings, ReadHorizons(feeds, tp), settings.span.first) for tp, settings in fetched.items()
+        }
         self._equal: dict[tuple[int, int], _Equal] = {}
         self.mismatches: list[Mismatch] = []
         self.by_feed = [FeedResult() for _ in feeds]
@@ -138,41 +160,41 @@ class StreamComparison:
 
     def take(self, tp: TopicPartition, rows: pa.RecordBatch | None, read_to: int) -> None:
         """Compare the rows fetched from a partition up to `read_to`; None for no rows."""
-        horizon = min(read_to, self._fetched[tp].span.end)
-        if horizon <= self._cursor[tp]:
+        part = self._parts[tp]
+        horizon = min(read_to, part.settings.span.end)
+        if horizon <= part.cursor:
             return
-        for feed, upstream in self._horizons[tp].up_to(horizon):
+        for feed, upstream in part.horizons.up_to(horizon):
             while self._positions[feed] <= upstream:
                 self._advance(feed)
         offsets, content = np.empty(0, np.int64), None
         if rows is not None:
             offsets = rows.column("offset").to_numpy()
-            low, high = np.searchsorted(offsets, (self._cursor[tp], horizon))
-            offsets, content = offsets[low:high], content_of(rows.slice(low, high - low))
-            if self._fed_is_source:
-                content = without_kind(content)
-        self._cursor[tp] = horizon
-        if due := self._due(tp, horizon):
-            self._compare(tp, Window(due), offsets, content)
+            low, high = np.searchsorted(offsets, (part.cursor, horizon))
+            rows = rows.slice(low, high - low)
+            offsets, content = offsets[low:high], content_of(rows, with_kind=not self._fed_is_source)
+        part.cursor = horizon
+        if due := part.take_due(horizon):
+            self._compare(part, Window(due), offsets, content)
         else:
-            self._only_fetched(tp, None, offsets, content, np.arange(len(offsets)))
-        if content is not None and tp in self._compacted:
-            self._compacted[tp].survived(content.column("key"), offsets)
+            self._only_fetched(part, None, offsets, content, np.arange(len(offsets)))
+        if content is not None and part.compacted.lacks:
+            part.compacted.survived(content.column("key"), offsets)
 
     def unexplained(self) -> list[TopicPartition]:
         """Return the compacted partitions that lack records; a record past the end may have replaced them."""
-        return [tp for tp, compacted in self._compacted.items() if compacted.judged()]
+        return [tp for tp, part in self._parts.items() if part.compacted.judged()]
 
     def note_survivors(self, tp: TopicPartition, rows: pa.RecordBatch) -> None:
         """Add records that a compacted partition holds past the end of the comparison."""
-        self._compacted[tp].survived(rows.column("key"), rows.column("offset").to_numpy())
+        self._parts[tp].compacted.survived(rows.column("key"), rows.column("offset").to_numpy())
 
     def finish(self) -> None:
         """Decide which records of compacted partitions are lost."""
-        for tp, compacted in self._compacted.items():
-            for feed, upstream, offset, content in compacted.judged():
+        for part in self._parts.values():
+            for feed, upstream, offset, content in part.compacted.judged():
                 self.by_feed[feed].suspects.add([upstream])
-                self._mismatch(tp, [offset], fed=[content])
+                self._mismatch(part, [offset], fed=[content])
 
     def _advance(self, number: int) -> None:
         feed, batch = self._feeds[number], next(self._batches[number], None)
@@ -185,62 +207,34 @@ class StreamComparison:
         stretch, held = feed.offsets.find(offsets)
         if not held.any():
             return
-        if not held.all():
-            at = np.flatnonzero(held)
-            batch, offsets, stretch = batch.take(pa.array(at)), offsets[at], stretch[at]
-        places = feed.offsets
-        downstream = places.downstream[stretch] + offsets - places.upstream[stretch]
-        labels = places.labels[stretch]
-        views: dict[str | None, list[int]] = {}
-        for label in np.unique(labels).tolist():
-            views.setdefault(feed.targets[label].version, []).append(label)
-        for of_view in views.values():
-            mine = None if len(views) == 1 else np.flatnonzero(np.isin(labels, of_view))
-            self._distribute(
-                number, chosen_rows(batch, mine), *(chosen_values(each, mine) for each in (offsets, downstream, labels))
-            )
+        places, stretch = feed.offsets, np.where(held, stretch, 0)
+        downstream, labels = places.downstream[stretch] + offsets - places.upstream[stretch], places.labels[stretch]
+        for label in np.unique(labels[held]).tolist():
+            mine = held & (labels == label)
+            rows = batch if mine.all() else batch.filter(pa.array(mine))
+            self._append(number, label, rows, offsets[mine], downstream[mine])
 
-    def _distribute(
-        self, number: int, batch: pa.RecordBatch, offsets: Offsets, downstream: Offsets, labels: Offsets
-    ) -> None:
-        """Distribute records of one version of the rules to their fetched partitions."""
+    def _append(self, number: int, label: int, batch: pa.RecordBatch, upstream: Offsets, downstream: Offsets) -> None:
+        """Append records of a feed for one target, as the rules change them, in their order there."""
         feed = self._feeds[number]
-        view = feed.targets[int(labels[0])].view
-        if view is not None:
-            batch = view(feed.source, batch.select(list(COLUMNS))).records
-            at = np.searchsorted(offsets, batch.column("offset").to_numpy())
-            offsets, downstream, labels = offsets[at], downstream[at], labels[at]
+        target = feed.targets[label]
+        if target.view is not None:
+            batch = target.view(feed.source, batch.select(list(COLUMNS))).records
+            at = np.searchsorted(upstream, batch.column("offset").to_numpy())
+            upstream, downstream = upstream[at], downstream[at]
         if not len(batch):
             return
-        rows = content_of(batch)
-        if self._fed_is_source:
-            rows = without_kind(rows)
-        for label in np.unique(labels).tolist():
-            mine = None if labels[0] == labels[-1] and np.all(labels == label) else np.flatnonzero(labels == label)
-            places = chosen_values(downstream, mine)
-            if np.any(np.diff(places) < 0):
-                # Some records were sent again after later ones.
-                order = np.argsort(places, kind="stable")
-                mine = order if mine is None else mine[order]
-                places = chosen_values(downstream, mine)
-            piece = FeedRecords(number, label, chosen_values(offsets, mine), places, chosen_rows(rows, mine))
-            self._pending[feed.targets[label].tp].append(piece)
+        rows = content_of(batch, with_kind=not self._fed_is_source)
+        if np.any(np.diff(downstream) < 0):
+            # Some records were sent again after later ones.
+            order = np.argsort(downstream, kind="stable")
+            upstream, downstream, rows = upstream[order], downstream[order], rows.take(pa.array(order))
+        self._parts[target.tp].pending.append(FeedRecords(number, label, upstream, downstream, rows))
 
-    def _due(self, tp: TopicPartition, horizon: int) -> list[FeedRecords]:
-        due, left = [], []
-        for piece in self._pending[tp]:
-            end = int(np.searchsorted(piece.downstream, horizon))
-            if end:
-                due.append(piece.sliced(0, end))
-            if end < len(piece.downstream):
-                left.append(piece.sliced(end, len(piece.downstream)))
-        self._pending[tp] = left
-        return due
-
-    def _compare(self, tp: TopicPartition, window: Window, offsets: Offsets, rows: pa.RecordBatch | None) -> None:
-        if tp in self._orphans:
+    def _compare(self, part: _Part, window: Window, offsets: Offsets, rows: pa.RecordBatch | None) -> None:
+        if part.has_orphan:
             # An unexpected record makes the record after it suspect.
-            self._orphans.remove(tp)
+            part.has_orphan = False
             self._suspect(window, np.zeros(1, np.int64))
         whole = rows is not None and np.array_equal(offsets, window.downstream)
         if whole:
@@ -248,9 +242,9 @@ class StreamComparison:
         else:
             _, here, there = np.intersect1d(window.downstream, offsets, assume_unique=True, return_indices=True)
             only = np.setdiff1d(np.arange(len(window.downstream)), here, assume_unique=True)
-            self._only_fed(tp, window, only)
+            self._only_fed(part, window, only)
             only = np.setdiff1d(np.arange(len(offsets)), there, assume_unique=True)
-            self._only_fetched(tp, window, offsets, rows, only)
+            self._only_fetched(part, window, offsets, rows, only)
         good = here
         if rows is not None and len(here):
             one, other = (
@@ -262,7 +256,7 @@ class StreamComparison:
                 self._suspect(window, here[bad])
                 wrong = pa.array(np.flatnonzero(bad)[:MAX_DIFFERENCES])
                 fed, fetched = values_of(one.take(wrong)), values_of(other.take(wrong))
-                self._mismatch(tp, window.downstream[here[bad]], fed=fed, fetched=fetched)
+                self._mismatch(part, window.downstream[here[bad]], fed=fed, fetched=fetched)
         self._prove(window, good)
 
     def _differing(self, window: Window, fed: pa.RecordBatch, fetched: pa.RecordBatch, rows: Offsets) -> Flags:
@@ -285,54 +279,52 @@ class StreamComparison:
             if self._target_of(piece).is_comparable:
                 equal.digest.add(upstream, rows)
 
-    def _only_fed(self, tp: TopicPartition, window: Window, only: Offsets) -> None:
+    def _only_fed(self, part: _Part, window: Window, only: Offsets) -> None:
         if not len(only):
             return
-        if self._fetched[tp].compacts:
-            compacted = self._compacted.setdefault(tp, CompactedLog())
+        if part.settings.compacts:
             for piece, upstream, downstream, rows in window.by_target(only):
-                compacted.lost(piece.feed, upstream, downstream, rows)
+                part.compacted.lost(piece.feed, upstream, downstream, rows)
             return
         self._suspect(window, only)
         fed = values_of(window.rows.take(pa.array(only[:MAX_DIFFERENCES])))
-        self._mismatch(tp, window.downstream[only], fed=fed)
+        self._mismatch(part, window.downstream[only], fed=fed)
 
     def _only_fetched(
-        self, tp: TopicPartition, window: Window | None, offsets: Offsets, rows: pa.RecordBatch | None, only: Offsets
+        self, part: _Part, window: Window | None, offsets: Offsets, rows: pa.RecordBatch | None, only: Offsets
     ) -> None:
         if rows is None or not len(only):
             return
-        part = self._fetched[tp]
-        only = only[~(self._horizons[tp].removed(offsets[only]) | within(part.tombstones, offsets[only]))]
-        if part.own is not None and len(only):
-            only = only[_by_flows(rows.column("headers").take(pa.array(only)), part.own)]
+        settings = part.settings
+        only = only[~(part.horizons.removed(offsets[only]) | within(settings.tombstones, offsets[only]))]
+        if settings.own is not None and len(only):
+            only = only[_by_flows(rows.column("headers").take(pa.array(only)), settings.own)]
         if not len(only):
             return
-        self._suspect_extra(tp, window, offsets[only])
+        self._suspect_extra(part, window, offsets[only])
         fetched = values_of(rows.take(pa.array(only[:MAX_DIFFERENCES])))
-        self._mismatch(tp, offsets[only], fetched=fetched)
+        self._mismatch(part, offsets[only], fetched=fetched)
 
     def _suspect(self, window: Window, rows: Offsets) -> None:
         for row in rows[: _MAX_SUSPECTS + 1].tolist():
             self.by_feed[window.parts[window.origin[row]].feed].suspects.add([int(window.upstream[row])])
 
-    def _suspect_extra(self, tp: TopicPartition, window: Window | None, offsets: Offsets) -> None:
+    def _suspect_extra(self, part: _Part, window: Window | None, offsets: Offsets) -> None:
         if not self._fed_is_source:
             # The fetched side is the source, so its offsets are upstream ones.
-            for feed in self._horizons[tp].feeds:
+            for feed in part.horizons.feeds:
                 self.by_feed[feed].suspects.add(offsets[: _MAX_SUSPECTS + 1].tolist())
             return
         if window is None:
-            self._orphans.add(tp)
+            part.has_orphan = True
             return
         after = np.unique(np.searchsorted(window.downstream, offsets))
-        if after[-1] == len(window.downstream):
-            self._orphans.add(tp)
+        part.has_orphan |= bool(after[-1] == len(window.downstream))
         self._suspect(window, after[after < len(window.downstream)])
 
     def _mismatch(
         self,
-        tp: TopicPartition,
+        part: _Part,
         offsets: Iterable[int],
         *,
         fed: Iterable[tuple[Any, ...]] | None = None,
@@ -341,7 +333,7 @@ class StreamComparison:
         none: Iterable[Any] = repeat(None)
         contents = zip(offsets, fed or none, fetched or none)  # noqa: B905  more offsets than contents
         for offset, one, other in islice(contents, MAX_DIFFERENCES - len(self.mismatches)):
-            self.mismatches.append(Mismatch(tp=tp, offset=int(offset), fed=one, fetched=other))
+            self.mismatches.append(Mismatch(tp=part.tp, offset=int(offset), fed=one, fetched=other))
 
 
 def _by_flows(headers: pa.ListArray, aliases: frozenset[str]) -> Flags:

@@ -20,13 +20,12 @@ from mirrorlake.verify.offset_ranges import OffsetRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSummary:
-    """Mapped records of one flow between two partitions: count, and first offset on both sides; `end` is downstream."""
+    """Mapped records of one flow between two partitions: count, and first upstream offset; `end` is downstream."""
 
     key: FeedKey
     target: TopicPartition
     records: int
     first_upstream: int
-    first: int
     end: int
 
 
@@ -83,7 +82,7 @@ def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
     """Sum up the mapped ranges into some remote topics."""
     rows = cut.maps.ask(
         "SELECT flow, source_topic, generation, source_partition, target_topic, target_partition, "
-        "sum(record_count) AS records, min(first_upstream) AS first_upstream, min(first_downstream) AS first, "
+        "sum(record_count) AS records, min(first_upstream) AS first_upstream, "
         "max(first_downstream + record_count) AS end_at FROM {runs} WHERE array_contains(:remotes, target_topic) "
         "GROUP BY flow, source_topic, generation, source_partition, target_topic, target_partition",
         remotes=sorted(remotes),
@@ -94,7 +93,6 @@ def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
             target=TopicPartition(row.target_topic, row.target_partition),
             records=int(row.records),
             first_upstream=int(row.first_upstream),
-            first=int(row.first),
             end=int(row.end_at),
         )
         for row in rows

@@ -6,7 +6,7 @@ presence is checked. Where a remote topic holds records that no flow wrote, they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mirrorlake.lake import RELAY_TARGET, SOURCE_TARGET, RangeProof
@@ -62,34 +62,36 @@ def target_hop(
     if not directly:
         spans = {FeedKey(stand.flow.name, s): due for stand in stands for s, due in stand.due.items()}
     feeds = {feed.key: feed for feed in feeds_within(cut, spans)}
-    proofs = {stand.flow.name: stand.proof for stand in stands}
-    due = {}
-    for key, offsets in spans.items():
-        proof = proofs[str(key.flow)](key.source, kind=SOURCE_TARGET if directly else RELAY_TARGET)
-        proof = replace(proof, target_topic_id=ids.get(str(proof.target_topic)))
-        due[key] = _due_feed(offsets, feeds.get(key), held, removed(key), proof)
-    tombstones, compacting, shared = (
-        end.tombstone_ranges(ids),
-        compacting_topics(end.admin, states),
-        end.sources_of_shared(),
-    )
+    proofs = {
+        FeedKey(stand.flow.name, s): replace(one, target_topic_id=ids.get(str(one.target_topic)))
+        for stand in stands
+        for s in stand.bounds
+        for one in [stand.proof(s, kind=SOURCE_TARGET if directly else RELAY_TARGET)]
+    }
     return Hop(
         admin=end.admin,
         options=end.options,
-        due=due,
+        due={key: _due_feed(due, feeds.get(key), held, removed(key), proofs[key]) for key, due in spans.items()},
         ranges=ranges_to_fetch(cut, feeds.values(), held, end.last_ends, scope),
-        parts=lambda tp, span: FetchedPart(
-            span=span,
-            own=shared.get(tp.topic),
-            compacts=tp.topic in compacting,
-            tombstones=tombstones.get(tp, OffsetRanges()),
-        ),
+        parts=_settings_of_parts(end, ids),
         feeds_into=lambda chosen: [replace(feed, removed=removed(feed.key)) for feed in feeds_into(cut, chosen, views)],
         fed_by=lambda key: fed.get(key) or source_of(key).relay,
         ends={tp: span.end for tp, span in held.items()},
         differences=[
             Difference.at(tp, -1, where="target", problem="missing") for tp in sorted(mine) if tp.topic not in states
         ],
+    )
+
+
+def _settings_of_parts(end: TargetEnd, ids: Mapping[str, str]) -> Callable[[TopicPartition, OffsetRange], FetchedPart]:
+    """Return how partitions of the present topics are compared; `ids` are their ids."""
+    tombstones, shared = end.tombstone_ranges(ids), end.sources_of_shared()
+    compacting = compacting_topics(end.admin, ids)
+    return lambda tp, span: FetchedPart(
+        span=span,
+        own=shared.get(tp.topic),
+        compacts=tp.topic in compacting,
+        tombstones=tombstones.get(tp, OffsetRanges()),
     )
 
 

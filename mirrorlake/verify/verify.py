@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options
-from mirrorlake.lake import SOURCE_RELAY, ProofCache, RangeProof
+from mirrorlake.lake import SOURCE_RELAY, ProofCache, ProvenRange, RangeProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.rules import View
@@ -128,7 +128,7 @@ class Verifier:
         ]
         progress = _Progress(stands, self._tell)
         landing = {
-            alias: self._compare_landing(alias, [stand for stand in stands if stand.source.alias == alias], progress)
+            alias: self._compare_landing([stand for stand in stands if stand.source.alias == alias], ranges, progress)
             for alias in sorted({flow.source for flow in self._flows})
         }
         sending = {
@@ -156,10 +156,12 @@ class Verifier:
         end = self._targets[target]
         return replace(end, summaries=summarize_feeds(end.cut, remotes)) if remotes else end
 
-    def _compare_landing(self, alias: str, stands: Sequence[FlowAtCut], progress: _Progress) -> HopResult:
-        end = self._sources[alias]
+    def _compare_landing(
+        self, stands: Sequence[FlowAtCut], ranges: Mapping[str, Sequence[ProvenRange]], progress: _Progress
+    ) -> HopResult:
+        end = stands[0].source
         # Proofs of this hop are the same for every flow from the source.
-        known = KnownRanges.of(stands[0].ranges, [SOURCE_RELAY], sources=end.ids, targets={})
+        known = KnownRanges.of(ranges[stands[0].flow.name], [SOURCE_RELAY], sources=end.ids, targets={})
         topics = {s.topic for stand in stands for s in stand.landed}
         # Compacted topics are compared by the relay on both hops (law E).
         asked = {topic for topic in topics if end.compacts(topic)} if self._manner.direct else topics
@@ -168,9 +170,9 @@ class Verifier:
         elif end.is_lost or not asked:
             found = HopResult()
         else:
-            admin, options = self._context.admin(alias), self._context.reader_options(alias)
+            admin, options = self._context.admin(end.alias), self._context.reader_options(end.alias)
             hop = source_hop(end, asked, known, self._scope, admin, options)
-            found = compare_hop(hop, self._scope, self._choice_at(alias), partial(progress.add, _LANDING))
+            found = compare_hop(hop, self._scope, self._choice_at(end.alias), partial(progress.add, _LANDING))
         found.differences += end.relay.list_doubles(topics)
         return found
 

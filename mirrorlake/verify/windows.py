@@ -59,13 +59,3 @@ class Window:
                 yield piece, self.upstream, self.downstream, self.rows
             elif len(mine):
                 yield piece, self.upstream[mine], self.downstream[mine], self.rows.take(pa.array(mine))
-
-
-def chosen_rows(rows: pa.RecordBatch, at: Offsets | None) -> pa.RecordBatch:
-    """Return some rows, None for all."""
-    return rows if at is None else rows.take(pa.array(at))
-
-
-def chosen_values(values: Offsets, at: Offsets | None) -> Offsets:
-    """Return some values, None for all."""
-    return values if at is None else values[at]
