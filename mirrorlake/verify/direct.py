@@ -165,12 +165,12 @@ def build_source_feeds(
 def compare_while_deleted(
     compare: Callable[[], T],
     feeds: Collection[SourceFeed],
-    read_available: Callable[[SourceFeed], OffsetRange],
+    read_available: Callable[[], Mapping[tuple[str, SourcePartition], OffsetRange]],
 ) -> T:
     """Compare feeds of sources; start again without records that these delete meanwhile.
 
-    Law E: a record that was deleted before it was read is not compared, and never called equal. `read_available` returns the range
-    that a source still holds.
+    Law E: a record that was deleted before it was read is not compared, and never called equal. `read_available` returns the ranges
+    that sources still hold, by alias and source partition.
 
     Raises:
         ClusterError: a cluster does not answer, or deletes records faster than they are read.
@@ -187,8 +187,9 @@ def compare_while_deleted(
                     consequence="nothing of this verification was written down",
                     remedy="run `mirrorlake verify` again",
                 ) from moved
+            held = read_available()
             for feed in feeds:
-                feed.narrow(read_available(feed))
+                feed.narrow(held.get((feed.alias, feed.source), OffsetRange(UNBOUNDED, UNBOUNDED)))
         else:
             return found
     raise AssertionError

@@ -109,23 +109,24 @@ def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, Offset
 
 
 def _units(hop: Hop, chosen: Mapping[TopicPartition, OffsetRange], together: int) -> list[ComparisonUnit]:
-    spans = {tp: chosen[tp] for tp in sorted(chosen)}
-    feeds = sorted(hop.feeds_into(spans), key=lambda feed: feed.key)
-    leading = {tp: frozenset(feed.key for feed in feeds if tp in {way.tp for way in feed.targets}) for tp in spans}
-    return [
-        ComparisonUnit(
-            alias=hop.admin.alias,
-            options=hop.options,
-            fetched={tp: hop.parts(tp, spans[tp]) for tp in partitions},
-            feeds=tuple(
-                feed.within({tp: spans[tp] for tp in partitions})
-                for feed in feeds
-                if any(feed.key in leading[tp] for tp in partitions)
-            ),
-            fed_is_source=hop.relay is None,
+    feeds = {feed.key: feed for feed in hop.feeds_into(chosen)}
+    leading: dict[TopicPartition, set[FeedKey]] = {tp: set() for tp in sorted(chosen)}
+    for key, feed in feeds.items():
+        for tp in {way.tp for way in feed.targets} & leading.keys():
+            leading[tp].add(key)
+    units = []
+    for partitions in group_by_shared_feed(leading, together):
+        spans = {tp: chosen[tp] for tp in partitions}
+        units.append(
+            ComparisonUnit(
+                alias=hop.admin.alias,
+                options=hop.options,
+                fetched={tp: hop.parts(tp, span) for tp, span in spans.items()},
+                feeds=tuple(feeds[key].within(spans) for key in sorted({key for tp in spans for key in leading[tp]})),
+                fed_is_source=hop.relay is None,
+            )
         )
-        for partitions in group_by_shared_feed(leading, together)
-    ]
+    return units
 
 
 def _name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:
@@ -165,7 +166,8 @@ def _build_proofs(hop: Hop, asked: ComparisonUnit, result: UnitResult, scope: Sc
 
     What left the cluster since it was `asked` for was not compared, so it is not proven (law E).
     """
-    left = {tp: OffsetRange(span.first, result.unit.spans[tp].first) for tp, span in asked.spans.items()}
+    now = result.unit.spans
+    left = {tp: OffsetRange(one.first, now[tp].first) for tp, one in asked.spans.items() if one.first < now[tp].first}
     for number, (feed, found) in enumerate(zip(result.unit.feeds, result.by_feed, strict=True)):
         one, doubts = hop.due.get(feed.key), found.suspects
         if one is None or not len(feed.offsets) or not len(one.feed.offsets):

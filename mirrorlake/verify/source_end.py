@@ -47,7 +47,7 @@ class SourceEnd:
         """Whether the source has brokers, and is not lost."""
         return not self.is_lake and not self.is_lost
 
-    @property
+    @cached_property
     def ids(self) -> dict[str, str]:
         """The recorded ids of the topics."""
         return {name: topic.topic_id for name, topic in self.recorded.items()}

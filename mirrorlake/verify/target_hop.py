@@ -43,9 +43,10 @@ def target_hop(
     mine = {piece.target for piece in end.summaries if piece.key.flow in names}
     states = end.admin.describe({tp.topic for tp in mine})
     ids = {name: known_id(state.topic_id) for name, state in states.items()}
+    last_ends = end.last_ends
     there = sorted(tp for tp in mine if tp.topic in states and tp.partition < states[tp.topic].partitions)
     held = {
-        tp: OffsetRange(first, cut.ends.get(tp, end.last_ends[tp]))
+        tp: OffsetRange(first, cut.ends.get(tp, last_ends[tp]))
         for tp, first in end.admin.log_start_offsets(there).items()
     }
     fed = {FeedKey(stand.flow.name, s): feed for stand in stands for s, feed in stand.directly.items() if directly}
@@ -66,13 +67,14 @@ def target_hop(
         FeedKey(stand.flow.name, s): replace(one, target_topic_id=ids.get(str(one.target_topic)))
         for stand in stands
         for s in stand.bounds
+        if FeedKey(stand.flow.name, s) in spans
         for one in [stand.proof(s, kind=SOURCE_TARGET if directly else RELAY_TARGET)]
     }
     return Hop(
         admin=end.admin,
         options=end.options,
         due={key: _due_feed(due, feeds.get(key), held, removed(key), proofs[key]) for key, due in spans.items()},
-        ranges=ranges_to_fetch(cut, feeds.values(), held, end.last_ends, scope),
+        ranges=ranges_to_fetch(cut, feeds.values(), held, last_ends, scope),
         parts=_settings_of_parts(end, ids),
         feeds_into=lambda chosen: [replace(feed, removed=removed(feed.key)) for feed in feeds_into(cut, chosen, views)],
         fed_by=lambda key: fed.get(key) or source_of(key).relay,
@@ -104,8 +106,9 @@ def _due_feed(
 ) -> DueFeed:
     if feed is None:
         return DueFeed(due=due, feed=Feed.identity(proof.partition, ()), gone=OffsetRanges(), proof=proof)
-    left = upstream_of(feed, {tp: OffsetRange(0, span.first) for tp, span in held.items()})
+    there = {way.tp: held[way.tp] for way in feed.targets if way.tp in held}
+    left = upstream_of(feed, {tp: OffsetRange(0, span.first) for tp, span in there.items()})
     # A missing topic is a difference, and nothing of it is proven.
-    ends = {way.tp: held[way.tp].end if way.tp in held else 0 for way in feed.targets}
+    ends = {way.tp: there[way.tp].end if way.tp in there else 0 for way in feed.targets}
     late = upstream_of(feed, {tp: OffsetRange(end, UNBOUNDED) for tp, end in ends.items()})
     return DueFeed(due=due, feed=feed, gone=left + removed, proof=proof, end=late.first if late else UNBOUNDED)

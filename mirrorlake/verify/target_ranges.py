@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _NEAR = 50_000
 
 def ranges_to_fetch(
     cut: FixedCut,
-    due: Collection[Feed],
+    due: Iterable[Feed],
     held: Mapping[TopicPartition, OffsetRange],
     last_ends: Mapping[TopicPartition, int],
     scope: Scope,
@@ -28,7 +28,10 @@ def ranges_to_fetch(
 
     `last_ends` are the ends of the last mapped records of any flow.
     """
-    near = {tp: [feed.to(tp).downstream_within(*span) for feed in due] for tp, span in held.items()}
+    near: dict[TopicPartition, list[OffsetColumns]] = {tp: [] for tp in held}
+    for feed in due:
+        for tp in {way.tp for way in feed.targets} & held.keys():
+            near[tp].append(feed.to(tp).downstream_within(*held[tp]))
     wanted = {tp: OffsetRanges(_stretched(join_columns(parts))) for tp, parts in near.items()}
     bounds = _neighbours(cut, wanted)
     ranges = {}

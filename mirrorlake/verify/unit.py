@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -217,16 +217,19 @@ def _with_times(feed: Feed, rows: Rows, times: pa.Array) -> Iterator[Any]:
 
 
 def group_by_shared_feed(
-    parts: Mapping[TopicPartition, frozenset[FeedKey]], max_size: int
+    parts: Mapping[TopicPartition, Collection[FeedKey]], max_size: int
 ) -> list[list[TopicPartition]]:
     """Group partitions that share a feed, by the feeds that lead to each, and join small groups up to `max_size`."""
-    groups: list[tuple[set[FeedKey], list[TopicPartition]]] = []
-    for tp, keys in parts.items():
-        mine = [group for group in groups if group[0] & keys]
-        groups = [group for group in groups if not group[0] & keys]
-        groups.append((set(keys).union(*(k for k, _ in mine)), [one for _, tps in mine for one in tps] + [tp]))
+    groups: dict[int, list[TopicPartition]] = {}
+    group_of: dict[FeedKey, int] = {}
+    keys_of: dict[int, set[FeedKey]] = {}
+    for number, (tp, keys) in enumerate(parts.items()):
+        mine = sorted({group_of[key] for key in keys if key in group_of})
+        groups[number] = [one for other in mine for one in groups.pop(other)] + [tp]
+        keys_of[number] = set(keys).union(*(keys_of.pop(other) for other in mine))
+        group_of |= dict.fromkeys(keys_of[number], number)
     found: list[list[TopicPartition]] = []
-    for _, tps in sorted(groups, key=lambda group: -len(group[1])):
+    for tps in sorted(groups.values(), key=len, reverse=True):
         if found and len(found[-1]) + len(tps) <= max_size:
             found[-1] += tps
         else:

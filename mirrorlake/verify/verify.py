@@ -20,15 +20,16 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options
 from mirrorlake.lake import SOURCE_RELAY, ProofCache, ProvenRange, RangeProof
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.rules import View
 from mirrorlake.verify.completeness import find_lost_and_pending, list_lost, wait_for_pending
-from mirrorlake.verify.direct import MAX_PARTITIONS, SourceFeed, compare_while_deleted
+from mirrorlake.verify.direct import MAX_PARTITIONS, compare_while_deleted
 from mirrorlake.verify.flow_at_cut import CutReader, FlowAtCut
 from mirrorlake.verify.flow_report import build_flow_report
 from mirrorlake.verify.hop import HopResult, compare_hop
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.runners import RunnerChoice
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd
@@ -183,13 +184,20 @@ class Verifier:
             hop = target_hop(target, stands, self._sources, self._views, self._scope, directly=directly)
             return compare_hop(hop, self._scope, choice, partial(progress.add, _SENDING))
 
-        def still_available(feed: SourceFeed) -> OffsetRange:
-            found = self._sources[feed.alias].available_ranges([feed.source])
-            return found.get(feed.source, OffsetRange(UNBOUNDED, UNBOUNDED))
+        def still_available() -> dict[tuple[str, SourcePartition], OffsetRange]:
+            by_alias: dict[str, set[SourcePartition]] = {}
+            for feed in feeds:
+                by_alias.setdefault(feed.alias, set()).add(feed.source)
+            return {
+                (alias, source): span
+                for alias, asked in by_alias.items()
+                for source, span in self._sources[alias].available_ranges(asked).items()
+            }
 
         choice = self._choice(flow.source for flow in target.cut.flows.values())
         found = [compare(choice, directly=False)]
-        if feeds := [feed for stand in stands for feed in stand.directly.values()]:
+        feeds = [feed for stand in stands for feed in stand.directly.values()]
+        if feeds:
             few = partial(compare, RunnerChoice(max_partitions=MAX_PARTITIONS), directly=True)
             found.append(compare_while_deleted(few, feeds, still_available))
         return found

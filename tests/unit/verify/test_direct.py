@@ -153,8 +153,8 @@ def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is()
             raise PositionGone("orders-0")
         return source(span)
 
-    def retention_goes_on(_: SourceFeed) -> OffsetRange:
-        return OffsetRange(earliest[0], END)
+    def retention_goes_on() -> dict[tuple[str, SourcePartition], OffsetRange]:
+        return {("east", SOURCE): OffsetRange(earliest[0], END)}
 
     one, due = feed(fetched=deleting), list[OffsetRanges]()
 
