@@ -471,7 +471,7 @@ def covered(proofs: Iterable[RangeProof], kind: str, number: int, offset: int) -
     }
 
 
-_SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.generate])
+_SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.generate])
 
 
 @pytest.mark.law("E")
