@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import RecordTooLarge
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, write_conf
+from tests.commands import run_cli, told, write_conf
 from tests.flow.kit import create_topic, send
 from tests.servers.lakes import Pair
 
@@ -33,9 +32,8 @@ def test_an_unreachable_source_exits_4(
 def test_doctor_names_the_layer_that_fails(east: KafkaCluster, spark: SparkSession, tmp_path: Path) -> None:
     flows = [{"source": "east", "target": "central", "topics": "orders"}]
     conf = write_conf(tmp_path, {"east": east.bootstrap_servers, "central": "127.0.0.1:9"}, flows)
-    done = run_cli("doctor", "--conf", str(conf), "--json")
-    assert done.returncode == 4
-    bad = [finding for finding in json.loads(done.stdout)["findings"] if not finding["ok"]]
+    findings = told("doctor", "--conf", str(conf), code=4)["findings"]
+    bad = [finding for finding in findings if not finding["ok"]]
     assert [(finding["layer"], finding["subject"]) for finding in bad] == [("cluster", "central")]
     assert bad[0]["fix"]
 
@@ -79,16 +77,11 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
     pair.create(20, partitions=1)
     pair.mirror()
 
-    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
-        done = pair.cli(*arguments, "--json")
-        assert done.returncode == code, done
-        return dict(json.loads(done.stdout))
-
-    assert told("plan", "--check", code=1)["changes"]
-    told("apply")
-    assert told("plan", "--check") == {"changes": [], "notes": []}
-    assert told("run", "--once")["landed"][0]["records"] == 20
-    [row] = told("status")["flows"][0]["partitions"]
+    assert pair.told("plan", "--check", code=1)["changes"]
+    pair.told("apply")
+    assert pair.told("plan", "--check") == {"changes": [], "notes": []}
+    assert pair.told("run", "--once")["landed"][0]["records"] == 20
+    [row] = pair.told("status")["flows"][0]["partitions"]
     assert row == {
         "topic": topic,
         "partition": 0,
@@ -110,15 +103,15 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "eta_ms": 0,
     }
     offsets = ("offsets", "--flow", "east->central", "--partition", "0", "--topic")
-    assert told(*offsets, topic, "--offset", "7") == {
+    assert pair.told(*offsets, topic, "--offset", "7") == {
         "status": "exact",
         "upstream_offset": 7,
         "downstream_offset": 7,
         "topic": pair.remote,
         "partition": 0,
     }
-    assert told(*offsets, pair.remote, "--offset", "7", "--reverse")["upstream_offset"] == 7
-    assert told(*offsets, topic, "--offset", "99")["status"] == "not_yet_republished"
-    document = told("verify")
+    assert pair.told(*offsets, pair.remote, "--offset", "7", "--reverse")["upstream_offset"] == 7
+    assert pair.told(*offsets, topic, "--offset", "99")["status"] == "not_yet_republished"
+    document = pair.told("verify")
     assert (document["equal"], document["differences"]) == (True, [])
-    told("doctor")
+    pair.told("doctor")

@@ -4,50 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror import Mirror
-from tests.flow.kit import Where, add_partitions, address_of, delete_topic, send, topic_name, wait_until
+from tests.flow.kit import add_partitions, address_of, delete_topic, member, open_transaction, send, wait_until
 from tests.servers.lakes import Pair
 
 # What depends on the machine that runs the tests.
 MACHINE = ("java", "spark", "disk", "memory", "limits", "folders", "tracking", "metrics")
-
-
-@contextmanager
-def member(where: Where, group: str, topic: str) -> Iterator[None]:
-    """Be a live member of a group."""
-    consumer = Consumer({"bootstrap.servers": address_of(where), "group.id": group, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    try:
-        # A poll lets it join, whether or not there is a record.
-        wait_until(lambda: (consumer.poll(0.1), consumer.assignment())[1], f"{group} has a member")
-        yield
-    finally:
-        consumer.close()
-
-
-@contextmanager
-def open_transaction(where: Where, topic: str) -> Iterator[None]:
-    """Leave a transaction open that has written a record."""
-    # Longer than any look at it takes: the broker ends a transaction that is open for more than this.
-    options = {"transactional.id": topic_name("hung"), "transaction.timeout.ms": 900_000}
-    producer = Producer({"bootstrap.servers": address_of(where), **options})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce(topic, b"never committed", b"k", partition=0)
-    assert producer.flush(60) == 0
-    try:
-        yield
-    finally:
-        producer.abort_transaction(60)
 
 
 def found(mirror: Mirror, *only: str, later: timedelta | None = None) -> dict[str, str]:

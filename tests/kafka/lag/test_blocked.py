@@ -6,13 +6,12 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.kafka import ClusterAdmin, RecordReader
 from mirrorlake.lag.hanging_transactions import find_hanging_transactions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import new_topic, produce, wait_until
+from tests.flow.kit import new_topic, open_transaction, produce, wait_until
 
 
 @pytest.mark.law("E")
@@ -31,13 +30,8 @@ def test_a_hung_transaction_is_told_with_its_first_record_and_all_that_waits(eas
         return {tp: (one.offset, one.offsets) for tp, one in found.items()}
 
     assert look(5) == {}
-    producer = Producer({**options, "transactional.id": f"hung-{topic}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"first", partition=0)
-    producer.flush(30)
-    produce(east, topic, 20, seed=2)
-    assert look(0.5) == {}, "a transaction may be open"
-    assert look(5) == {places[0]: (5, 11)}, "five records, and from the sixth offset on eleven wait"
-    producer.abort_transaction(30)
+    with open_transaction(east, topic):
+        produce(east, topic, 20, seed=2)
+        assert look(0.5) == {}, "a transaction may be open"
+        assert look(5) == {places[0]: (5, 11)}, "five records, and from the sixth offset on eleven wait"
     wait_until(lambda: look(5) == {}, "the transaction's end is in the log")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.flow import FlowConfig
@@ -21,7 +20,7 @@ from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import ledger_record
-from tests.flow.kit import send, wait_until
+from tests.flow.kit import open_transaction, send, wait_until
 
 # Older records would fall to the brokers' retention at once.
 NOW = int(time.time() * 1000)
@@ -117,13 +116,8 @@ def test_an_open_transaction_on_the_target_is_waited_for(site: Site) -> None:
     site.put("east", "open", *letters("ab"))
     site.put("central", "east.open", *letters("a"))
     stored(site, "open", 0)
-    producer = Producer({"bootstrap.servers": site.servers["central"], "transactional.id": "connect-cluster-east-mm2"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce("east.open", b"b", b"b", 0)
-    producer.flush(30)
-    assert "a transaction is open on east.open-0" in str(site.plan(site.flow("open")).refused)
-    producer.abort_transaction(30)
+    with open_transaction(site.servers["central"], "east.open", **{"transactional.id": "connect-cluster-east-mm2"}):
+        assert "a transaction is open on east.open-0" in str(site.plan(site.flow("open")).refused)
     # The coordinator answers before it has written the transaction's end into the log.
     plan = wait_until(lambda: not (found := site.plan(site.flow("open"))).refused and found, "the transaction is over")
     [row] = plan.partitions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,24 +15,12 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.model.plan import Change, TopicSpec
 from mirrorlake.model.topic_configs import RULES
-from mirrorlake.runtime.jar_files import classpath
-from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
+from tests.flow.java import ACLS, java
 from tests.flow.kit import new_topic, topic_name, wait_until
-from tests.servers.guarded import admin_as
+from tests.servers.guarded import acl, admin_as, listed
 
 Clusters = Mapping[str, KafkaCluster]
-
-
-def acl(name: str, operation: str = "READ", **parts: str) -> Acl:
-    defaults = {"resource": "TOPIC", "pattern": "LITERAL", "principal": "User:a", "host": "*", "permission": "ALLOW"}
-    return Acl(name=name, operation=operation, **{**defaults, **parts})
-
-
-def listed(admin: ClusterAdmin) -> list[Acl]:
-    found = admin.acls.list()
-    assert found is not None
-    return found
 
 
 def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
@@ -87,22 +74,18 @@ def test_a_cluster_without_an_authorizer_says_so(west: KafkaCluster) -> None:
 def test_types_of_newer_brokers_are_listed_as_unknown(guarded_clusters: Clusters) -> None:
     """confluent-kafka knows neither TWO_PHASE_COMMIT (KIP-939) nor resources of type USER (KIP-373)."""
     east = guarded_clusters["east"]
-    tool = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", classpath("broker")]
-    tool += ["org.apache.kafka.tools.AclCommand", "--bootstrap-server", east.bootstrap_servers, "--force"]
-    grants: list[Any] = [
+    at = ("--bootstrap-server", east.bootstrap_servers, "--force", "--allow-principal", "User:a")
+    grants = [
         ["--operation", "TwoPhaseCommit", "--transactional-id", "tx"],
         ["--operation", "DescribeTokens", "--user-principal", "User:b"],
     ]
     for grant in grants:
-        done = subprocess.run(
-            [*tool, "--add", "--allow-principal", "User:a", *grant], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        java(ACLS, *at, "--add", *grant)
     root = admin_as(east, "root")
     found = wait_until(lambda: len(one := listed(root)) == 2 and one, "both are listed")
     assert not any(one.is_known for one in found), found
     for grant in grants:
-        subprocess.run([*tool, "--remove", "--allow-principal", "User:a", *grant], capture_output=True, check=True)
+        java(ACLS, *at, "--remove", *grant)
     assert settled(root, [])
 
 
