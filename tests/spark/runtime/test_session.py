@@ -1,11 +1,20 @@
+"""Our session of Spark: its cores, its workers, the archive of its classes, and what a stop ends of it."""
+
+from __future__ import annotations
+
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirrorlake.runtime.cache import cache_directory
+from mirrorlake.runtime.stopping import interrupt_jobs_on_stop
 from tests.archives import wait_for_archives
 
 
@@ -32,3 +41,47 @@ def test_an_archive_of_the_classes_of_spark_can_be_made(spark: SparkSession) -> 
     assert spark.range(1).count() == 1
     wait_for_archives("spark")
     assert [path for path in (cache_directory() / "class-data").glob("spark-*.jsa") if path.stat().st_size > 50 << 20]
+
+
+def test_workers_import_from_the_package_and_not_from_a_zip(spark: SparkSession) -> None:
+    def zips(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        found = [
+            name for name, module in sys.modules.items() if ".zip/pyspark" in (getattr(module, "__file__", "") or "")
+        ]
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"module": found}, pa.schema([("module", pa.string())]))
+
+    assert [row.module for row in spark.range(1).mapInArrow(zips, "module string").collect()] == []
+
+
+def waiting(seconds: float):  # type: ignore[no-untyped-def]
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    return wait
+
+
+def test_jobs_of_a_session_are_interrupted_after_the_grace_and_others_go_on(spark: SparkSession) -> None:
+    stop, own = threading.Event(), spark.newSession()
+
+    def other() -> int:
+        return spark.range(0, 1, 1, 1).mapInArrow(waiting(4), "id long").count()
+
+    def stopped() -> None:
+        with interrupt_jobs_on_stop(own, stop, name="a flow", grace_s=0.5):
+            stop.set()
+            own.range(0, 1, 1, 1).mapInArrow(waiting(600), "id long").collect()
+
+    with ThreadPoolExecutor(2) as pool:
+        beside, ended = pool.submit(other), pool.submit(stopped)
+        with pytest.raises(Exception, match=r"(?i)cancel") as failure:
+            ended.result(timeout=120)
+        assert beside.result(timeout=120) == 1
+    assert isinstance(failure.value, PySparkException) or "Py4J" in type(failure.value).__name__
+    with interrupt_jobs_on_stop(own, threading.Event(), name="another", grace_s=0.0):
+        assert own.range(3).count() == 3
+    assert "another" not in {thread.name for thread in threading.enumerate()}

@@ -1,0 +1,97 @@
+"""Topics of a real broker: browsed, made at once, and shown as they were changed."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from mirrorlake.context import utc_now
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import Change
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.topics import RemoteTopics
+from mirrorlake.topics.browser import TopicBrowser
+from tests.builders import mirror_config
+from tests.flow.kit import commit, create_topic, delete_records, new_topic, produce, topic_name, topics_of, wait_until
+from tests.unit.topics.test_remote_topics import Written
+
+
+@pytest.mark.law("H")
+def test_a_cluster_tells_of_its_topics_and_is_left_as_it_was(east: KafkaCluster) -> None:
+    name, empty = topic_name("browsed"), new_topic(east)
+    create_topic(east, name, 2, retention_ms="3600000", cleanup_policy="delete")
+    produce(east, name, 10)
+    delete_records(east, name, 0, 2)
+    commit(east, f"{name}-group", name, {0: 3})
+    options = {"bootstrap.servers": east.bootstrap_servers}
+    before = topics_of(east)
+    browser = TopicBrowser(
+        "east",
+        ClusterAdmin("east", options).topic_metadata,
+        flows=mirror_config({"topics": "browsed.*"}).flows,
+        names_of=lambda _: (),
+        now=utc_now,
+    )
+    found = {line.topic: line for line in browser.topics(internal=True)}
+    line = found[name]
+    assert (line.partitions, line.records, line.kept, line.replicas) == (2, 8, "1 h", 1)
+    assert line.mirrored == f"west: east.{name}"
+    assert (found[empty].records, found[empty].kept, found[empty].is_mirrored) == (0, "7 d", False)
+    assert found["__consumer_offsets"].internal
+    assert "__consumer_offsets" not in {line.topic for line in browser.topics()}
+
+    page = browser.page(name, lambda: Groups("east", options))
+    assert [(p.earliest, p.end, len(p.isr)) for p in page.partitions] == [(2, 5, 1), (0, 5, 1)]
+    assert page.partitions[0].leader is not None
+    assert page.settings == {"cleanup.policy": "delete", "retention.ms": "3600000"}
+    assert page.readers is not None
+    assert [(one.group, one.state, one.partitions, one.offset_lag) for one in page.readers] == [
+        (f"{name}-group", "empty", 1, 2)
+    ]
+    assert topics_of(east) == before
+
+
+def test_a_topic_that_the_broker_refuses_is_named_and_the_others_are_made(east: KafkaCluster) -> None:
+    admin = ClusterAdmin("c", {"bootstrap.servers": east.bootstrap_servers})
+    root, audit = topic_name("many"), Written()
+    flow = mirror_config({"source": "a", "target": "c", "topics": f"{root}.*", "policy": "identity"}).flows[0]
+    known = {name: KnownTopic(name=name, partitions=2) for name in (f"{root}.{n}" for n in range(40))}
+    bad = f"{root}.7"
+    known[bad] = KnownTopic(name=bad, configs={"retention.ms": "soon"})
+    remotes = RemoteTopics(admin, flow, cast("Any", audit), cast("Any", None))
+    with pytest.raises(ClusterError, match=f"create topic {bad}"):
+        remotes.ensure([SourcePartition(name, 1, 0) for name in known], known, mirrored_before=())
+    # A busy machine may take longer to show so many than those who make them wait.
+    wait_until(lambda: admin.describe(known).keys() >= known.keys() - {bad}, "all others are in the metadata")
+    there = admin.describe(known)
+    assert there.keys() == known.keys() - {bad}
+    assert [len(rows) for rows in audit.appends] == [39]
+    made = remotes.of(there)
+    assert {one.name for one in made.values()} == there.keys()
+    known[bad] = KnownTopic(name=bad)
+    remotes.ensure([SourcePartition(name, 1, 0) for name in known], known, mirrored_before=())
+    assert admin.describe([bad])
+    assert [len(rows) for rows in audit.appends] == [39, 1]
+
+
+def test_what_was_waited_for_is_what_the_next_question_finds(east: KafkaCluster) -> None:
+    admin = ClusterAdmin("east", {"bootstrap.servers": east.bootstrap_servers})
+    wanted = {"retention.ms": "3600000"}
+
+    def make(name: str, action: str, after: Any) -> None:
+        change = Change(where="east", kind="topic", name=name, action=action, after=after)
+        admin.apply(change)
+        admin.wait_for([change])
+
+    for name in (topic_name("shown") for _ in range(10)):
+        make(name, "create", {"partitions": 2, "configs": {}})
+        assert admin.describe([name])[name].partitions == 2
+        make(name, "add_partitions", 3)
+        assert admin.describe([name])[name].partitions == 3
+        make(name, "set_configs", wanted)
+        assert admin.configs([name]) == {name: wanted}
