@@ -13,7 +13,7 @@ from mirrorlake.errors import ClusterUnreachable, GroupActive
 from mirrorlake.kafka.groups import Committed, Groups
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import new_topic, wait_until
+from tests.flow.kit import member, new_topic
 
 
 def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,13 +37,10 @@ def test_positions_are_set_for_a_group_without_members_only(east: KafkaCluster) 
     assert groups.committed([group], [zero, one]) == {group: {zero: Committed(3, "a text"), one: Committed(0)}}
     assert groups.states()[group] == "empty", "nobody has joined"
 
-    member = Consumer({**options, "group.id": group})
-    member.subscribe([topic])
-    wait_until(lambda: member.poll(0.1) is None and member.assignment(), "the member has joined")
-    with pytest.raises(GroupActive, match="has members on east"):
-        groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
-    assert groups.committed([group], [zero])[group][zero].offset == 3
-    member.close()
+    with member(east, group, topic):
+        with pytest.raises(GroupActive, match="has members on east"):
+            groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
+        assert groups.committed([group], [zero])[group][zero].offset == 3
 
 
 def test_an_attempt_that_timed_out_sets_back_nobody_who_read_on_meanwhile(

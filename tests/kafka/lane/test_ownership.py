@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
@@ -34,17 +33,14 @@ from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.republish.start import check_whole
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.kit import consume, new_topic, send, topic_name, wait_until
+from tests.flow.kit import consume, new_topic, open_transaction, send, topic_name, wait_until
 from tests.kafka.lane.test_lane import ledger
+from tests.unit.maintenance.deaths import Killed
 
 PARTITIONS = 8
 SOURCES = [SourcePartition("orders", 1, partition) for partition in range(PARTITIONS)]
 # Older records would fall to the broker's retention at once.
 NOW = int(time.time() * 1000)
-
-
-class Died(BaseException):
-    """The owner's process ends here."""
 
 
 class Flow:
@@ -106,7 +102,7 @@ def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
         nonlocal left
         left -= 1
         if left < 0:
-            raise Died
+            raise Killed
         return claim(self, record)
 
     lanes, upto = 2, 3
@@ -115,7 +111,7 @@ def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
         for wanted in (4, 2):
             left = claims
             monkeypatch.setattr(LaneSender, "claim", dying)
-            with pytest.raises(Died):
+            with pytest.raises(Killed):
                 flow.take_over(wanted)
             monkeypatch.setattr(LaneSender, "claim", claim)
             owned = flow.take_over(wanted)
@@ -161,15 +157,10 @@ def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flo
     # A transaction of somebody else hides what is committed after it began.
     holder = flow.sender(owned)
     list(holder.send([flow.batch(SOURCES[0], 20)]))
-    stranger = Producer({**flow.options, "transactional.id": f"stranger-{flow.name}"})
-    stranger.init_transactions(30)
-    stranger.begin_transaction()
-    stranger.produce(flow.ledger, b"never seen", partition=0)
-    stranger.flush(30)
-    assert runs(holder.send([flow.batch(SOURCES[0], 30)])) == [(20, 10)]
-    with pytest.raises(ClusterUnreachable, match=rf"did not end the transaction that is open on {flow.ledger}-0"):
-        list(flow.sender(owned, retry_timeout_s=0.5).send([flow.batch(SOURCES[0], 40)]))
-    stranger.abort_transaction(30)
+    with open_transaction(flow.options["bootstrap.servers"], flow.ledger):
+        assert runs(holder.send([flow.batch(SOURCES[0], 30)])) == [(20, 10)]
+        with pytest.raises(ClusterUnreachable, match=rf"did not end the transaction that is open on {flow.ledger}-0"):
+            list(flow.sender(owned, retry_timeout_s=0.5).send([flow.batch(SOURCES[0], 40)]))
     assert runs(flow.sender(owned).send([flow.batch(SOURCES[0], 40)])) == [(30, 10)]
 
 
