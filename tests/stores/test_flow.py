@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,7 +15,7 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli
+from tests.commands import run_cli, write_conf
 from tests.flow.kit import (
     assert_equal_topics,
     commit,
@@ -38,22 +37,19 @@ class World:
     """A flow of one topic between two clusters, its lake on the server, and its settings file."""
 
     def __init__(self, server: StoreServer, east: KafkaCluster, central: KafkaCluster, folder: Path) -> None:
-        self.server, self.east, self.central = server, east, central
-        self.root = f"s3a://{server.make_bucket(f'flow-{uuid4().hex[:8]}')}/mirror"
+        self.east, self.central = east, central
+        root = f"s3a://{server.make_bucket(f'flow-{uuid4().hex[:8]}')}/mirror"
         self.topic = topic_name("store")
         self.remote = f"east.{self.topic}"
-        self.conf = folder / "mirror.yml"
         create_topic(east, self.topic, 2)
         # A flow of its own name, so that its ledger is its own.
         self.flow = f"store-{uuid4().hex[:6]}"
-        addresses = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-        settings: dict[str, Any] = {
-            "lake": {"root": self.root, "storage": server.settings},
-            "clusters": {alias: {"bootstrap_servers": address} for alias, address in addresses.items()},
-            "flows": [{"name": self.flow, "source": "east", "target": "central", "topics": self.topic}],
-            "tracking": {"enabled": False},
-        }
-        self.conf.write_text(json.dumps(settings))
+        self.conf = write_conf(
+            folder,
+            {"east": east.bootstrap_servers, "central": central.bootstrap_servers},
+            [{"name": self.flow, "source": "east", "target": "central", "topics": self.topic}],
+            lake={"root": root, "storage": server.settings},
+        )
 
     def mirror(self, spark: SparkSession | None) -> Mirror:
         return Mirror(load(self.conf), spark=spark)
@@ -74,7 +70,8 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
     world: World, spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Spark of this session has no file system for S3: what asked it to read would fail."""
-    produce(world.east, world.topic, 500)
+    produce(world.east, world.topic, 800)
+    send_transactions(world.east, world.topic, [([(b"kept", None, 0)], True), ([(b"aborted:", None, 0)], False)])
     # Somebody has read there with a group, so that a task may land (law H).
     commit(world.east, "readers", world.topic, {0: 10, 1: 20})
     mirror = world.mirror(spark)
@@ -82,10 +79,6 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
     mirror.run(once=True)
     world.check()
     assert all(row.state == "in_step" for row in mirror.status()[world.flow])
-    send_transactions(world.east, world.topic, [([(b"kept", None, 0)], True), ([(b"aborted:", None, 0)], False)])
-    produce(world.east, world.topic, 300, seed=2)
-    mirror.run(once=True)
-    world.check()
     with staying_on(mirror) as failures:
         produce(world.east, world.topic, 700, seed=3)
         wait_until(lambda: failures or count(world.central, world.remote) == 1501, "it is mirrored while running")

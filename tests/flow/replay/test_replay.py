@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.replay import files as replay_files
 from mirrorlake.replay import restore
 from mirrorlake.sandbox import KafkaCluster, start_all
-from tests.commands import run_cli
+from tests.commands import told
 from tests.flow.kit import (
     Process,
     Record,
@@ -123,36 +124,33 @@ def _dies(*_: object) -> None:
     raise StoreError("the process died here")
 
 
-def cli(world: World, *arguments: str) -> tuple[int, str, str]:
-    done = run_cli(*arguments, "--conf", world.conf)
-    return done.returncode, done.stdout, done.stderr
+def cli(world: World, *arguments: str, code: int = 0) -> Any:
+    """Return the document of a command that ends with this code."""
+    return told(*arguments, "--conf", world.conf, code=code)
 
 
 @pytest.mark.law("C", "D", "F", "G")
 def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: World) -> None:
     asked = ("replay", "--source", "east", "--topic", "orders", "--into", "central:orders.replayed")
-    code, out, err = cli(world, *asked, "--dry-run", "--json")
-    plan = json.loads(out)
-    assert (code, plan["records"], plan["refusals"]) == (0, sum(map(len, world.orders.values())), []), err
+    plan = cli(world, *asked, "--dry-run")
+    assert (plan["records"], plan["refusals"]) == (sum(map(len, world.orders.values())), [])
     assert "orders.replayed" not in topics_of(world.central), "law G: looking changes nothing"
     [made] = plan["changes"]
     assert (made["after"]["partitions"], made["after"]["configs"]["compression.type"]) == (PARTITIONS, "zstd")
 
-    code, out, err = cli(world, *asked, "--verify", "--json")
-    done = json.loads(out)
+    done = cli(world, *asked, "--verify")
     assert (done["proof"]["equal"], done["proof"]["verified"]) == (True, plan["records"])
-    assert (code, done["total"], done["missing"], done["done"]) == (0, plan["records"], 0, True), err
+    assert (done["total"], done["missing"], done["done"]) == (plan["records"], 0, True)
     assert_equal_topics(world.orders, consume(world.central, "orders.replayed"))
-    code, out, err = cli(world, "verify", "--flow", plan["name"], "--json")
-    found = json.loads(out)
-    assert (code, found["equal"], found["flows"][0]["verified"]) == (0, True, plan["records"]), err
+    found = cli(world, "verify", "--flow", plan["name"])
+    assert (found["equal"], found["flows"][0]["verified"]) == (True, plan["records"])
     assert [one["verified"] for one in found["flows"][0]["partitions"]] == [len(rows) for rows in world.orders.values()]
-    assert cli(world, "verify", "--flow", "replay.never", "--json")[0] == 2
+    cli(world, "verify", "--flow", "replay.never", code=2)
 
     # The same command again, and its name alone: it is done, and nothing is sent.
     for again in (asked, ("replay", "--name", plan["name"])):
-        code, out, err = cli(world, *again, "--json")
-        assert (code, json.loads(out)["sent"], json.loads(out)["plan"]["state"]) == (0, 0, "done"), err
+        repeated = cli(world, *again)
+        assert (repeated["sent"], repeated["plan"]["state"]) == (0, "done")
     assert count(world.central, "orders.replayed") == plan["records"]
 
     # Its own offset map is exact, and nothing else of the mirror minds it.
@@ -161,18 +159,16 @@ def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: Wo
         found = world.mirror.translate(plan["name"], topic="orders", partition=1, offset=record.offset)
         at = {r.offset: r for r in consume(world.central, "orders.replayed")[1]}[found.offset]
         assert at.content == record.content
-    assert (
-        cli(world, "offsets", "--flow", plan["name"], "--topic", "orders", "--partition", "1", "--offset", "0")[0] == 0
-    )
+    cli(world, "offsets", "--flow", plan["name"], "--topic", "orders", "--partition", "1", "--offset", "0")
     assert {p.group for p in world.mirror.plan_groups(FLOW, recorded=True)} == set(world.groups)
 
     with pytest.raises(SafetyError, match="another"):
         world.mirror.replay(source="east", topic="orders", into="central:elsewhere", name=plan["name"])
     create_topic(world.central, "taken", PARTITIONS)
     produce(world.central, "taken", 3)
-    code, out, err = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:taken")
-    assert (code, "--append" in err, count(world.central, "taken")) == (3, True, 3)
-    assert cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:east.orders")[0] == 3
+    refused = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:taken", code=3)
+    assert ("--append" in str(refused), count(world.central, "taken")) == (True, 3)
+    cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:east.orders", code=3)
 
 
 @pytest.mark.law("C", "F")
@@ -205,8 +201,7 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
     arguments = ["--from", world.at.isoformat(), "--key", "k1", "--key", "k2", "--header", "kind=sale"]
     arguments += ["--where", "value.region = 'eu'", "--into", f"parquet:{folder}"]
     for _ in range(2):
-        code, _, err = cli(world, "replay", "--source", "east", "--topic", "orders", *arguments)
-        assert code == 0, err
+        cli(world, "replay", "--source", "east", "--topic", "orders", *arguments)
     files = pq.read_table(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert [(row["partition"], row["offset"], row["value"]) for row in files.to_pylist()] == [
         (p, r.offset, r.value) for p, rs in sorted(chosen.items()) for r in rs
@@ -244,8 +239,7 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
     fed.write_text(json.dumps(settings))
     arguments = ["--source", "east", "--topic", "orders", "--into", "central:orders.fed", "--from-offset", "30"]
     for _ in range(2):
-        done = run_cli("replay", *arguments, "--through", FLOW, "--conf", str(fed), "--json")
-        assert (done.returncode, json.loads(done.stdout)["missing"]) == (0, 0), done.stderr
+        assert told("replay", *arguments, "--through", FLOW, "--conf", str(fed))["missing"] == 0
     sold = [r for rs in world.orders.values() for r in rs if r.offset >= 30 and ("kind", b"sale") in r.headers]
     arrived = consume(world.central, "orders.fed")
     assert len(arrived) == 5
@@ -279,31 +273,20 @@ def test_law_f_a_killed_replay_goes_on_with_the_same_command(world: World, tmp_p
 
 @pytest.mark.law("A", "C", "F", "G")
 def test_law_a_topics_and_groups_are_restored_as_of_a_time(world: World) -> None:
-    asked = (
-        "restore",
-        "--source",
-        "east",
-        "--topics",
-        "orders, empty",
-        "--at",
-        world.at.isoformat(),
-        "--into",
-        "central",
-    )
-    code, out, err = cli(world, *asked, "--dry-run", "--json")
-    plan = json.loads(out)
-    assert (code, {one["name"] for one in plan["records"]["changes"]}) == (0, {"orders", "empty"}), err
+    what = ("--source", "east", "--topics", "orders, empty", "--at", world.at.isoformat())
+    asked = ("restore", *what, "--into", "central")
+    plan = cli(world, *asked, "--dry-run")
+    assert {one["name"] for one in plan["records"]["changes"]} == {"orders", "empty"}
     assert "orders" not in topics_of(world.central), "law G: looking changes nothing"
     # A death after the records, before the groups and before the end.
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(restore.RestoreRun, "_move_groups", _dies)
-        assert cli(world, *asked)[0] == 4
+        cli(world, *asked, code=4)
     assert count(world.central, "orders") == sum(map(len, world.then.values()))
     assert committed(world.central, "readers", "orders", PARTITIONS) == {}
-    code, out, err = cli(world, *asked, "--json")
-    done = json.loads(out)
+    done = cli(world, *asked)
     assert done["sent"] == 0, "law F: the records were there"
-    assert (code, done["equal"], done["verified"]) == (0, True, sum(map(len, world.then.values()))), err
+    assert (done["equal"], done["verified"]) == (True, sum(map(len, world.then.values())))
     restored = consume(world.central, "orders")
     assert_equal_topics(world.then, restored)
     assert len(consume(world.central, "empty")) == 2
@@ -314,10 +297,10 @@ def test_law_a_topics_and_groups_are_restored_as_of_a_time(world: World) -> None
         assert sum(r.offset < positions[partition] for r in restored[partition]) == read, (
             "law A: exactly what it had read"
         )
-    code, out, err = cli(world, *asked, "--json")
-    assert (code, json.loads(out)["sent"], json.loads(out)["moved"]) == (0, 0, 0), err
+    again = cli(world, *asked)
+    assert (again["sent"], again["moved"]) == (0, 0)
     assert count(world.central, "orders") == done["verified"]
-    assert cli(world, *asked[:-1], "nowhere")[0] == 2
+    cli(world, *asked[:-1], "nowhere", code=2)
     other = world.mirror.restore(source="east", topics="orders", at=world.at, into="central")
     assert [one.flag for one in other.plan.records.refusals] == ["--append"], "it holds another restore's records"
 
@@ -363,5 +346,5 @@ def test_bad_input_is_said_before_anything_is_sent(world: World) -> None:
     old = world.mirror.replay(source="east", topic="orders", into="central:orders.old", timestamps="original")
     assert not old.plan.refusals
     create_topic(world.central, "short", PARTITIONS, retention_ms="60000")
-    code, _, err = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:short")
-    assert (code, "--accept-expiry" in err, count(world.central, "short")) == (3, True, 0)
+    refused = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:short", code=3)
+    assert ("--accept-expiry" in str(refused), count(world.central, "short")) == (True, 0)
