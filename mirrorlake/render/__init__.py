@@ -20,7 +20,6 @@ from mirrorlake.render.table import (
     JsonDisplayable,
     Sheet,
     Table,
-    cell,
     condensed,
     table,
 )

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
+from enum import EnumType
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -151,6 +152,8 @@ def _filling(hint: Any, text: str) -> Any:
         return dict([[_filling(one, text) for one in arguments]])
     if origin is not None:
         return frozenset([_filling(arguments[0], text)])
+    if isinstance(hint, EnumType):
+        return next(iter(hint))
     plain: dict[Any, Any] = {bytes: text.encode("utf-8", "surrogatepass"), bool: False, int: 7, float: 7.0}
     return {str: text, Any: text, datetime: NOON, **plain}[hint]
 
