@@ -74,7 +74,7 @@ _LONGEST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--law", choices=list("ABCDEFGH"), help="run the tests of one law only (DESIGN 3)")
+    parser.addoption("--law", choices=list("ABCDEFGH"), help="run the tests of one law only")
 
 
 @pytest.hookimpl(wrapper=True)

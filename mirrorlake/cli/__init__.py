@@ -1,4 +1,4 @@
-"""Floor 6: the command line. Every command is also a method of `Mirror` or `FlowHandle`, and a job."""
+"""The command line. Every command is also a method of `Mirror` or `FlowHandle`, and a job."""
 
 from mirrorlake.cli.app import main, run_step
 

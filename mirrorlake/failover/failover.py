@@ -202,11 +202,11 @@ class Failover(Procedure[FailoverReport]):
             found += work.active_groups(plan.groups, flow.target)
         return found
 
-    def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
+    def _refused(self, refusals: Sequence[Refusal], consequence: str = "this call placed no group") -> FailoverRefused:
         return FailoverRefused(
             f"{self._flow.name} is not failed over: {'; '.join(map(str, refusals))}",
-            consequence="no group was placed",
-            remedy=f"mend it, then mirrorlake failover --flow '{self._flow.name}' again; it goes on where it stopped",
+            consequence=consequence,
+            remedy=f"remove these reasons, then mirrorlake failover --flow '{self._flow.name}' again; it goes on where it stopped",
             flow=self._flow.name,
             reasons=tuple(map(str, refusals)),
         )
@@ -290,8 +290,10 @@ class Failover(Procedure[FailoverReport]):
     def _place_groups(self, _: Operation) -> Any:
         plan = self._group_planner().apply()
         if live := plan.with_members:
+            placed = [group for group in plan.groups if group not in live]
             raise self._refused(
-                [Refusal(f"group {group} has got members on {self._flow.target}: stop them") for group in live]
+                [Refusal(f"group {group} has got members on {self._flow.target}: stop them") for group in live],
+                f"placed by now: {', '.join(placed)}" if placed else "no group was placed",
             )
         return document([PlacedGroup.of(position) for position in plan])
 

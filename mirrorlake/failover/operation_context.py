@@ -122,7 +122,7 @@ class OperationContext:
                 raise LoginRefused(
                     error.cause,
                     consequence=f"{alias} is not lost, and nothing was done: what it holds could not be landed first",
-                    remedy=f"{error.remedy}; where it is to be left as it is: mirrorlake pause --cluster {alias}, then again",
+                    remedy=f"{error.remedy}; to fail over without it: mirrorlake pause --cluster {alias}, then again",
                     **error.facts,
                 ) from error
             except ClusterUnreachable as error:
@@ -146,7 +146,7 @@ class OperationContext:
         """Return a reason that names the flow's leaderless source partitions, or ""."""
         _, leaderless = self._split_by_leader(flow)
         return (
-            f"nobody leads {format_partitions(leaderless)}; the ends that were recorded last stand for them"
+            f"{format_partitions(leaderless)} has no leader; its last recorded end offsets are used"
             if leaderless
             else ""
         )

@@ -1,12 +1,6 @@
 """Groups: read consumer groups' positions on the source, translate them, show a plan, and apply it.
 
-A group's offset passes through five types:
-
-    Committed       the commit on a source                   groups/committed.py
-    Contribution    the read records on a target             offsets/resume.py (clusters that mirror each other: offsets/mesh.py)
-    Resume          the position on the target, and why      offsets/resume.py
-    GroupPosition   move, in step, or hold                   groups/plan.py
-    a row           of `positions` and of `checkpoints`      groups/records.py
+`docs/architecture.md` lists the types that a group's offset passes through, and what makes each.
 
 Law A (never ahead): a position on the target never skips a record that the group has not read on the source.
 Law G (shown first): a plan changes nothing; applying it twice moves a group once.

@@ -57,7 +57,7 @@ class PositionSnapshot:
             _, _, topic, generation, partition, _, _ = key
             end = ends.get(PositionKey(flow.source, None, topic, generation, partition, "last_stable", None))
             if end is None:
-                # A leaderless partition, which the log names.
+                # A leaderless partition; a warning was logged.
                 continue
             found[TopicPartition(topic, partition)] = FlowPosition(
                 source=SourcePartition(topic, generation, partition),

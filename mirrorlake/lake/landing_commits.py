@@ -33,7 +33,7 @@ class LandingCommit:
         landed_at: time of the newest batch with records.
         read_to: the next offset to read of partitions that were read past their last landed record; with `as_of`, of all
             partitions by the commits up to that version of the table. None if a checkpoint location has it: in commits of
-            a Structured Streaming query, and of releases before 0.3.
+            a Structured Streaming query, and of 0.2.0 and earlier releases.
         group: the landing group, if several tasks land under the number; their batches share one sequence of numbers.
     """
 

@@ -21,7 +21,7 @@ from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import open_folder
 
-# Keys that a long-lived lander before 0.3 wrote into the metadata of a planned and of a finished batch.
+# Keys that a long-lived lander of 0.2.0 or earlier wrote into the metadata of a planned and of a finished batch.
 _LIVE, _LANDED = "live", "landed"
 
 
@@ -29,7 +29,7 @@ _LIVE, _LANDED = "live", "landed"
 class CheckpointLocation:
     """The newest batches that a query planned and finished (-1 for none), with the offset documents of each source.
 
-    `is_live` if a long-lived lander of a release before 0.3 wrote them, and no query of Spark's. `landed` is the relay's newest
+    `is_live` if a long-lived lander of 0.2.0 or an earlier release wrote them, and no query of Spark's. `landed` is the relay's newest
     batch when the last one was finished, after its checkpoint number; None if unknown.
     """
 
@@ -132,7 +132,7 @@ def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
 
 
 def drop_live_locations(lake: Lake, alias: str) -> None:
-    """Delete the checkpoint locations of long-lived landers before 0.3; the relay's commits have their content."""
+    """Delete the checkpoint locations of long-lived landers of 0.2.0 and earlier; the relay's commits have their content."""
     folder = open_folder(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
     for number in folder.names():
         if number.isdigit() and read_checkpoint_location(lake, land_checkpoint_path(lake, alias, int(number))).is_live:

@@ -1,4 +1,4 @@
-"""Kafka to relay: one streaming query a source cluster, and an account of every offset."""
+"""Source cluster to relay: one lander a source, by live tasks or by a streaming query, with an account of every offset."""
 
 from mirrorlake.landing.mending import Mended, Mending
 from mirrorlake.landing.prepare import land, sign_interval_s

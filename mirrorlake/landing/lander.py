@@ -86,6 +86,7 @@ class Lander:
         with self._slots(slot_count) as slots:
             while not stop.is_set():
                 is_live = self._is_live and self._live.can_read and slots.is_enough
+                # Without `__consumer_offsets` the reader would make the broker create it (law H).
                 is_live = is_live and (not once or self._admin.was_consumed())
                 try:
                     start = context.prepare(

@@ -64,12 +64,13 @@ class LandTaskSpec:
         topic_ids: the ids of the topics at the start.
         leader_epochs: the leader epochs of the partitions at the start.
         ends: where a drain ends; None to land until the task is asked to end.
-        landed: the newest batch of the relay, with its number.
+        landed: the newest batch of the relay, as the number of its claim and its own.
         landed_until: the time of that batch; later batches get later times.
         marks: the folder for this task's marks (`LandedMark`), or "" for none.
         leaderless: the partitions without a leader at the start.
+        pace_s: the least seconds between the starts of two turns.
+        follows_cpu: whether turns that cost much CPU start further apart.
         groups: how many tasks share the partitions of the source.
-    Turns begin at least `pace_s` apart; with `follows_cpu` further, if they cost much.
     """
 
     relay_claim: RelayClaim

@@ -67,7 +67,7 @@ def checkpoint_offsets(
 ) -> dict[SourcePartition, int]:
     """Return the next offsets to read by the newest checkpoint location of a number, or of an earlier one.
 
-    A query, and releases before 0.3, keep a location for each number. A query that ended between its claim and its first
+    A query, and 0.2.0 and earlier releases, keep a location for each number. A query that ended between its claim and its first
     batch left an empty location; an earlier one then holds the offsets of partitions in their first generation.
     """
     location = newest_location(lake, alias, number)
@@ -80,11 +80,11 @@ def checkpoint_offsets(
 def forget_lost_positions(lake: Lake, alias: str, writer: FencedRelayWriter) -> bool:
     """Take back positions that the relay does not hold any more. Return whether there were any.
 
-    A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
-    newest whole commit counts, and what was landed after it is landed again.
+    A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law F (repeatable): no
+    position past the newest whole commit counts, and what was landed after it is landed again.
     """
     newest, accounted = writer.history.last_batch, accounted_until(lake, alias)
-    # Before 0.3 only the checkpoint location recorded what the relay held.
+    # Until 0.2.0 only the checkpoint location recorded what the relay held.
     known = newest_location(lake, alias, writer.number).landed if writer.history.read_to is None else None
     is_older = newest is not None and (
         (known is not None and (newest.checkpoint, newest.batch) < known)

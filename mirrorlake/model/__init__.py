@@ -1,1 +1,1 @@
-"""Floor 0: frozen values and pure functions, standard library only."""
+"""Frozen values and pure functions, standard library only."""

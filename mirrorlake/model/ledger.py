@@ -174,7 +174,7 @@ def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
 def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) -> LedgerRecord | None:
     """Return the newest record of a lane with all positions and remote topics of the lane after it; None without a record.
 
-    Law F (never know less): the result equals the newest record if every record were full, wherever the reading began at or
+    Law F (repeatable): the result equals the newest record if every record were full, wherever the reading began at or
     before the last full record. Otherwise the result is not `is_whole`, and no owner may resume from it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Floor 6: support for notebooks; only this package uses IPython.
+"""Support for notebooks; only this package uses IPython.
 
 Values render themselves (`mirrorlake.render`), so no extension has to be loaded.
 """

@@ -185,7 +185,7 @@ class _ResumeQuery:
         if several:
             reason = f"{len(parts)} source partitions feed {target}; {decides} decides" + (reason and f"; {reason}")
         if among_strangers:
-            reason = f"nothing of {decides.source} stands in {target} yet, and other records do: it reads those, too"
+            reason = f"{target} has no record of {decides.source} yet, but other records; the group will read those"
         return replace(
             Resume.of(decides, target, reason=reason),
             downstream_offset=position,

@@ -3,7 +3,7 @@
 Source: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, as `BuiltInPartitioner.partitionForKey` uses them.
 librdkafka calls it `murmur2_random`; its own default (`consistent_random`, CRC32) differs.
 
-Law D (order per key): equal keys get equal partitions from every client.
+Law D (order): equal keys get equal partitions from every client.
 """
 
 from __future__ import annotations

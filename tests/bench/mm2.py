@@ -1,4 +1,4 @@
-"""MirrorMaker 2 from its jars: dedicated mode, one JVM of 1 GB, in three settings (DESIGN 11)."""
+"""MirrorMaker 2 from its jars: dedicated mode, one JVM of 1 GB, in three settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The base of the console's own widgets, which our scripts draw in the browser."""
+"""The base of the console's widgets, whose scripts draw them in the browser.
+
+anywidget drops every update from the kernel if a widget's script takes more than 2 s to load (decision 0052).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ def script(name: str) -> str:
 
 
 class BrowserWidget(anywidget.AnyWidget):
-    """A widget that misses no message, however slowly the page loads its script.
+    """A widget that misses no update, however slowly the page loads its script.
 
-    Traits tagged `resent` are sent again once the script has loaded; the browser never sets them.
+    The loaded script asks for the traits tagged `resent` again. The browser never sets those.
     """
 
     own_id = traitlets.Unicode().tag(sync=True)
@@ -28,12 +31,12 @@ class BrowserWidget(anywidget.AnyWidget):
     def __init__(self, *names: str, **traits: Any) -> None:
         """Show the traits in the browser, in an element with the class `ml-<name>` of each name."""
         own_id = uuid4().hex
-        # Classes that come later are missed, too: anywidget also drops what a view listens to.
+        # The classes are in the first state, because later changes of them are dropped as well.
         classes = tuple(f"ml-{name}" for name in names)
         super().__init__(own_id=own_id, model_id=own_id, _dom_classes=classes, **traits)
-        self.on_msg(self._take)
+        self.on_msg(self._on_browser_message)
 
-    def _take(self, _: Any, content: Any, __: Any) -> None:
+    def _on_browser_message(self, _: Any, content: Any, __: Any) -> None:
         if not isinstance(content, dict):
             return
         if "resend" in content:

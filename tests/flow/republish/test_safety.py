@@ -30,7 +30,7 @@ FLOW = "east->central"
 
 
 def forget(location: Path) -> None:
-    """Remove what Spark would start anew without, leaving `metadata` (DESIGN 8)."""
+    """Remove what Spark would start anew without, leaving `metadata`."""
     shutil.rmtree(location / "offsets")
     shutil.rmtree(location / "commits")
 

@@ -1,4 +1,4 @@
-"""One text for a question: delta-rs with DuckDB, and Spark, give the same answers on the same tables (DESIGN 7)."""
+"""One text for a question: delta-rs with DuckDB, and Spark, give the same answers on the same tables."""
 
 from __future__ import annotations
 

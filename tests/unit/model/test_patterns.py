@@ -196,7 +196,7 @@ def test_an_expression_that_no_engine_takes_is_refused(selection: str) -> None:
 @given(expressions, expressions, names)
 def test_two_expressions_that_share_a_name_have_shapes_that_meet(left: str, right: str, name: str) -> None:
     if re.fullmatch(left, name) and re.fullmatch(right, name):
-        assert shape_of(left).meet(shape_of(right)) is not None, "a cycle must never be overlooked (DESIGN 9)"
+        assert shape_of(left).meet(shape_of(right)) is not None, "a cycle must never be overlooked"
 
 
 @given(names)

@@ -1,4 +1,4 @@
-"""Ways through meshes and rings: each record comes to each cluster once, and to none it has been on (DESIGN 9, Loops)."""
+"""Ways through meshes and rings: each record comes to each cluster once, and to none it has been on."""
 
 from __future__ import annotations
 
