@@ -13,6 +13,42 @@ def warn_renamed(old: str, new: str, *, stacklevel: int = 2) -> None:
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel + 1)
 
 
+class RenamedWord(str):
+    """A word that also equals its name of the last release, with a warning.
+
+    Example:
+        >>> RenamedWord("caught_up", before="in_step") == "caught_up"
+        True
+    """
+
+    __slots__ = ("_before",)
+    _before: str
+
+    def __new__(cls, word: str, *, before: str) -> RenamedWord:
+        """Return the word; it equals `before`, too."""
+        made = super().__new__(cls, word)
+        made._before = before
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if other == self._before:
+            warn_renamed(self._before, str(self))
+            return True
+        return str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _renamed_word, (str(self), self._before)
+
+
+def _renamed_word(word: str, before: str) -> RenamedWord:
+    return RenamedWord(word, before=before)
+
+
 def renamed_method(old: str, new: str) -> Callable[..., Any]:
     """Make a method under its old name: it warns, and calls the method of the new name."""
 

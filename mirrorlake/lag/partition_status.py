@@ -13,16 +13,30 @@ from datetime import datetime, timedelta
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst_hop_verdict
+from mirrorlake.renamed import RenamedWord
 from mirrorlake.render import Badge, Table, badge, format_count, table
 
-STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
+TOPIC_LOST = RenamedWord("topic_lost", before="held")
+CAUGHT_UP = RenamedWord("caught_up", before="in_step")
+STATES = (
+    "parked",
+    "unknown",
+    TOPIC_LOST,
+    "expiring",
+    "blocked",
+    "behind",
+    "not_started",
+    "paused",
+    CAUGHT_UP,
+    "empty",
+)
 """The states of a partition or flow, worst first.
 
 `unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
 """
 
 _VERDICTS = tuple(verdict.name for verdict in SEVERITY)
-_AT_LEAST = {"parked": Verdict.STOP, "held": Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
+_AT_LEAST = {"parked": Verdict.STOP, TOPIC_LOST: Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
@@ -85,8 +99,8 @@ class PartitionStatus:
 
     The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is Burrow's (OK,
     WARNING, STOP, STALL, REWIND, UNKNOWN; see `lag.verdict`) or PAUSED, its `reason` in words. The `state` is what mirrorlake knows:
-    `in_step` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
-    the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `held` the remote
+    `caught_up` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
+    the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `topic_lost` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
     source deletes the first record that is not landed, if landing stopped now; None for never. `blocked`: a transaction hangs open
     on the source for `blocked_ms`, and nothing from its first record on may be read: `blocked_offsets` of them up to the high
@@ -103,7 +117,7 @@ class PartitionStatus:
     offset_lag: int
     time_lag_ms: int | None
     verdict: str
-    state: str = "in_step"
+    state: str = CAUGHT_UP
     reason: str = ""
     proven_until: int | None = None
     expires_in_ms: int | None = None

@@ -16,7 +16,7 @@ from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import UNLIMITED_RETENTION, RetentionLookup, read_earliest
 from mirrorlake.lag.log_bytes import read_offset_bytes
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
-from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
+from mirrorlake.lag.partition_status import CAUGHT_UP, TOPIC_LOST, PartitionStatus, compute_rates, judge_partition
 from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.time_lag import FlowPosition, LagSample, Readers, age_ms, read_next_timestamps, read_time_lags
@@ -236,7 +236,7 @@ def _judge_state(
 ) -> tuple[str, str]:
     """Return the state of a partition, one of `STATES`, and its reason."""
     if lost is not None:
-        return "held", lost
+        return TOPIC_LOST, lost
     if expiry is not None and expiry.is_soon:
         by = " (an estimate by size)" if expiry.by == "estimate" else ""
         return "expiring", f"not landed, deleted by the source in {format_duration(expiry.in_ms)}{by}"
@@ -245,7 +245,7 @@ def _judge_state(
     if transaction is not None:
         return "blocked", transaction.describe(at)
     if not waits:
-        return "in_step", ""
+        return CAUGHT_UP, ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
 
 

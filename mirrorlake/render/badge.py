@@ -19,8 +19,8 @@ _COLOURS: dict[Mood, str] = {
     "off": "var(--jp-ui-font-color2,#808080)",
 }
 _MOODS: dict[str, Mood] = {
-    **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change", "met"), "good"),
-    **dict.fromkeys(("warning", "behind", "hold", "held", "expiring", "blocked"), "warn"),
+    **dict.fromkeys(("ok", "equal", "caught_up", "in_step", "exact", "applied", "nothing to change", "met"), "good"),
+    **dict.fromkeys(("warning", "behind", "hold", "held", "topic_lost", "expiring", "blocked"), "warn"),
     **dict.fromkeys(
         ("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked", "missed"), "bad"
     ),

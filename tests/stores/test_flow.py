@@ -78,13 +78,13 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
     mirror.apply()
     mirror.run(once=True)
     world.check()
-    assert all(row.state == "in_step" for row in mirror.status()[world.flow])
+    assert all(row.state == "caught_up" for row in mirror.status()[world.flow])
     with staying_on(mirror) as failures:
         produce(world.east, world.topic, 700, seed=3)
         wait_until(lambda: failures or count(world.central, world.remote) == 1501, "it is mirrored while running")
         other = world.mirror(spark)
         wait_until(
-            lambda: failures or all(row.state == "in_step" for row in other.status()[world.flow]), "questions see it"
+            lambda: failures or all(row.state == "caught_up" for row in other.status()[world.flow]), "questions see it"
         )
         # Another lander takes the relay over, and the one that runs stops.
         writer = FencedRelayWriter(other.lake, "east")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +14,9 @@ import mirrorlake as ml
 from mirrorlake import errors
 from mirrorlake.config import loads
 from mirrorlake.lag import Lag
+from mirrorlake.lag.partition_status import STATES
 from mirrorlake.mirror import mirror as mirror_module
+from mirrorlake.render import document
 
 SETTINGS = """
 lake: {{root: /lake}}
@@ -77,3 +81,13 @@ def test_a_setting_under_its_old_name() -> None:
     assert old.superseded_settings == (("maintenance.patience", "max_wait_for_flows"),)
     with pytest.raises(errors.ConfigError, match="'patience' beside 'max_wait_for_flows'"):
         loads(SETTINGS.format("patience: 2d, max_wait_for_flows: 1d"))
+
+
+def test_a_state_equals_its_old_word_and_is_written_as_the_new_one() -> None:
+    state = next(word for word in STATES if word.startswith("caught"))
+    for kept in (state, copy.deepcopy(state)):
+        with pytest.warns(DeprecationWarning, match="`in_step` is now `caught_up`"):
+            assert kept == "in_step"
+        assert kept == "caught_up"
+        assert kept != "behind"
+    assert json.dumps(document({"state": state})) == '{"state": "caught_up"}'

@@ -42,7 +42,7 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
 
 def partition_status(
-    topic: str = "orders", partition: int = 0, state: str = "in_step", lag: int = 0
+    topic: str = "orders", partition: int = 0, state: str = "caught_up", lag: int = 0
 ) -> PartitionStatus:
     """Return where a partition stands, its time lag a second an offset, with the verdict that its state mostly has."""
     return PartitionStatus(
@@ -53,7 +53,7 @@ def partition_status(
         republished=1000 - lag,
         offset_lag=lag,
         time_lag_ms=None if state == "not_started" else lag * 1000,
-        verdict={"in_step": "OK", "behind": "WARNING", "not_started": "UNKNOWN", "paused": "PAUSED"}.get(
+        verdict={"caught_up": "OK", "behind": "WARNING", "not_started": "UNKNOWN", "paused": "PAUSED"}.get(
             state, "STALL"
         ),
         state=state,

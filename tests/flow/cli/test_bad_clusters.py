@@ -91,7 +91,7 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "offset_lag": 0,
         "time_lag_ms": 0,
         "verdict": "OK",
-        "state": "in_step",
+        "state": "caught_up",
         "reason": "nothing waits",
         "proven_until": None,
         "expires_in_ms": None,

@@ -98,7 +98,7 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
     for partition, records in pair.source().items():
         expected[partition] = [record for record in records if record.offset >= left[partition]]
     assert_equal_topics(expected, pair.target(f"late.{pair.topic}"))
-    assert all(row.state == "in_step" for flow in both.status().values() for row in flow)
+    assert all(row.state == "caught_up" for flow in both.status().values() for row in flow)
     found = both.verify()
     assert found.equal, found
     assert [report.direct for report in found] == [400, 0], "law E: what left the relay is compared with its source"

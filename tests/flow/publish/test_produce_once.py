@@ -82,7 +82,7 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     assert all(one.equal and sum(p.verified for p in one.partitions) == 600 for one in mirror.verify())
     for rows in mirror.status().values():
         assert [(r.source_end, r.landed, r.republished, r.state) for r in rows] == [
-            (len(part), len(part), len(part), "in_step") for part in published.values()
+            (len(part), len(part), len(part), "caught_up") for part in published.values()
         ]
     assert all(finding.ok for finding in mirror.doctor())
 

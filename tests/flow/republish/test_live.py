@@ -46,13 +46,13 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(pair: Pair) ->
             east, second, [([(b"kept", None, 0)], True), ([(ABORTED, None, partition) for partition in (0, 1)], False)]
         )
         wait_until(
-            lambda: failures or all(row.state == "in_step" for row in mirror.status()["east->central"]),
+            lambda: failures or all(row.state == "caught_up" for row in mirror.status()["east->central"]),
             "markers and aborted records at the ends are passed while running",
         )
     for name in (first, second):
         assert_equal_topics(consume(east, name), consume(central, f"east.{name}"))
     assert mirror.admin("central").configs([f"east.{second}"])[f"east.{second}"] == {"retention.ms": "86400000"}
-    assert all(row.state == "in_step" for row in mirror.status()["east->central"])
+    assert all(row.state == "caught_up" for row in mirror.status()["east->central"])
 
 
 @pytest.mark.law("C", "D", "F")

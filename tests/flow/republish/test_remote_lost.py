@@ -60,7 +60,7 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(pair:
     assert pair.cli("republish", "--flow", FLOW, "--once").returncode == 3
     assert count(there, remote) == 2, "law F: records were sent to another topic than the ledger knows"
     assert count(there, f"east.{kept}") == 50, "one topic's trouble is its own"
-    assert states(mirror) == {lost: "held", kept: "in_step"}
+    assert states(mirror) == {lost: "topic_lost", kept: "caught_up"}
     [held] = [change for change in mirror.plan().changes if change.name == remote]
     assert (held.action, "--send-again" in held.reason) == ("held", True)
     assert pair.cli("plan", "--check").returncode == 1
@@ -85,7 +85,7 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(pair:
     assert offsets.translate(lost, 0, 15) == Exact(16, moved.resume.target)
     assert [one.resume.downstream_offset for one in mirror.plan_groups(FLOW)] == [16]
     assert committed(there, group, remote, 2) == {0: 16}
-    assert states(mirror) == {lost: "in_step", kept: "in_step"}
+    assert states(mirror) == {lost: "caught_up", kept: "caught_up"}
     assert not mirror.plan()
 
     # Gone altogether: it is not made again until somebody accepts that it starts empty.
@@ -116,16 +116,16 @@ def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard
     remote = f"east.{lost}"
     mirror = pair.mirror(topics=[lost, kept])
     with staying_on(mirror):
-        wait_until(lambda: states(mirror) == {lost: "in_step", kept: "in_step"}, "both are in step")
+        wait_until(lambda: states(mirror) == {lost: "caught_up", kept: "caught_up"}, "both are in step")
         recreate(there, remote)
         for topic in (lost, kept):
             produce(here, topic, 20, seed=2)
         wait_until(lambda: end_of(there, f"east.{kept}", 0) >= 20, "the other topic goes on")
-        wait_until(lambda: states(mirror) == {lost: "held", kept: "in_step"}, "the lost one is parked")
+        wait_until(lambda: states(mirror) == {lost: "topic_lost", kept: "caught_up"}, "the lost one is parked")
         assert count(there, remote) == 0, "law F: records were sent to another topic than the ledger knows"
         chosen = pair.cli("republish", "--flow", FLOW, "--topic", remote, "--send-again", "--choose", "--json")
         assert (chosen.returncode, json.loads(chosen.stdout)["waits"]) == (0, True), chosen.stderr
-        wait_until(lambda: states(mirror)[lost] == "in_step", "the choice was heard, and nobody took the flow over")
+        wait_until(lambda: states(mirror)[lost] == "caught_up", "the choice was heard, and nobody took the flow over")
     assert_equal_topics(consume(here, lost), consume(there, remote))
     assert_equal_topics(consume(here, kept), consume(there, f"east.{kept}"))
 

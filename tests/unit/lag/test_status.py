@@ -146,7 +146,7 @@ def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_i
     source = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 4)})
     found = status(lake, source, {ORDERS: 10}, monkeypatch, held=[lost])[FLOW.name]
     assert [one.topics for one in found.held] == [("clicks", "other")]
-    assert {row.topic: row.state for row in found.partitions} == {"clicks": "held", "orders": "in_step"}
+    assert {row.topic: row.state for row in found.partitions} == {"clicks": "topic_lost", "orders": "caught_up"}
 
 
 def told(row: PartitionStatus) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
 ) -> None:
     landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
     clicks, orders = status(lake, landed, {ORDERS: 5}, monkeypatch)[FLOW.name]
-    assert told(clicks) == (0, 0, 0, 0, 0, "in_step")
+    assert told(clicks) == (0, 0, 0, 0, 0, "caught_up")
     assert told(orders) == (10, 10, 5, 5, 55_000, "behind")
     [_, filtered] = status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name]
     assert told(filtered) == (10, 10, 8, 2, 0, "behind"), "nobody waits for 8 and 9"
@@ -182,7 +182,7 @@ def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, mon
     write_removed(lake, "east", [left(EXPIRED, 0, 3)])
     assert told(status(lake, landed, {}, monkeypatch)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
     write_removed(lake, "east", [left(ERASED, 8, 9)])
-    assert told(status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name][1]) == (10, 10, 10, 0, 0, "in_step")
+    assert told(status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name][1]) == (10, 10, 10, 0, 0, "caught_up")
     assert told(status(lake, landed, {ORDERS: 7}, monkeypatch)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
 
 
@@ -359,12 +359,12 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
-        ("in_step", Verdict.OK),
+        ("caught_up", Verdict.OK),
         ("expiring", Verdict.WARNING),
         ("blocked", Verdict.WARNING),
         ("parked", Verdict.STOP),
         ("paused", Verdict.PAUSED),
-        ("held", Verdict.STALL),
+        ("topic_lost", Verdict.STALL),
     ],
 )
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
@@ -381,7 +381,7 @@ def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypat
     since = int((NOON - timedelta(minutes=12)).timestamp() * 1000)
     hung = {TopicPartition("orders", 0): HangingTransaction(offset=10, since_ms=since, offsets=500)}
     [clicks, orders] = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=lambda *_: hung)[FLOW.name]
-    assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("in_step", "OK", 0, None)
+    assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("caught_up", "OK", 0, None)
     assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
     assert orders.blocked_ms == 13 * 60_000
     assert orders.reason.startswith(
@@ -392,7 +392,7 @@ def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypat
         raise ClusterUnreachable("east is away", alias="east")
 
     found = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=silent)
-    assert found.state == "in_step", "what else is known is told"
+    assert found.state == "caught_up", "what else is known is told"
 
 
 def test_a_log_that_went_back_has_no_rate() -> None:

@@ -191,10 +191,10 @@ def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
     ("states", "state", "verdict"),
     [
         ([], "empty", "UNKNOWN"),
-        (["in_step", "in_step"], "in_step", "OK"),
-        (["in_step", "paused"], "paused", "PAUSED"),
-        (["in_step", "not_started"], "not_started", "UNKNOWN"),
-        (["not_started", "in_step", "behind"], "behind", "WARNING"),
+        (["caught_up", "caught_up"], "caught_up", "OK"),
+        (["caught_up", "paused"], "paused", "PAUSED"),
+        (["caught_up", "not_started"], "not_started", "UNKNOWN"),
+        (["not_started", "caught_up", "behind"], "behind", "WARNING"),
     ],
 )
 def test_the_verdict_on_a_flow_is_that_on_its_worst_partition(states: list[str], state: str, verdict: str) -> None:
@@ -218,7 +218,7 @@ def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
     assert (clicks.in_per_s, clicks.not_proven, orders.in_per_s, orders.eta_ms) == (2.0, 0, None, None)
     lines = found.to_text().split("\n")
     assert re.search(r"orders +! WARNING +7 +7\.0 s .* nothing +partition 3: it is behind$", lines[2])
-    assert re.search(r"clicks +✓ OK .* 2 +1\.5 .* all +it is in_step$", lines[3])
+    assert re.search(r"clicks +✓ OK .* 2 +1\.5 .* all +it is caught_up$", lines[3])
     assert len(lines) == 4
     assert found.by("partition").to_text().count("orders") == 4
     assert "landed up to" in found.by("partition").to_text()
