@@ -18,7 +18,7 @@ from mirrorlake.model.owner import short_owner
 from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
 from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.owned_flow import OwnedFlow
-from mirrorlake.runtime import LiveTasks, RunMarker
+from mirrorlake.runtime import LiveTasks, RunMarker, load_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +85,7 @@ def send_by_followers(
         ignored: source topics that are not sent.
         stop: ends the sending.
     """
+    load_pyspark()
     from pyspark import cloudpickle
 
     owned.ensure_remote_topics({file.source for file in files})

@@ -11,6 +11,7 @@ from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.live_tasks import BacklogMemory, LiveTasks, RunMarker
 from mirrorlake.runtime.log_files import log_file, log_into_file, rotate_log
 from mirrorlake.runtime.periodic import PeriodicTask, PeriodicTasks
+from mirrorlake.runtime.pyspark_modules import load_pyspark
 from mirrorlake.runtime.session import (
     is_connect,
     is_gone,

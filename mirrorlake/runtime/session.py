@@ -19,6 +19,7 @@ from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
+from mirrorlake.runtime.pyspark_modules import load_pyspark
 from mirrorlake.runtime.stores import Store
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def local_session(
         also: further sets of jars that a local session loads (see `JAR_SETS`).
         workers_load: modules that tasks import; a local session loads them before its Python workers are forked.
     """
+    load_pyspark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -281,6 +283,7 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 def prepare(spark: SparkSession) -> SparkSession:
     """Set the runtime settings of the mirror's queries, except those a platform locks, and return the session."""
+    load_pyspark()
     from pyspark.errors import PySparkException
 
     for key, value in RUNTIME.items():

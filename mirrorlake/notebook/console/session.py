@@ -13,6 +13,7 @@ from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.pulse import Pulse
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.progress import Display
+from mirrorlake.runtime import load_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ class Session:
     """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner."""
 
     def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
+        load_pyspark()
         from pyspark.sql import SparkSession
 
         self.mirror = mirror

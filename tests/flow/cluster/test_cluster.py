@@ -98,10 +98,12 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
         _, left = psutil.wait_procs(python, timeout=30)
         assert not left, f"the driver outlives its JVM: {log.read_text()[-3000:]}"
     finally:
-        for process in [*psutil.Process(driver.pid).children(recursive=True), driver]:
-            # One may end with the other.
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        # The driver may have ended, which the assertion above tells.
+        with suppress(psutil.NoSuchProcess):
+            for process in [*psutil.Process(driver.pid).children(recursive=True), driver]:
+                # One may end with the other.
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         driver.wait()
     more()
     drain = spark_cluster.submit(log, "run", "--conf", str(conf), "--once")
