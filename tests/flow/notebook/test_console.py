@@ -116,7 +116,8 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         asyncio.run(live(made))
         [row] = [one for one in made.status.rows.rows if len(one["parts"]) == 3]
         assert (row["cells"]["verdict"]["text"], row["cells"]["offset_lag"]["text"]) == ("OK", "0")
-        assert made.status.feed.pulse.words.startswith("live")
+        answered = made.status.feed.pulse.reading
+        assert (answered["problem"], answered["as_of"] is None) == (None, False)
 
         browser = made.topics
         browser.apart_s = 0
