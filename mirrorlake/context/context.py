@@ -169,6 +169,7 @@ class Context:
                 _ = self.spark
                 ready()
 
+        runtime.load_pyspark()
         threading.Thread(target=start, name="start of Spark", daemon=True).start()
 
     @cached_property

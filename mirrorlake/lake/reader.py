@@ -28,7 +28,7 @@ from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.version import refuse_newer
-from mirrorlake.runtime import Store, open_folder, require_usable_workers
+from mirrorlake.runtime import Store, load_pyspark, open_folder, require_usable_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +93,8 @@ class LakeReader(LakeAddresses):
 
     @property
     def _through_spark(self) -> SparkTables:
+        # Before any function of the lake imports a part of pyspark, beside a thread that starts the session.
+        load_pyspark()
         self._require_version(self._session_tables)
         return self._session_tables
 
