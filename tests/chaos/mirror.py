@@ -140,7 +140,7 @@ class Keeper(threading.Thread):
                 self._history.find("left running", f"{process.pid} {' '.join(process.cmdline())[:160]}")
                 process.kill()
         for each in self.all:
-            if "Traceback" in each.lines:
-                text = each.lines
-                at = text.index("Traceback")
-                self._history.find("traceback", f"{each.log.name}: {text[at : at + 3000]}")
+            for text in each.lines.split("Traceback")[1:]:
+                # pyspark's own server prints one when its JVM is killed.
+                if "pyspark/accumulators.py" not in text:
+                    self._history.find("traceback", f"{each.log.name}: {text[:3000]}")
