@@ -44,7 +44,7 @@ class Incarnation:
         with suppress(psutil.NoSuchProcess):
             for process in [self._root, *self._root.children(recursive=True)]:
                 self._seen[process.pid] = process
-        return [one for one in self._seen.values() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        return [one for one in self._seen.values() if _lives(one)]
 
     def send(self, number: signal.Signals) -> None:
         """Signal all of them."""
@@ -87,6 +87,14 @@ class Incarnation:
     @property
     def lines(self) -> str:
         return self.log.read_text(errors="replace")
+
+
+def _lives(process: psutil.Process) -> bool:
+    # It may end between the two questions.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Keeper(threading.Thread):
