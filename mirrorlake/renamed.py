@@ -41,12 +41,8 @@ class RenamedWord(str):
 
     __hash__ = str.__hash__
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _renamed_word, (str(self), self._before)
-
-
-def _renamed_word(word: str, before: str) -> RenamedWord:
-    return RenamedWord(word, before=before)
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, str]]:
+        return (str(self),), {"before": self._before}
 
 
 def renamed_method(old: str, new: str) -> Callable[..., Any]:

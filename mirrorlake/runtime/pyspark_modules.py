@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
 from importlib import import_module
 
 _MODULES = ("sql", "sql.functions", "sql.types", "sql.streaming", "errors", "cloudpickle")
 _LOADING = threading.Lock()
 
 
+@cache
 def load_pyspark() -> None:
     """Import the modules of pyspark that mirrorlake uses; call it before anything of pyspark is imported in a function.
 
