@@ -6,7 +6,7 @@ colours if there are any, no script and no network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, ClassVar
@@ -36,8 +36,36 @@ class Name(str):
     __slots__ = ()
 
 
+class _LaidOut:
+    """What has a text beside its HTML."""
+
+    __slots__ = ()
+
+    def text(
+        self,
+        *,
+        zone: tzinfo | None = None,
+        rows: int | None = MAX_ROWS,
+        width: int | None = None,
+        whole: bool | None = None,
+    ) -> str:
+        """Return it as text.
+
+        Args:
+            zone: the zone of times; None for the machine's.
+            rows: the maximum rows of each table; None shows all.
+            width: no line is wider; None for lines of any width.
+            whole: truncate no cell's content; None to truncate it unless all rows are shown.
+        """
+        # Rich is imported for the first text only.
+        from mirrorlake.render.text import text_of
+
+        layout: Any = self
+        return text_of(layout, zone=zone, rows=rows, width=width, whole=rows is None if whole is None else whole)
+
+
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(_LaidOut):
     """A titled table; see `table`.
 
     `folded` closes it in HTML until a person opens it. `least` are the columns that a narrow terminal omits, least important
@@ -55,24 +83,6 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.html()
-
-    def text(
-        self,
-        *,
-        zone: tzinfo | None = None,
-        rows: int | None = MAX_ROWS,
-        width: int | None = None,
-        whole: bool | None = None,
-    ) -> str:
-        """Return the table as text.
-
-        Args:
-            zone: the zone of times; None for the machine's.
-            rows: the maximum rows of each table; None shows all.
-            width: no line is wider; None for lines of any width.
-            whole: truncate no cell's content; None to truncate it unless all rows are shown.
-        """
-        return _text_of()(self, zone=zone, rows=rows, width=width, whole=rows is None if whole is None else whole)
 
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the table as HTML; the arguments are those of `text`."""
@@ -169,7 +179,7 @@ def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class Sheet(_LaidOut):
     """A rendered value: a line of title, badge and facts; then lines, tables and other sheets.
 
     Facts are texts or cells of a table; None is omitted.
@@ -180,19 +190,8 @@ class Sheet:
     facts: tuple[Any, ...] = ()
     parts: tuple[str | Table | Sheet, ...] = ()
 
-    def text(
-        self,
-        *,
-        zone: tzinfo | None = None,
-        rows: int | None = MAX_ROWS,
-        width: int | None = None,
-        whole: bool | None = None,
-    ) -> str:
-        """Return the sheet as text; the arguments are those of `Table.text`."""
-        return _text_of()(self, zone=zone, rows=rows, width=width, whole=rows is None if whole is None else whole)
-
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
-        """Return the sheet as HTML; the arguments are those of `Table.text`."""
+        """Return the sheet as HTML; the arguments are those of `text`."""
         facts = (self.badge, *self.facts)
         said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
         parts = "".join(
@@ -311,10 +310,3 @@ def _cell_style(at_right: bool) -> str:
     # JupyterLab aligns every cell to the right; only an inline style overrides that.
     side = "right;font-variant-numeric:tabular-nums;white-space:nowrap" if at_right else "left"
     return f"padding:.15em .6em;vertical-align:top;text-align:{side}"
-
-
-def _text_of() -> Callable[..., str]:
-    # Rich is imported for the first text only.
-    from mirrorlake.render.text import text_of
-
-    return text_of
