@@ -42,9 +42,9 @@ class Output:
         here = choose_display()
         return self._lines() if self.as_json or self._logs_json or isinstance(here, LogLines) else here
 
-    def _lines(self) -> RunLines:
+    def _lines(self) -> PrintedLines:
         """Return what prints lines of a run: as JSON beside a document, else for people."""
-        return RunLines(None if self.as_json or self._logs_json else self.note)
+        return PrintedLines(None if self.as_json or self._logs_json else self.note)
 
     def document(self, content: Any) -> None:
         """Print the document, only under `--json`."""
@@ -105,7 +105,7 @@ def _write(document: dict[str, Any]) -> None:
     sys.stderr.flush()
 
 
-class RunLines(LogLines):
+class PrintedLines(LogLines):
     """Lines of a run: for people by `note`, else as JSON on standard error, beside the one document on standard output."""
 
     any_thread = True

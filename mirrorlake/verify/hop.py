@@ -45,7 +45,7 @@ class DueFeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class HopEnds:
     """One hop: what is due, and how to read both ends.
 
     Attributes:
@@ -82,7 +82,7 @@ class HopResult:
     verified: Counter[FeedKey] = field(default_factory=Counter)
 
 
-def compare_hop(hop: Hop, scope: Scope, choice: RunnerChoice, tell: Callable[[int], None]) -> HopResult:
+def compare_hop(hop: HopEnds, scope: Scope, choice: RunnerChoice, tell: Callable[[int], None]) -> HopResult:
     """Compare the due records of a hop.
 
     Raises:
@@ -108,7 +108,7 @@ def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, Offset
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}
 
 
-def _units(hop: Hop, chosen: Mapping[TopicPartition, OffsetRange], together: int) -> list[ComparisonUnit]:
+def _units(hop: HopEnds, chosen: Mapping[TopicPartition, OffsetRange], together: int) -> list[ComparisonUnit]:
     feeds = {feed.key: feed for feed in hop.feeds_into(chosen)}
     leading: dict[TopicPartition, set[FeedKey]] = {tp: set() for tp in sorted(chosen)}
     for key, feed in feeds.items():
@@ -151,7 +151,7 @@ def _name_differences(results: Sequence[UnitResult], *, where: str) -> list[Diff
     return differences
 
 
-def _count_verified(hop: Hop, result: UnitResult) -> Counter[FeedKey]:
+def _count_verified(hop: HopEnds, result: UnitResult) -> Counter[FeedKey]:
     """Count the due records that were found equal, without proven records that were read again."""
     verified: Counter[FeedKey] = Counter()
     for feed, found in zip(result.unit.feeds, result.by_feed, strict=True):
@@ -161,7 +161,7 @@ def _count_verified(hop: Hop, result: UnitResult) -> Counter[FeedKey]:
     return verified
 
 
-def _build_proofs(hop: Hop, asked: ComparisonUnit, result: UnitResult, scope: Scope) -> Iterable[RangeProof]:
+def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult, scope: Scope) -> Iterable[RangeProof]:
     """Yield the proofs and differences of each feed of one unit.
 
     What left the cluster since it was `asked` for was not compared, so it is not proven (law E).
@@ -196,7 +196,7 @@ def _build_proofs(hop: Hop, asked: ComparisonUnit, result: UnitResult, scope: Sc
             yield one.prove(differing, how="different")
 
 
-def _describe(hop: Hop, feed: Feed, label: int, part: OffsetRange, whole: EqualRecords | None) -> dict[str, Any]:
+def _describe(hop: HopEnds, feed: Feed, label: int, part: OffsetRange, whole: EqualRecords | None) -> dict[str, Any]:
     """Return the columns of a proof that say what was compared; `whole` are the records if the range has all equal ones."""
     way, columns = feed.targets[label], dict[str, Any]()
     if whole:
@@ -234,7 +234,7 @@ def upstream_of(feed: Feed, spans: Mapping[TopicPartition, OffsetRange]) -> Offs
     return OffsetRanges((int(one.upstream[0]), int((one.upstream + one.lengths).max())) for one in found if len(one))
 
 
-def _proofs_without_records(hop: Hop) -> Iterable[RangeProof]:
+def _proofs_without_records(hop: HopEnds) -> Iterable[RangeProof]:
     """Yield proofs of due offsets without a record at the other end, and of offsets that left an end."""
     for one in hop.due.values():
         for span in one.gone & one.due & OffsetRanges([(0, one.end)]):

@@ -13,7 +13,7 @@ from mirrorlake.lake import SOURCE_RELAY, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
-from mirrorlake.verify.hop import DueFeed, Hop, HopResult
+from mirrorlake.verify.hop import DueFeed, HopEnds, HopResult
 from mirrorlake.verify.offset_ranges import OffsetRanges
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd, read_log_ranges
@@ -26,7 +26,7 @@ def source_hop(
     scope: Scope,
     admin: ClusterAdmin,
     options: Mapping[str, Any],
-) -> Hop:
+) -> HopEnds:
     """Return the hop of the due records of some topics.
 
     Raises:
@@ -44,7 +44,7 @@ def source_hop(
         )
         if s in there:
             ranges[TopicPartition(s.topic, s.partition)] = spans & available
-    return Hop(
+    return HopEnds(
         admin=admin,
         options=options,
         due=due,

@@ -17,7 +17,7 @@ from mirrorlake.rules import View
 from mirrorlake.verify.cut import feeds_into, feeds_within
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.flow_at_cut import FlowAtCut
-from mirrorlake.verify.hop import DueFeed, Hop, upstream_of
+from mirrorlake.verify.hop import DueFeed, HopEnds, upstream_of
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
@@ -33,7 +33,7 @@ def target_hop(
     scope: Scope,
     *,
     directly: bool = False,
-) -> Hop:
+) -> HopEnds:
     """Return the hop of the due records of flows into a target; `directly` of those that are read from their sources.
 
     Raises:
@@ -70,7 +70,7 @@ def target_hop(
         if FeedKey(stand.flow.name, s) in spans
         for one in [stand.proof(s, kind=SOURCE_TARGET if directly else RELAY_TARGET)]
     }
-    return Hop(
+    return HopEnds(
         admin=end.admin,
         options=end.options,
         due={key: _due_feed(due, feeds.get(key), held, removed(key), proofs[key]) for key, due in spans.items()},

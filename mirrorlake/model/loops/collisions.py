@@ -34,7 +34,7 @@ class ProvenanceLike(FlowLike, RouteLike, Protocol):
         """Return the setting."""
 
 
-class Refusal(NamedTuple):
+class Collision(NamedTuple):
     """Why the settings of a flow are refused.
 
     Attributes:
@@ -60,7 +60,7 @@ class Survey:
     """
 
     provenance: frozenset[str] = field(default_factory=frozenset)
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Collision, ...] = ()
 
 
 def survey(flows: Sequence[ProvenanceLike]) -> Survey:
@@ -136,10 +136,10 @@ def _consents(flow: ProvenanceLike, way: Sequence[FlowLike]) -> bool:
     return flow.provenance is not False and all(getattr(hop, "provenance", "auto") is True for hop in blind)
 
 
-def _round_trip(way: Sequence[FlowLike]) -> Refusal:
+def _round_trip(way: Sequence[FlowLike]) -> Collision:
     names = [hop.name for hop in way]
     blind = ", ".join(hop.name for hop in way if not hop.replication_policy.tells_origin)
-    return Refusal(
+    return Collision(
         names[0],
         "policy",
         f"records could go round for ever: {', '.join((*names, names[0]))}",
@@ -147,12 +147,12 @@ def _round_trip(way: Sequence[FlowLike]) -> Refusal:
     )
 
 
-def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: TopicPlace | None) -> Refusal:
+def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: TopicPlace | None) -> Collision:
     if trip is not None:
         what = f"records could go round for ever: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
     else:
         what = f"records could come to {place.topic} on {place.alias} twice" if place else "records could come twice"
-    return Refusal(
+    return Collision(
         flow.name,
         "provenance",
         f"{what}, and only a header that says where they have been keeps them apart",
@@ -221,9 +221,9 @@ class _Meetings:
                     queue.append(step.start)
         return places, flows
 
-    def collisions(self, provenance: Iterable[str]) -> list[Refusal]:
+    def collisions(self, provenance: Iterable[str]) -> list[Collision]:
         """Return the pairs of flows that share a remote topic without intent, and names that Kafka treats as one."""
-        found: dict[tuple[str, str], Refusal] = {}
+        found: dict[tuple[str, str], Collision] = {}
         told = set(provenance)
         for place in self.shared():
             steps = self._into[place]
@@ -242,10 +242,10 @@ class _Meetings:
                 found.setdefault((refusal.flow, refusal.problem), refusal)
         return list(found.values())
 
-    def _alike(self, first: TopicPlace, second: TopicPlace) -> Refusal:
+    def _alike(self, first: TopicPlace, second: TopicPlace) -> Collision:
         steps = [self._into[place][0] for place in (first, second) if place in self._into]
         names = " and ".join(dict.fromkeys(step.flow.name for step in steps))
-        return Refusal(
+        return Collision(
             steps[-1].flow.name,
             "topics",
             f"{first.topic} and {second.topic} on {first.alias}, by {names}, differ in . and _ only; Kafka treats them as one "
@@ -254,14 +254,14 @@ class _Meetings:
         )
 
 
-def _same_name(first: _Step, second: _Step) -> Refusal:
+def _same_name(first: _Step, second: _Step) -> Collision:
     where = f"{first.end.topic} on {first.end.alias}"
     if first.start == second.start:
         problem = (
             f"{first.flow.name} and {second.flow.name} both bring {first.start.topic} from {first.start.alias} to {where}, so "
             "its records would arrive twice"
         )
-        return Refusal(second.flow.name, "topics", problem, "leave the topic out of one of them with exclude_topics")
+        return Collision(second.flow.name, "topics", problem, "leave the topic out of one of them with exclude_topics")
     problem = (
         f"{first.flow.name} ({first.start.topic}) and {second.flow.name} ({second.start.topic}) both write {where} without "
         "saying that they merge"
@@ -269,7 +269,7 @@ def _same_name(first: _Step, second: _Step) -> Refusal:
     remedy = "use policy: default, the same template without {source} on both if they are to merge"
     if first.start.alias != second.start.alias:
         remedy += ", or provenance: true on both"
-    return Refusal(second.flow.name, "policy", problem, remedy)
+    return Collision(second.flow.name, "policy", problem, remedy)
 
 
 def _samples(flow: FlowLike) -> list[str]:
