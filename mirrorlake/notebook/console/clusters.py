@@ -11,13 +11,13 @@ from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.listing import Entry, Listing
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import Badge, badge, escape, middle
 
 _EMPTY = "No cluster yet: fill in the form, test it, add it."
 
 
-class ClustersView(View):
+class ClustersView(Panel):
     """The clusters of a draft, and a form for one of them.
 
     `draft` returns the draft, `keep` stores a changed one, and `used_by` names the flows that need a cluster.

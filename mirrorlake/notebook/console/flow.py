@@ -12,7 +12,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.listing import Act, Entry, Listing
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import badge, escape, table
 
 # Typing redraws the preview often; further topics are only counted.
@@ -21,7 +21,7 @@ _EMPTY = "No flow yet: fill in the form, then go on to step 3."
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
-class FlowFormView(View):
+class FlowFormView(Panel):
     """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
     `draft` returns the draft, and `whole` adds the form's flow. `changed` is called when the form changes; `actions` are the
@@ -112,7 +112,7 @@ class FlowFormView(View):
             **{name: getattr(self, name) for name in ("exclude_groups", "sync_groups", "sync_configs", "sync_acls")},
             "exclude_topics": self.exclude,
         }
-        self._render_later = self._runner.settled(self.render)
+        self._render_later = self._runner.debounced(self.render)
         self._show(BLANK_FLOW)
         self._shown = self.fields()
         self.on_change(self._edited, *self._inputs.values())
@@ -182,7 +182,7 @@ class FlowFormView(View):
         self._shown = self.fields()
         word = f"{'Edit' if name is None else 'Copy of'} {escape(edited)}" if edited else "A new flow"
         self.title.value = f"<b>{word}</b>"
-        self.settle()
+        self.update_controls()
         self.render()
 
     def rebase(self) -> None:
@@ -217,11 +217,11 @@ class FlowFormView(View):
     def _edited(self) -> None:
         if self._filling:
             return
-        self.settle()
+        self.update_controls()
         self._render_later()
         self._changed()
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Show at once that the name is taken, with a free name, or that another name makes a copy."""
         free, typed, was = self.free_name, flow_name(self.fields()), self.edited
         self.use_free.layout.display = None if free else "none"

@@ -14,7 +14,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import FlowView, is_typed, require_shown, require_typed
+from mirrorlake.notebook.console.view import FlowPanel, is_typed, require_shown, require_typed
 from mirrorlake.render import Badge, badge, escape, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
@@ -100,7 +100,7 @@ def _worst(actions: Iterable[str]) -> Badge:
     return _DONE[min(actions, key=_ORDER.__getitem__)]
 
 
-class GroupsView(FlowView):
+class GroupsView(FlowPanel):
     """Explore the groups of a flow, and move chosen groups as their plan shows."""
 
     def __init__(self, session: Session) -> None:
@@ -129,9 +129,9 @@ class GroupsView(FlowView):
         )
         self.on_change(self._withdraw, self.grid, trait="selected")
         self.on_change(self._other_flow, self.flow)
-        self.on_change(self.settle, self.confirm)
+        self.on_change(self.update_controls, self.confirm)
         self.offer()
-        self.settle()
+        self.update_controls()
 
     async def on_look(self) -> None:
         """Read the groups on both clusters; changes nothing."""
@@ -184,9 +184,9 @@ class GroupsView(FlowView):
     def _withdraw(self) -> None:
         """Drop the plan: the choice has changed."""
         self.plan, self.shown.value, self.confirm.value = None, "", ""
-        self.settle()
+        self.update_controls()
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Show the plan, and let it be carried out once its flow was typed."""
         plan = self.plan
         self._decide.layout.display = None if plan is not None else "none"

@@ -12,7 +12,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 
 # The sampler writes every half minute, and reading an hour of samples queries the lake.
 EVERY_S = 30.0
@@ -21,7 +21,7 @@ _SPANS = (("Since opened", SEEN), ("15 min", "15m"), ("1 h", "1h"), ("24 h", "24
 _MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 
 
-class LagView(View):
+class LagView(Panel):
     """Show the lag of every hop over time, with the objectives; draw nothing without two moments of data.
 
     `seen` returns the frame of this console's statuses.

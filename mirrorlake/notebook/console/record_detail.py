@@ -10,7 +10,7 @@ from html import escape as escape_html
 
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.records import BrowsedRecord
 from mirrorlake.render import (
     clean,
@@ -81,7 +81,7 @@ def link_html(record: BrowsedRecord) -> str:
     return f'<a download="{name}" href="data:application/octet-stream;base64,{data}">Save the bytes</a>'
 
 
-class RecordDetail(View):
+class RecordDetail(Panel):
     """Show one record; hidden until one is chosen."""
 
     def __init__(self, session: Session) -> None:

@@ -27,7 +27,7 @@ from mirrorlake.notebook.console.live_tail import LiveTail
 from mirrorlake.notebook.console.record_detail import RecordDetail
 from mirrorlake.notebook.console.record_side import RecordSide
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import FlowView
+from mirrorlake.notebook.console.view import FlowPanel
 from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.render import badge, escape, format_count, format_time
 
@@ -36,7 +36,7 @@ _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time"
 _ALL = "all"
 
 
-class RecordsView(FlowView):
+class RecordsView(FlowPanel):
     """Browse, search and tail the records of a flow, and follow one record everywhere."""
 
     def __init__(self, session: Session) -> None:
@@ -87,7 +87,7 @@ class RecordsView(FlowView):
         self.on_change(self._read_time, self.time)
         self.on_change(self._offer_partitions, self.topic)
         self._show_seek()
-        self.settle()
+        self.update_controls()
         self.offer()
         self.on_change(self.start, self.flow)
 
@@ -185,7 +185,7 @@ class RecordsView(FlowView):
             self.sides[side].fail(ended)
         else:
             self.sides[side].follow(alias, records, said)
-        self.settle()
+        self.update_controls()
 
     # -- what is asked --------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class RecordsView(FlowView):
             raise UsageError("no time is given", remedy=f"write {EXAMPLES}")
         return when(self.time.value, now=self._session.now())
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Offer what the shown pages and the live tail allow."""
         backward = self.seek.value == "newest"
         more = [_has_more(one.page, backward=backward) for one in self.sides.values() if one.page is not None]

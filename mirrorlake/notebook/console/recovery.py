@@ -8,7 +8,7 @@ from mirrorlake.failover import CutoverReport, DrillReport
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import FlowView, is_typed, require_typed
+from mirrorlake.notebook.console.view import FlowPanel, is_typed, require_typed
 from mirrorlake.render import Table, badge, table
 
 
@@ -27,7 +27,7 @@ def drill_table(drills: Iterable[DrillReport]) -> Table:
     return table("drills", ["began", "", "RPO", "RTO", "records", "into"], rows)
 
 
-class RecoveryView(FlowView):
+class RecoveryView(FlowPanel):
     """Judge whether a flow could fail over now, rehearse it, and continue a cutover."""
 
     def __init__(self, session: Session) -> None:
@@ -53,10 +53,10 @@ class RecoveryView(FlowView):
             controls.row(self.confirm, self.cutover),
             self.checklist,
         )
-        self.on_change(self.settle, self.confirm)
+        self.on_change(self.update_controls, self.confirm)
         self.on_change(self._forget, self.flow)
         self.offer()
-        self.settle()
+        self.update_controls()
 
     async def on_look(self) -> None:
         """Read the flow's status and its drills; changes nothing."""
@@ -87,11 +87,11 @@ class RecoveryView(FlowView):
     def _list_drills(self, drills: Sequence[DrillReport]) -> None:
         self.drills.value = drill_table(drills).html() if drills else "No drill of this flow was run yet."
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Let the cutover go on once the flow was typed."""
         self.cutover.disabled = not is_typed(self.confirm, self.flow.value)
 
     def _forget(self) -> None:
         for shown in (self.objectives, self.drilled, self.drills, self.checklist):
             shown.value = ""
-        self.settle()
+        self.update_controls()

@@ -14,7 +14,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View, is_typed, require_shown, require_typed
+from mirrorlake.notebook.console.view import Panel, is_typed, require_shown, require_typed
 from mirrorlake.render import badge, escape, plural
 
 
@@ -32,7 +32,7 @@ class Reviewed:
     plan: Plan
 
 
-class ReviewView(View):
+class ReviewView(Panel):
     """Review, save and apply a draft.
 
     Args:
@@ -65,7 +65,7 @@ class ReviewView(View):
         # The text to save: the last reviewed, else the last applied.
         self._text: str | None = None
         self._in_force: str | None = None
-        self.settled: Callable[[], None] = lambda: None
+        self.after_action: Callable[[], None] = lambda: None
         self.reread: Callable[[str, Path], None] = lambda _text, _path: None
         self.reviewed: Reviewed | None = None
         # A lake in a catalog has no root.
@@ -105,7 +105,7 @@ class ReviewView(View):
             controls.row(self.confirm, self.apply),
             self.applying.widget,
         )
-        self.on_change(self.settle, self.confirm)
+        self.on_change(self.update_controls, self.confirm)
         self.on_change(self._moved, self.root, self.path)
         self.root.layout.display = None if self.has_root else "none"
         self.again.layout.display = "none"
@@ -128,7 +128,7 @@ class ReviewView(View):
             self.reviewed = self._text = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
         self.saved.value = self.difference.value = ""
-        self.settle()
+        self.update_controls()
 
     async def on_review(self) -> None:
         """Check the draft, show it as YAML, and ask for the plan; changes nothing (law G)."""
@@ -210,7 +210,7 @@ class ReviewView(View):
         self.where.value = said if self.has_root and root else ""
         self.forget()
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Enable and disable the buttons by review and input, and show the word to type."""
         self.save.disabled = self._text is None and self._in_force is None
         reviewed = self.reviewed
@@ -221,4 +221,4 @@ class ReviewView(View):
             if reviewed
             else ""
         )
-        self.settled()
+        self.after_action()

@@ -25,7 +25,7 @@ from mirrorlake.notebook.console.pulse import Reading
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.unit import systemd_unit
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import badge, escape, format_duration, table
 
 _ALL = "all flows"
@@ -61,7 +61,7 @@ class ConsoleRun:
         return f"{self.flow or _ALL}{' once' if self.once else ''}"
 
 
-class RunView(View):
+class RunView(Panel):
     """Run, stop, pause and resume the mirror of a session.
 
     `review` knows whether the settings are saved; `status` returns another view's newest status.
@@ -97,16 +97,16 @@ class RunView(View):
             self.elsewhere,
             self.save,
         )
-        self.on_change(self.settle, self.flow)
+        self.on_change(self.update_controls, self.flow)
         # The run view also shows whether the settings are saved.
-        review.settled = self.settle
+        review.after_action = self.update_controls
         self.offer()
 
     def offer(self, applied: str = "") -> None:
         """Offer the flows of the mirror; `applied` is HTML about the last apply."""
         controls.refill(self.flow, [_ALL, *self._session.flow_names])
         self.outcome.value = applied
-        self.settle()
+        self.update_controls()
 
     async def on_run(self) -> None:
         """Run the mirror, or one flow, until Stop."""
@@ -155,7 +155,7 @@ class RunView(View):
         flow = None if self.flow.value == _ALL else self.flow.value
         run = self.current = ConsoleRun(flow, once, self._session.now())
         self.said.value = ""
-        self.settle()
+        self.update_controls()
         try:
             await self._refuse_a_second(mirror, flow)
             working = self._session.open(mirror.config, display=self.progress)
@@ -222,7 +222,7 @@ class RunView(View):
     def _chosen(self) -> list[str]:
         return self._session.flow_names if self.flow.value == _ALL else [self.flow.value]
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Enable and disable the buttons by settings and runs."""
         mirror, runs = self._session.mirror, self.current is not None
         self.run.disabled = self.once.disabled = mirror is None or runs

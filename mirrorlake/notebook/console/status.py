@@ -13,7 +13,7 @@ from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_count, format_duration, table
 
 EVERY_S = 5.0
@@ -34,7 +34,7 @@ COLUMNS = (
 )
 
 
-class StatusView(View):
+class StatusView(Panel):
     """Show the newest status, and the lag since the console was opened."""
 
     def __init__(self, session: Session) -> None:

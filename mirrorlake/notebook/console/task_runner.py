@@ -32,17 +32,17 @@ class TaskRunner:
         """Run a slow function, or one that calls Spark or Kafka, beside the kernel's thread."""
         return await asyncio.to_thread(function, *arguments, **options)
 
-    def on_click(self, button: widgets.Button, action: Action, *, settle: Callable[[], None] = lambda: None) -> None:
-        """Let a button start an action; it is disabled until the action ends, then `settle` is called."""
+    def on_click(self, button: widgets.Button, action: Action, *, then: Callable[[], None] = lambda: None) -> None:
+        """Let a button start an action; it is disabled until the action ends, then `then` is called."""
 
         def click(_: Any) -> None:
             # A browser may send a click before it learns that the button is disabled.
             if not button.disabled:
-                self.start(self.run(action, button, settle=settle))
+                self.start(self.run(action, button, then=then))
 
         button.on_click(click)
 
-    async def run(self, action: Action, button: widgets.Button, *, settle: Callable[[], None] = lambda: None) -> None:
+    async def run(self, action: Action, button: widgets.Button, *, then: Callable[[], None] = lambda: None) -> None:
         """Run an action and show any exception."""
         name = button.description
         button.disabled, button.description = True, f"{name} …"
@@ -54,7 +54,7 @@ class TaskRunner:
             self._errors.show(error)
         finally:
             button.disabled, button.description = False, name
-            settle()
+            then()
 
     def guarded(self, render: Callable[[], None]) -> Callable[..., None]:
         """Return a view's render function as a widget's observer that shows any exception."""
@@ -67,7 +67,7 @@ class TaskRunner:
 
         return observe
 
-    def settled(self, render: Callable[[], None], *, after_s: float = 0.2) -> Callable[[], None]:
+    def debounced(self, render: Callable[[], None], *, after_s: float = 0.2) -> Callable[[], None]:
         """Return a function that calls `render` after `after_s` without further calls, so that typing is quick.
 
         Without an event loop, as in a script, it calls at once.

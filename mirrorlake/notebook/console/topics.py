@@ -15,7 +15,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.notebook.console.view import View
+from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import badge, escape, format_count, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
@@ -45,7 +45,7 @@ def pattern_of(chosen: Collection[str], names: Collection[str]) -> str:
     )
 
 
-class TopicsView(View):
+class TopicsView(Panel):
     """Browse the topics of a cluster.
 
     Args:
@@ -91,9 +91,9 @@ class TopicsView(View):
         )
         self.on_change(self._forget, self.cluster)
         self.on_change(self.render, self.matching, self.internal)
-        self.on_change(self.settle, self.rows, trait="selected")
+        self.on_change(self.update_controls, self.rows, trait="selected")
         self.offer()
-        self.settle()
+        self.update_controls()
 
     def offer(self) -> None:
         """Offer the clusters of the mirror and of the set-up form."""
@@ -164,7 +164,7 @@ class TopicsView(View):
         self.found, self.page, self.shown.value, self.matches.value = None, None, "", ""
         self.pulse.show(Reading())
         self.rows.show([])
-        self.settle()
+        self.update_controls()
 
     def render(self) -> None:
         """Show the matching topics."""
@@ -190,9 +190,9 @@ class TopicsView(View):
         self.matches.value = escape(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
         self.rows.empty = "No topic matches." if lines else "The cluster has no topic."
         self.rows.show([_row(line) for line in matched])
-        self.settle()
+        self.update_controls()
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Enable what the chosen topics allow."""
         chosen = len(self.rows.selected)
         self.open.disabled = chosen != 1

@@ -15,20 +15,20 @@ from mirrorlake.notebook.console.task_runner import Action
 T = TypeVar("T")
 
 
-class View:
+class Panel:
     """A part of the console, whose `widget` shows its controls."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._runner = session.runner
 
-    def settle(self) -> None:
+    def update_controls(self) -> None:
         """Enable and disable the controls by the view's state; runs after each action."""
 
     def button(self, name: str, label: str, action: Action, *, tip: str = "", main: bool = False) -> widgets.Button:
         """Return a button that starts an action."""
         made = controls.button(name, label, tip=tip, main=main)
-        self._runner.on_click(made, action, settle=self.settle)
+        self._runner.on_click(made, action, then=self.update_controls)
         return made
 
     def on_change(self, react: Callable[[], None], *fields: widgets.Widget, trait: str = "value") -> None:
@@ -37,7 +37,7 @@ class View:
             field.observe(self._runner.guarded(react), trait)
 
 
-class FlowView(View):
+class FlowPanel(Panel):
     """A view of one flow of the mirror, which a person chooses."""
 
     def __init__(self, session: Session, name: str) -> None:

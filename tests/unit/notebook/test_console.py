@@ -219,14 +219,14 @@ def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(
     assert view.apply.disabled, "nothing typed"
     view.confirm.value = "east-west"
     view.apply.click()
-    asyncio.run(console.session.runner.run(view.on_apply, view.apply, settle=view.settle))
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
     assert mirror.applied == []
     assert "nothing was changed" in console.session.errors.errors[0]
     view.confirm.value = "east->west"
     assert not view.apply.disabled
     view.forget()
     assert view.apply.disabled, "the draft changed since"
-    asyncio.run(console.session.runner.run(view.on_apply, view.apply, settle=view.settle))
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
     assert mirror.applied == []
     view.review.click()
     assert not view.apply.disabled
