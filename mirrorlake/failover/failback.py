@@ -57,7 +57,7 @@ def fail_back(
     step_hook: StepHook = no_hook,
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
-    choice = choose(tail, TAIL_CHOICES, "what a tail can be settled by")
+    choice = choose(tail, TAIL_CHOICES, "a choice for the tail")
     with_home, made = _with_return_flow(context, flow)
     work = OperationContext.of(with_home, flow, derived_flow=made, step_hook=step_hook)
     only = tuple(groups) if groups else None

@@ -112,7 +112,7 @@ def not_failed_back(flow: FlowConfig, refusals: Sequence[Refusal]) -> FailoverRe
     return FailoverRefused(
         f"{flow.name} is not failed back: {'; '.join(reasons)}",
         consequence="no group was placed, and the flow stays paused",
-        remedy=f"settle it, then mirrorlake failback --flow '{flow.name}' again; it goes on where it stopped",
+        remedy=f"resolve it, then mirrorlake failback --flow '{flow.name}' again; it goes on where it stopped",
         flow=flow.name,
         reasons=reasons,
     )

@@ -195,8 +195,8 @@ def import_mm2(
     for status, text in (*lines, *(("note", note) for note in found.notes), *(("to be mended", one) for one in faults)):
         cli.note(f"{status:>14}  {text}")
     if out is not None:
-        settle = "settle what is named above, then " if faults else ""
-        cli.say(f"{out} written; next: {settle}mirrorlake doctor --conf {out}")
+        first = "correct what is named above, then " if faults else ""
+        cli.say(f"{out} written; next: {first}mirrorlake doctor --conf {out}")
     return 1 if faults else 0
 
 
