@@ -1,16 +1,14 @@
 """Every command of the README does what it says.
 
 Each line of its bash blocks is run as it stands, but for what a machine without a cluster needs: `.venv/bin/` is this
-environment, conf/demo.yml listens on free ports, the demo writes fewer records, and spark-submit takes the connector and
-Delta from the sandbox's jars instead of `--packages`. Commands that need a Spark session share one in this process: that
-a process of its own starts one is shown by the demo and by spark-submit.
+environment, conf/demo.yml listens on free ports, and the demo writes fewer records. Commands that need a Spark session share
+one in this process: that a process of its own starts one is shown by the demo.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +17,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.runtime.jar_files import jars
-from mirrorlake.sandbox import find_java
 from tests.commands import copy_demo_conf, run_cli
 from tests.flow.kit import environment
 
@@ -34,8 +30,7 @@ def readme_commands() -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    shutil.copy(copy_demo_conf(tmp_path), tmp_path / "conf" / "mirror.yml")
+    copy_demo_conf(tmp_path)
     yield tmp_path
     subprocess.run(
         [sys.executable, "-m", "mirrorlake", "sandbox", "down", "--purge", "--conf", "conf/demo.yml"],
@@ -52,23 +47,13 @@ def as_run_here(line: str) -> list[str]:
     words = shlex.split(line)
     if words == ["make", "demo"]:
         return [sys.executable, str(ROOT / "notebooks" / "demo"), "--conf", "conf/demo.yml", "--records", "2000"]
-    if words[0] == "spark-submit":
-        at = words.index("--packages")
-        local = ["--jars", ",".join(map(str, jars("spark"))), "--master", "local[2]"]
-        return [str(Path(sys.executable).with_name("spark-submit")), *words[1:at], *local, *words[at + 2 :]]
     assert words[0] == ".venv/bin/mirrorlake", f"how is this run? {line}"
     return [sys.executable, "-m", "mirrorlake", *words[1:]]
 
 
 def run_as_process(line: str, place: Path) -> tuple[int, str]:
-    java_home = str(find_java().spark_java_home)
     # Spark generates code here, as it does for users (tests/conftest.py).
-    env = environment(
-        JAVA_HOME=java_home,
-        PYSPARK_PYTHON=sys.executable,
-        PYTHONPATH=str(ROOT),
-        SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1",
-    )
+    env = environment(PYTHONPATH=str(ROOT), SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1")
     result = subprocess.run(
         as_run_here(line), cwd=place, env=env, capture_output=True, text=True, timeout=400, check=False
     )
@@ -81,16 +66,11 @@ def run_here(line: str) -> tuple[int, str]:
 
 
 def test_every_command_of_the_readme_works(place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The sandbox is up while the job of the cluster section runs, so that its clusters are there.
     lines = readme_commands()
-    submit = [line for line in lines if line.startswith("spark-submit")]
-    rest = [line for line in lines if line not in submit]
-    down = rest.pop()
-    assert len(submit) == 1
-    assert "sandbox down" in down
+    assert "sandbox down" in lines[-1]
     monkeypatch.chdir(place)
-    for line in [*rest, *submit, down]:
-        is_alone = line == "make demo" or line.startswith("spark-submit") or " sandbox " in line
+    for line in lines:
+        is_alone = line == "make demo" or " sandbox " in line
         code, said = run_as_process(line, place) if is_alone else run_here(line)
         # A doctor that looks at empty clusters finds that no topic is there yet.
         allowed = (0, 1) if " doctor " in line else (0,)
