@@ -23,6 +23,7 @@ from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import (
+    DURATIONS,
     Displayable,
     Line,
     Sheet,
@@ -30,8 +31,6 @@ from mirrorlake.render import (
     badge,
     chart,
     escape,
-    format_count,
-    format_duration,
     format_time,
     table,
 )
@@ -235,12 +234,12 @@ class Report(Displayable):
         return table(title, ["flow", "result", "records verified", "differences", "at"], rows)
 
     def _lag_section(self) -> str:
-        time = [(p.line, p.at, p.time_lag_ms) for p in self.lag]
-        offsets = [(p.line, p.at, p.offset_lag) for p in self.lag]
+        # An idle group is days behind: on one scale with the mirror it would press that to the ground.
+        of_mirror, of_groups = ([p for p in self.lag if p.is_group is wanted] for wanted in (False, True))
         rows = [(p.at, p.line, to_timedelta(p.time_lag_ms), p.offset_lag) for p in self.lag]
         return (
-            chart("time lag", _lines(time), unit=format_duration)
-            + chart("offset lag", _lines(offsets), unit=format_count)
+            _lag_charts("the mirror", of_mirror)
+            + (_lag_charts("consumer groups", of_groups) if of_groups else "")
             + _series("lag in numbers", ["time", "hop", "time lag", "offset lag"], rows)
         )
 
@@ -255,16 +254,22 @@ class Report(Displayable):
             (p.at, p.flow, p.topic, p.records, *map(to_timedelta, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency
         ]
         columns = ["time", "flow", "topic", "records", "p50", "p95", "p99"]
-        return chart("latency, p50 and p99", _lines(points), unit=format_duration) + _series(
+        return chart("latency, p50 and p99", _lines(points), unit=DURATIONS) + _series(
             "latency in numbers", columns, rows
         )
 
     def _rpo_section(self) -> str:
         points = [(p.flow, p.at, p.data_ms) for p in self.rpo]
         rows = [(p.at, p.flow, to_timedelta(p.data_ms), p.records) for p in self.rpo]
-        return chart("RPO", _lines(points), unit=format_duration) + _series(
+        return chart("RPO", _lines(points), unit=DURATIONS, limits=self._limits()) + _series(
             "RPO in numbers", ["time", "flow", "RPO", "records"], rows
         )
+
+    def _limits(self) -> dict[str, float]:
+        """Return the RPO objectives by flow, in milliseconds."""
+        return {
+            f"objective of {one.flow}": 1000 * one.rpo_s for one in self.verdict.objectives if one.rpo_s is not None
+        }
 
     def _verify_section(self) -> str:
         if not self.verifications and not self.recorded:
@@ -303,6 +308,13 @@ def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     """Return the newest rows as a table that is opened without a script."""
     newest = list(reversed(rows))
     return table(title, columns, newest, folded=True).html(zone=timezone.utc, rows=MAX_ROWS)
+
+
+def _lag_charts(whose: str, points: Sequence[LagPoint]) -> str:
+    time, offsets = ([(p.line, p.at, getattr(p, name)) for p in points] for name in ("time_lag_ms", "offset_lag"))
+    return chart(f"time lag of {whose}", _lines(time), unit=DURATIONS) + chart(
+        f"offset lag of {whose}", _lines(offsets)
+    )
 
 
 def _lines(points: Iterable[tuple[str, datetime, float | None]]) -> list[Line]:

@@ -33,6 +33,7 @@ class LagPoint:
     line: str
     time_lag_ms: int | None
     offset_lag: int | None
+    is_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def lag_points(over: Over, start: datetime, end: datetime) -> tuple[LagPoint, ..
             line=f"{row.flow} {row.hop}" + (f" by {row.group_id}" if row.group_id else ""),
             time_lag_ms=row.time_lag_ms,
             offset_lag=row.offset_lag,
+            is_group=bool(row.group_id),
         )
         for row in _worst_lags(over, start, end)
     )

@@ -6,11 +6,12 @@ marker and colour. Times are in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import COLOURS
+from mirrorlake.render import COLOURS, DURATIONS, LIMIT_IN_SIGHT, broken_at_gaps, format_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,11 +31,13 @@ _PERCENTILES = ["p50_ms", "p95_ms", "p99_ms"]
 def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Mapping[str, float] | None = None) -> Any:
     """Return the lag of each hop of each flow over time: the largest time lag or the summed offset lag of its partitions.
 
+    Consumer groups have a picture of their own below: an idle one is days behind, and would press the mirror's lines to the ground.
+
     Args:
         frame: columns `observed_at`, `flow`, `hop`, `group_id`, `time_lag_ms`, `offset_lag`, as in `mirror.lag`. A null of one
             partition breaks the line: the unknown lag may be the largest.
         measure: `time` in seconds, or `offsets`.
-        objectives: the agreed maximum time lag, in seconds by flow; a line each.
+        objectives: the agreed maximum time lag, in seconds by flow; a line each, or a word in the title where it is far above.
 
     Returns:
         A plotly `Figure`.
@@ -52,11 +55,12 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Map
     by = named.groupby(["line", "observed_at"], sort=True)[column]
     # Without the unknown partition, the lag would seem to fall.
     found = (by.max() / 1000 if measure == "time" else by.sum()).where(by.count() == by.size())
+    lines = list(_series(found.reset_index(), "line", "observed_at", column))
+    groups = set(named.line[named.group_id.notna()])
     title, unit = ("time lag", "seconds") if measure == "time" else ("offset lag", "offsets")
-    figure = _figure(title, unit, _series(found.reset_index(), "line", "observed_at", column))
-    for flow, most_s in (objectives or {}).items() if measure == "time" else ():
-        figure.add_hline(y=most_s, line_dash="dot", annotation_text=_text(f"objective of {flow}"))
-    return figure
+    limits = {f"objective of {flow}": most_s for flow, most_s in (objectives or {}).items() if measure == "time"}
+    of_mirror, of_groups = ([line for line in lines if (line[0] in groups) is wanted] for wanted in (False, True))
+    return _figure([(title, of_mirror), (f"{title} of consumer groups", of_groups)], unit, limits=limits)
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:
@@ -72,7 +76,7 @@ def latency_chart(frame: pd.DataFrame) -> Any:
     long = frame.melt(id_vars=["bucket", "flow", "topic"], value_vars=_PERCENTILES, value_name="ms")
     figures = long.variable.str.removesuffix("_ms")
     long = long.assign(line=long.flow + " " + long.topic + " " + figures, s=long.ms / 1000)
-    return _figure("produce to target", "seconds", _series(long, "line", "bucket", "s"))
+    return _figure([("produce to target", _series(long, "line", "bucket", "s"))], "seconds")
 
 
 def rpo_chart(frame: pd.DataFrame, *, objective_ms: float | None = None) -> Any:
@@ -86,10 +90,9 @@ def rpo_chart(frame: pd.DataFrame, *, objective_ms: float | None = None) -> Any:
         UsageError: plotly is not installed, or a column is missing.
     """
     _require(frame, "observed_at", "flow", "data_ms")
-    figure = _figure("RPO", "seconds", _series(frame.assign(s=frame.data_ms / 1000), "flow", "observed_at", "s"))
-    if objective_ms is not None:
-        figure.add_hline(y=objective_ms / 1000, line_dash="dot", annotation_text="objective")
-    return figure
+    lines = _series(frame.assign(s=frame.data_ms / 1000), "flow", "observed_at", "s")
+    limits = {} if objective_ms is None else {"objective": objective_ms / 1000}
+    return _figure([("RPO", lines)], "seconds", limits=limits)
 
 
 def group_chart(frame: pd.DataFrame, group: str) -> Any:
@@ -111,7 +114,7 @@ def group_chart(frame: pd.DataFrame, group: str) -> Any:
     long = own.melt(id_vars=places, value_vars=["position", "end_position"], value_name="offset")
     place = long.flow + " " + long.topic + "-" + long.partition.astype(str)
     long["line"] = place + " " + long.variable.replace("end_position", "end")
-    return _figure(f"positions of {group}", "upstream offset", _series(long, "line", "observed_at", "offset"))
+    return _figure([(f"positions of {group}", _series(long, "line", "observed_at", "offset"))], "upstream offset")
 
 
 def _require(frame: pd.DataFrame, *columns: str) -> None:
@@ -132,41 +135,100 @@ def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_
     for name, rows in frame.sort_values([line, time]).groupby(line, sort=True):
         # Plotly shows times without their zone, which the axis names.
         times = pd.to_datetime(rows[time], utc=True).dt.tz_localize(None)
-        yield str(name), list(times), [None if pd.isna(each) else float(each) for each in rows[value]]
+        values = (None if pd.isna(each) else float(each) for each in rows[value])
+        points = broken_at_gaps(list(zip(times, values, strict=True)))
+        yield str(name), [at for at, _ in points], [each for _, each in points]
 
 
-def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
-    go = _plotly()
-    ranked = sorted(lines, key=lambda line: (-max((v for v in line[2] if v is not None), default=-1.0), line[0]))
-    shown = sorted(ranked[:MAX_LINES])
-    figure = go.Figure()
-    for index, (name, times, values) in enumerate(shown):
-        figure.add_scatter(
-            x=times,
-            y=values,
-            name=_text(name),
-            mode="lines+markers",
-            connectgaps=False,
-            line={"color": COLOURS[index % len(COLOURS)], "dash": _DASHES[index % len(_DASHES)]},
-            marker={"symbol": _MARKERS[(index + index // len(_DASHES)) % len(_MARKERS)], "size": 5},
+def _figure(
+    pictures: Iterable[tuple[str, Iterable[_Line]]], unit: str, *, limits: Mapping[str, float] | None = None
+) -> Any:
+    """Draw pictures below one another on one axis of time; the limits belong to the first."""
+    shown = [(title, *_highest(lines)) for title, lines in pictures]
+    shown = [one for one in shown if one[1]] or shown[:1]
+    figure = _plotly_subplots()(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.12)
+    index = 0
+    for row, (title, lines, left_out) in enumerate(shown, start=1):
+        for name, times, values in lines:
+            figure.add_scatter(
+                x=times,
+                y=values,
+                name=_text(name),
+                mode="lines+markers",
+                connectgaps=False,
+                line={"color": COLOURS[index % len(COLOURS)], "dash": _DASHES[index % len(_DASHES)]},
+                marker={"symbol": _MARKERS[(index + index // len(_DASHES)) % len(_MARKERS)], "size": 5},
+                row=row,
+                col=1,
+            )
+            index += 1
+        peak = max((value for _, _, values in lines for value in values if value is not None), default=0.0)
+        near, far = _limits(limits or {}, peak) if row == 1 else ({}, [])
+        for name, value in near.items():
+            figure.add_hline(y=value, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1)
+        top = max(peak, *near.values(), 0.0)
+        figure.update_yaxes(range=[0, top * 1.08] if near else None, **_ticks(unit, top), row=row, col=1)
+        figure.add_annotation(
+            text=_text("; ".join([title + left_out, *far])),
+            showarrow=False,
+            font={"size": 14},
+            x=0,
+            xref="paper",
+            xanchor="left",
+            y=1,
+            yref=f"y{row if row > 1 else ''} domain",
+            yanchor="bottom",
         )
-    left_out = f", the highest {len(shown)} of {len(ranked)} lines" if len(ranked) > len(shown) else ""
     figure.update_layout(
-        title=_text(f"{title}{left_out}"),
         # A fixed background colour would be wrong in one of two themes.
         template="none",
         autosize=True,
-        height=360,
+        # A page of 800 pixels has two names beside each other.
+        height=100 + 260 * len(shown) + 19 * math.ceil(index / 2),
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _GREY},
-        margin={"l": 60, "r": 20, "t": 50, "b": 50},
-        legend={"orientation": "h", "y": -0.2},
+        margin={"l": 80, "r": 20, "t": 40, "b": 40},
+        # 70 pixels below the axis, past its title.
+        legend={"orientation": "h", "y": -70 / (260 * len(shown)), "yanchor": "top", "x": 0},
         showlegend=True,
+        # A person's zoom stays while the title does; another title is another measure, whose zoom would fit nothing.
+        uirevision=shown[0][0],
     )
-    figure.update_xaxes(title="time (UTC)", gridcolor=_LINES, zerolinecolor=_LINES)
-    figure.update_yaxes(title=unit, rangemode="tozero", gridcolor=_LINES, zerolinecolor=_LINES)
+    figure.update_xaxes(gridcolor=_LINES, zerolinecolor=_LINES)
+    figure.update_xaxes(title={"text": "time (UTC)", "standoff": 10}, row=len(shown), col=1)
+    figure.update_yaxes(rangemode="tozero", gridcolor=_LINES, zerolinecolor=_LINES)
     return figure
+
+
+def _highest(lines: Iterable[_Line]) -> tuple[list[_Line], str]:
+    """Return the highest lines in the order of their names, and what to say of those that are left out."""
+    ranked = sorted(lines, key=lambda line: (-max((v for v in line[2] if v is not None), default=-1.0), line[0]))
+    left_out = f", the highest {MAX_LINES} of {len(ranked)} lines" if len(ranked) > MAX_LINES else ""
+    return sorted(ranked[:MAX_LINES]), left_out
+
+
+def _limits(limits: Mapping[str, float], peak: float) -> tuple[dict[str, float], list[str]]:
+    """Return the limits that are in sight of the highest value, and words for those far above."""
+    near = {name: value for name, value in limits.items() if value <= LIMIT_IN_SIGHT * peak}
+    words = (
+        f"{name}: {format_duration(1000 * value)}, above this picture"
+        for name, value in limits.items()
+        if name not in near
+    )
+    return near, list(words)
+
+
+def _ticks(unit: str, top: float) -> dict[str, Any]:
+    # Below a minute, plotly divides seconds well, and anew when a person zooms.
+    if unit != "seconds" or top < 60:
+        return {"title": unit}
+    values = DURATIONS.ticks(1000 * top)
+    return {
+        "title": "",
+        "tickvals": [value / 1000 for value in values],
+        "ticktext": list(map(DURATIONS.tick_text, values)),
+    }
 
 
 def _text(text: str) -> str:
@@ -178,13 +240,13 @@ def _text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _plotly() -> Any:
+def _plotly_subplots() -> Any:
     try:
-        import plotly.graph_objects as go
+        from plotly.subplots import make_subplots
     except ImportError:
         raise UsageError(
             "charts need plotly, which is not installed",
             consequence="tables need nothing more",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
-    return go
+    return make_subplots

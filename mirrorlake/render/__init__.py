@@ -13,7 +13,7 @@ from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
-from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, chart
+from mirrorlake.render.svg_chart import COLOURS, LIMIT_IN_SIGHT, MAX_POINTS, Line, chart
 from mirrorlake.render.table import (
     MAX_ROWS,
     Displayable,
@@ -23,4 +23,5 @@ from mirrorlake.render.table import (
     condensed,
     table,
 )
+from mirrorlake.render.time_axis import DURATIONS, broken_at_gaps
 from mirrorlake.render.whole import hex_text, json_text, whole_text

@@ -1,18 +1,18 @@
 """Draw lines over time as SVG, for reports; no script, no network, no library.
 
-Lines differ by dash, marker and colour, and each has its name at its end. The colours are Okabe and Ito's, which the
-colour-blind can distinguish.
+Lines differ by dash, marker and colour, and each has its name beside the picture, at the height of its end where there is
+room. The colours are Okabe and Ito's, which the colour-blind can distinguish.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from mirrorlake.render.content import escape, middle
-from mirrorlake.render.numbers import format_count
+from mirrorlake.render.time_axis import COUNTS, Unit, broken_at_gaps, time_format, time_ticks
 
 # https://jfly.uni-koeln.de/color/ without black (the axes) and yellow (not readable on white).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -20,6 +20,8 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
 MARKERS = ("●", "■", "▲", "◆", "×")
 MAX_LINES = 12
 MAX_POINTS = 240
+# A limit is drawn up to so many times the highest value.
+LIMIT_IN_SIGHT = 3.0
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
 # The height of a 10 px label, and the letters of a name that fit beside the picture; the legend has the whole name.
@@ -41,11 +43,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The scale of the picture: times from `start` to `end`, values from 0 to `top`."""
+    """The scale of the picture: times from `start` to `end`, values at round `ticks` from 0 upwards."""
 
     start: datetime
     end: datetime
-    top: float
+    ticks: tuple[float, ...]
+
+    @property
+    def top(self) -> float:
+        """The value at the upper edge."""
+        return self.ticks[-1]
 
     def x(self, at: datetime) -> float:
         """Return the x of a time, in pixels from the left."""
@@ -58,68 +65,69 @@ class Frame:
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = format_count) -> str:
+def chart(title: str, lines: Iterable[Line], *, unit: Unit = COUNTS, limits: Mapping[str, float] | None = None) -> str:
     """Draw lines over time as SVG with a legend, times in UTC; only the twelve highest, since more are not distinguishable.
 
-    `unit` formats a value. Of too many points, the highest of neighbours remain.
+    A line is broken where nothing was observed. `limits` are agreed values by name, such as objectives: each is a dotted line, or a
+    word in the title where it is so high that it would press the lines to the ground. Of too many points, the highest of
+    neighbours remain.
 
     Example:
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         >>> "<svg" in chart("lag", [Line("east->central", ((noon, 1.0), (noon + timedelta(minutes=1), 3.0)))])
         True
     """
-    known = [line for line in lines if any(value is not None for _, value in line.points)]
+    broken = (Line(line.name, tuple(broken_at_gaps(line.points))) for line in lines)
+    known = [line for line in broken if any(value is not None for _, value in line.points)]
     ranked = sorted(known, key=lambda line: -line.peak)[:MAX_LINES]
     chosen = [line for line in known if line in ranked]
     if not chosen:
         return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
-    frame = frame_of(chosen)
+    peak = max(line.peak for line in chosen)
+    near = {name: value for name, value in (limits or {}).items() if value <= LIMIT_IN_SIGHT * peak}
+    far = [
+        f"{name}: {unit.text(value)}, above this picture" for name, value in (limits or {}).items() if name not in near
+    ]
+    caption = escape("; ".join([title, *far]))
+    frame = frame_of(chosen, unit, top=max(near.values(), default=0.0))
     drawn = "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
-    drawn += _labels(frame, chosen)
+    drawn += _labels(frame, chosen) + "".join(_limit(frame, name, value) for name, value in near.items())
     legend = "".join(_legend(line, index) for index, line in enumerate(chosen))
     left_out = f" (the highest {len(chosen)} of {len(known)} lines)" if len(known) > len(chosen) else ""
     return (
-        f"<figure><figcaption>{escape(title)}{left_out}</figcaption>"
+        f"<figure><figcaption>{caption}{left_out}</figcaption>"
         f'<svg role="img" aria-label="{escape(title)}" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         f'style="max-width:100%;font:11px system-ui,sans-serif" fill="currentColor">{_axes(frame, unit)}{drawn}</svg>'
         f"<div>{legend}</div></figure>"
     )
 
 
-def frame_of(lines: Sequence[Line]) -> Frame:
-    """Return the frame that encloses all points of the lines."""
+def frame_of(lines: Sequence[Line], unit: Unit = COUNTS, *, top: float = 0.0) -> Frame:
+    """Return the frame that encloses all points of the lines, and the value `top`."""
     times = [at for line in lines for at, _ in line.points]
-    return Frame(min(times), max(times), _round_up(max(line.peak for line in lines)))
+    return Frame(min(times), max(times), tuple(unit.ticks(max(top, *(line.peak for line in lines)))))
 
 
-def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 2.5, 5, 10 times a power of ten, which ticks divide well."""
-    if value < 1e-9:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if step * power >= value)
-
-
-def _axes(frame: Frame, unit: Callable[[float], str]) -> str:
+def _axes(frame: Frame, unit: Unit) -> str:
     parts = []
-    for quarter in range(5):
-        value = frame.top * quarter / 4
+    for value in frame.ticks:
         y = frame.y(value)
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" opacity=".2"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(unit(value))}</text>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(unit.tick_text(value))}</text>'
         )
-    span = frame.end - frame.start
-    form = "%m-%d %H:%M" if span > timedelta(hours=20) else "%H:%M:%S"
-    for quarter in range(5 if span else 1):
-        at = frame.start + span * quarter / 4
-        anchor = ("start", "middle", "middle", "middle", "end")[quarter]
-        text = at.astimezone(timezone.utc).strftime(form) + (" UTC" if quarter == 0 else "")
-        parts.append(f'<text x="{frame.x(at):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
+    form = time_format(frame.start, frame.end)
+    for at in time_ticks(frame.start, frame.end):
+        x = frame.x(at)
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_HEIGHT - _BOTTOM}" y2="{_HEIGHT - _BOTTOM + 4}" stroke="currentColor"/>'
+            f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{at.astimezone(timezone.utc):{form}}</text>'
+        )
+    parts.append(f'<text x="{_LEFT - 6}" y="{_HEIGHT - 8}" text-anchor="end">UTC</text>')
     return "".join(parts)
 
 
-def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) -> str:
+def _line(frame: Frame, line: Line, index: int, unit: Unit) -> str:
     colour, dash, marker = _face(index)
     points = _thinned(line.points)
     stretches: list[list[str]] = [[]]
@@ -133,7 +141,7 @@ def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) ->
         when = at.astimezone(timezone.utc).isoformat(timespec="seconds")
         marks.append(
             f'<text x="{x:.1f}" y="{y + 3:.1f}" font-size="8" text-anchor="middle">{marker}'
-            f"<title>{escape(f'{line.name} {when} {unit(value)}')}</title></text>"
+            f"<title>{escape(f'{line.name} {when} {unit.text(value)}')}</title></text>"
         )
     drawn = "".join(
         f'<polyline points="{" ".join(stretch)}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-dasharray="{dash}"/>'
@@ -143,22 +151,29 @@ def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) ->
     return f'<g fill="{colour}">{drawn}{"".join(marks)}</g>'
 
 
+def _limit(frame: Frame, name: str, value: float) -> str:
+    y, right = frame.y(value), _WIDTH - _RIGHT
+    return (
+        f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" stroke-dasharray="1 4"/>'
+        f'<text x="{right - 4}" y="{y - 3:.1f}" text-anchor="end" font-size="10">{escape(name)}</text>'
+    )
+
+
 def _labels(frame: Frame, lines: Sequence[Line]) -> str:
-    """Write the name of each line at its end, without overlaps."""
+    """Write the name of each line beside the picture, without overlaps; nothing joins them, since it would look like growth."""
     ends = []
     for index, line in enumerate(lines):
-        at, value = max((point for point in line.points if point[1] is not None), key=lambda point: point[0])
-        ends.append((frame.y(value or 0.0), index, line.name, frame.x(at)))
+        _, value = max((point for point in line.points if point[1] is not None), key=lambda point: point[0])
+        ends.append((frame.y(value or 0.0), index, line.name))
     parts, free = [], float(_TOP)
     left = len(ends)
-    for y, index, name, x in sorted(ends):
+    for y, index, name in sorted(ends):
         # Labels below need space, too.
         place = max(free, min(y, _HEIGHT - _BOTTOM - _LABEL_PX * (left - 1)))
         free, left = place + _LABEL_PX, left - 1
         colour, _, marker = _face(index)
         short, edge = escape(middle(name, _LABEL_LETTERS)), _WIDTH - _RIGHT + 12
         parts.append(
-            f'<line x1="{x + 4:.1f}" y1="{y:.1f}" x2="{edge - 2}" y2="{place:.1f}" stroke="{colour}" opacity=".5"/>'
             f'<text x="{edge}" y="{place + 4:.1f}" font-size="10"><tspan fill="{colour}">{marker}</tspan> {short}</text>'
         )
     return "".join(parts)

@@ -24,12 +24,7 @@ class Chart(BrowserWidget):
 
     def show(self, figure: Any | None) -> None:
         """Show a plotly `Figure`, or nothing."""
-        if figure is None:
-            self.figure = {}
-            return
-        # Another title is another measure, whose zoom would fit nothing.
-        figure.layout.uirevision = figure.layout.title.text
-        self.figure = json.loads(figure.to_json())
+        self.figure = {} if figure is None else json.loads(figure.to_json())
 
     def answer(self, content: dict[str, Any]) -> None:
         """Send plotly to a page that has none yet."""

@@ -28,6 +28,10 @@ def shown(figure: Any) -> Points:
     }
 
 
+def titles_of(figure: Any) -> list[str]:
+    return [one.text for one in figure.layout.annotations]
+
+
 def rows(*hops: tuple[str, str | None], minutes: int = 4, partitions: int = 3) -> list[dict[str, Any]]:
     return [
         {
@@ -104,9 +108,12 @@ def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
             for m in range(4)
         ]
     )
-    figure = rpo_chart(rpo.sample(frac=1, random_state=1), objective_ms=60_000)
+    figure = rpo_chart(rpo.sample(frac=1, random_state=1), objective_ms=10_000)
     assert list(shown(figure).values()) == [0.0, 4.0, None, 1.5], "in the order of time"
-    assert figure.layout.shapes[0].y0 == 60
+    assert figure.layout.shapes[0].y0 == 10
+    far = rpo_chart(rpo, objective_ms=60_000)
+    assert not far.layout.shapes, "it would press the lines to the ground"
+    assert titles_of(far) == ["RPO; objective: 1 min 0 s, above this picture"]
 
     frame = pd.DataFrame(rows(*HOPS))
     found = shown(group_chart(frame, "billing"))
@@ -130,7 +137,7 @@ def test_lines_differ_without_their_colours_and_only_the_highest_are_drawn() -> 
     groups: list[tuple[str, str | None]] = [("consumed", f"group-{n:02}") for n in range(MAX_LINES + 10)]
     figure = lag_chart(pd.DataFrame(rows(*groups, partitions=1)))
     assert len(figure.data) == MAX_LINES
-    assert f"the highest {MAX_LINES} of {len(groups)} lines" in figure.layout.title.text
+    assert f"the highest {MAX_LINES} of {len(groups)} lines" in titles_of(figure)[0]
     names = {trace.name.replace("&gt;", ">") for trace in figure.data}
     assert names == {f"east->central consumed by group-{n:02}" for n in range(10, MAX_LINES + 10)}
     faces = [(trace.line.dash, trace.marker.symbol) for trace in figure.data]
@@ -180,3 +187,23 @@ def test_any_rows_are_shown_as_they_are(lags: list[list[int | None]]) -> None:
     assert [found["f landed", (NOON + timedelta(minutes=m)).to_pydatetime()] for m in range(len(lags))] == [
         None if None in pair else sum(value or 0 for value in pair) for pair in lags
     ]
+
+
+def test_groups_have_a_picture_of_their_own_and_lines_break_where_nothing_was_observed() -> None:
+    frame = pd.DataFrame(rows(*HOPS, minutes=60))
+    minute = (frame.observed_at - NOON).dt.total_seconds() / 60
+    figure = lag_chart(frame[(minute < 20) | (minute > 35)])
+    assert titles_of(figure) == ["time lag", "time lag of consumer groups"]
+    assert {trace.name: trace.yaxis for trace in figure.data} == {
+        "east-&gt;central landed": "y",
+        "east-&gt;central republished": "y",
+        "east-&gt;central consumed by billing": "y2",
+    }
+    for trace in figure.data:
+        assert [x.minute for x, y in zip(trace.x, trace.y, strict=True) if y is None] == [27]
+
+
+def test_seconds_past_a_minute_are_durations() -> None:
+    figure = lag_chart(pd.DataFrame(rows(("landed", None), minutes=240)))
+    assert list(figure.layout.yaxis.ticktext) == ["0", "1 min", "2 min", "3 min", "4 min"]
+    assert list(figure.layout.yaxis.tickvals) == [0, 60, 120, 180, 240]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.render.numbers import format_duration
 from mirrorlake.render.svg_chart import MAX_LINES, MAX_POINTS, Line, chart, frame_of
+from mirrorlake.render.time_axis import DURATIONS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -44,7 +44,7 @@ def test_the_points_of_a_line_stand_where_its_values_are(values: list[float]) ->
 
 
 def test_what_is_not_known_breaks_the_line_and_every_value_can_be_read() -> None:
-    svg = chart("time lag", [line("east->central landed", 1000, 2000, None, 90_000, 4000)], unit=format_duration)
+    svg = chart("time lag", [line("east->central landed", 1000, 2000, None, 90_000, 4000)], unit=DURATIONS)
     assert [len(stretch) for stretch in drawn(svg)] == [2, 2]
     titles = titles_of(svg)
     assert titles[0] == "east->central landed 2026-01-01T12:00:00+00:00 1.0 s"
@@ -77,3 +77,30 @@ def test_no_two_lines_are_alike_and_no_peak_is_thinned_away() -> None:
 def test_nothing_known_is_said() -> None:
     assert "nothing is known" in chart("lag", [line("a", None, None)])
     assert "<svg" in chart("lag", [line("a", 0)]), "one look, and no lag"
+
+
+def test_a_line_does_not_cross_a_time_without_observations() -> None:
+    observed = [(NOON + timedelta(minutes=minute), 1.0) for minute in (0, 1, 2, 30, 31)]
+    assert [len(stretch) for stretch in drawn(chart("lag", [Line("a", tuple(observed))]))] == [3, 2]
+
+
+def test_axes_are_divided_at_round_times_and_durations_and_nothing_joins_a_line_to_its_name() -> None:
+    at = NOON + timedelta(minutes=3, seconds=7)
+    svg = chart("lag", [Line("a", tuple((at + timedelta(minutes=n), 50_000.0 * n) for n in range(6)))], unit=DURATIONS)
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    assert [text for text in texts if ":" in text] == ["12:04:00", "12:05:00", "12:06:00", "12:07:00", "12:08:00"]
+    assert [text for text in texts if text == "0" or text.endswith("min")] == [
+        *("0", "1 min", "2 min", "3 min", "4 min", "5 min"),
+    ]
+    x_of_lines = [float(x) for x in re.findall(r'<line x1="[^"]*" x2="([^"]*)"', svg)]
+    assert max(x_of_lines) == 684, "the right edge of the picture"
+
+
+def test_an_objective_is_drawn_where_it_is_in_sight_and_named_where_it_is_not() -> None:
+    one = line("a", 1000, 20_000)
+    near = chart("RPO", [one], unit=DURATIONS, limits={"objective of f": 30_000})
+    assert 'stroke-dasharray="1 4"' in near
+    assert frame_of([one], DURATIONS, top=30_000).top >= 30_000
+    far = chart("RPO", [one], unit=DURATIONS, limits={"objective of f": 3_600_000})
+    assert 'stroke-dasharray="1 4"' not in far
+    assert "objective of f: 1 h 0 min, above this picture" in far
