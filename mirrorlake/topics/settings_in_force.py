@@ -137,13 +137,17 @@ def _restored(name: str, content: Mapping[str, Any]) -> FlowConfig:
 
 
 def _merged(in_force: Mapping[str, Any], config: MirrorConfig, flow: str | None) -> dict[str, Any]:
-    """Return the content of the settings; with `flow`, the settings in force with this flow's present content."""
+    """Return the content of the settings; with `flow`, the settings in force with this flow's present content.
+
+    What belongs to no flow, such as `sampling`, stays as it is in force; the first settings bring theirs.
+    """
     content = plain(config)
     if flow is None:
         return content
     settings = config.flow(flow)
     ends = {alias: content["clusters"][alias] for alias in (settings.source, settings.target)}
     return {
+        **(in_force or content),
         "lake": content["lake"],
         "clusters": {**in_force.get("clusters", {}), **ends},
         "flows": {**in_force.get("flows", {}), settings.name: content["flows"][settings.name]},

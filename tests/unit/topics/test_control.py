@@ -159,6 +159,16 @@ def test_one_flow_can_be_put_in_force_alone() -> None:
     assert actions == [("remove", "back")]
 
 
+def test_flows_that_are_put_in_force_one_by_one_are_what_the_whole_file_says() -> None:
+    two = SETTINGS + "  - {name: back, source: west, target: east, topics: pay}\nsampling: {every: 5s}\n"
+    config, table = loads(two), Table()
+    for flow in ("east->west", "back"):
+        control_step.put_in_force(config, table, flow=flow)  # type: ignore[arg-type]
+    assert not control_step.put_in_force(config, table), "nothing is left to be applied"  # type: ignore[arg-type]
+    control_step.put_in_force(loads(two.replace("5s", "9s")), table, flow="back")  # type: ignore[arg-type]
+    assert not control_step.put_in_force(config, table), "what belongs to no flow stays"  # type: ignore[arg-type]
+
+
 # -- checkpoint locations ---------------------------------------------------------------------------------------------
 
 TOPICS = st.frozensets(st.sampled_from(["a", "b", "c"]))
