@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock site release clean
+.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock links site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,7 @@ test-unit: env promtool ## the tests that need neither a JVM nor a socket
 
 # mypy takes as long as all the others, which run beside it.
 lint: env ## style, types, the direction of imports, and the links of the documentation
-	@$(MAKE) --no-print-directory --jobs 2 types site imports style
+	@$(MAKE) --no-print-directory --jobs 2 types links imports style
 
 style: env
 	$(BIN)/ruff check .
@@ -110,8 +110,11 @@ lock: env ## resolve requirements.lock anew from pyproject.toml and requirements
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --quiet \
 		--output-file requirements.lock
 
-site: env ## the documentation as a site in build/site; fails on a link that leads nowhere
+links: env ## the documentation as a site in build/site, with notebooks as they are; fails on a link that leads nowhere
 	$(BIN)/python -m tests.site
+
+site: env ## the same with notebooks that are executed, each on brokers of its own; takes some minutes
+	$(BIN)/python -m tests.site --execute
 
 release: env ## wheel and sdist of HEAD in dist/: built twice, compared, checked and installed
 	$(BIN)/python -m tests.release

@@ -1,4 +1,4 @@
-"""The documentation as a site: `make site` builds it into build/site, and fails on a link that leads nowhere."""
+"""The documentation as a site in build/site: `make links` fails on a link that leads nowhere, `make site` executes notebooks, too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
+# Plotly sets formulas, which no chart here has, by a script of another host.
+_ELSEWHERE = re.compile(r'<script\b[^>]*\bsrc="https?:[^>]*></script>')
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -54,7 +56,31 @@ def nav() -> list[str]:
     return found
 
 
-def build() -> int:
+def execute(notebook: Path) -> None:
+    """Execute a notebook in its folder, on brokers that it starts itself, and keep its outputs in it.
+
+    Raises:
+        CellExecutionError: a cell failed.
+    """
+    # Only here, since they take longer to load than a site without them takes to build.
+    import nbformat
+    from nbclient import NotebookClient
+
+    content = nbformat.read(notebook, as_version=4)
+    sys.stderr.write(f"{notebook.name}: executed\n")
+    # A page has no kernel: the state of widgets would ask another host for scripts that show them.
+    client = NotebookClient(
+        content, timeout=900, store_widget_state=False, resources={"metadata": {"path": notebook.parent}}
+    )
+    # With its script in the page.
+    client.execute(env={**os.environ, "PLOTLY_RENDERER": "notebook"})
+    for output in (output for cell in content.cells for output in cell.get("outputs", [])):
+        if "text/html" in output.get("data", {}):
+            output["data"]["text/html"] = _ELSEWHERE.sub("", output["data"]["text/html"])
+    nbformat.write(content, notebook)
+
+
+def build(*, executes: bool = False) -> int:
     """Put the pages and what they link to side by side as in the repository, and build the site; return mkdocs' exit code."""
     source = BUILD / "site-source"
     shutil.rmtree(source, ignore_errors=True)
@@ -63,6 +89,8 @@ def build() -> int:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, place)
     shutil.copyfile(ROOT / "docs" / "mkdocs.yml", source / "mkdocs.yml")
+    for notebook in sorted((source / "pages" / "notebooks").glob("*.ipynb")) if executes else ():
+        execute(notebook)
     command = [sys.executable, "-m", "mkdocs", "build", "--clean", "--config-file", str(source / "mkdocs.yml")]
     # Material tells of its successor, in colours.
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -73,4 +101,4 @@ def build() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(build())
+    sys.exit(build(executes="--execute" in sys.argv))

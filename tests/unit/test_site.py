@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.faults import KINDS
 from tests.chaos.schedule import planned
 from tests.docs import DOCS, decisions_page
-from tests.site import ROOT, nav, pages
+from tests.site import ROOT, linked, nav, pages
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
@@ -42,7 +42,8 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 def test_every_page_is_in_the_menu_and_every_record_in_the_list() -> None:
     listed = [page for page in pages() if page.parent != RECORDS or page.name == "README.md"]
-    assert sorted(nav()) == sorted(map(str, listed)), "docs/mkdocs.yml: the menu"
+    notebooks = [page for page in linked() if page.suffix == ".ipynb"]
+    assert sorted(nav()) == sorted(map(str, [*listed, *notebooks])), "docs/mkdocs.yml: the menu"
     assert (DOCS / "decisions" / "README.md").read_text() == decisions_page(), "next: make docs"
 
 
