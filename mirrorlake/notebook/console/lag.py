@@ -10,7 +10,7 @@ from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
-from mirrorlake.notebook.console.feed import Feed
+from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 
@@ -30,13 +30,13 @@ class LagView(Panel):
     def __init__(self, session: Session, *, seen: Callable[[], Any]) -> None:
         super().__init__(session)
         self._seen = seen
-        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="lag-fresh")
+        self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="lag-fresh")
         self.since = controls.dropdown("lag-since", "Lag over", _SPANS, SEEN)
         self.measure = controls.dropdown("lag-measure", "Measure", _MEASURES, "time")
         tip = "Read what the sampler of the mirror has written"
-        self.refresh = self.button("lag-refresh", "Read the samples", self.feed.once, tip=tip)
+        self.refresh = self.button("lag-refresh", "Read the samples", self.poller.once, tip=tip)
         self.chart = Chart("lag-chart")
-        self.sampled = controls.row(self.refresh, self.feed.pulse)
+        self.sampled = controls.row(self.refresh, self.poller.pulse)
         self.note = controls.html("lag-note")
         self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.chart)
         self._drawn: tuple[Any, str] = (None, "")
@@ -47,11 +47,11 @@ class LagView(Panel):
     def start(self) -> None:
         """Read the samples repeatedly if they are shown."""
         if self.since.value != SEEN:
-            self.feed.start()
+            self.poller.start()
 
     def stop(self) -> None:
         """Stop reading."""
-        self.feed.stop()
+        self.poller.stop()
 
     def changed(self) -> None:
         """Draw this console's statuses if they are shown."""
@@ -60,12 +60,12 @@ class LagView(Panel):
 
     def _choose(self) -> None:
         self._drawn = (None, "")
-        self.feed.forget()
+        self.poller.forget()
         self.render()
         if self.since.value == SEEN:
-            self.feed.stop()
+            self.poller.stop()
         else:
-            self._runner.start(self._runner.run(self.feed.once, self.refresh))
+            self._runner.start(self._runner.run(self.poller.once, self.refresh))
 
     def _ask(self) -> Any:
         import pandas as pd
@@ -83,7 +83,7 @@ class LagView(Panel):
         """Show this console's statuses or the newest samples; the browser shows their age."""
         is_seen = self.since.value == SEEN
         self.sampled.layout.display = "none" if is_seen else None
-        lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
+        lines, measure = self._seen() if is_seen else self.poller.reading.value, self.measure.value
         # A line needs two moments.
         there = lines is not None and lines.observed_at.nunique() > 1
         is_empty = not is_seen and lines is not None and not there

@@ -9,9 +9,9 @@ from typing import Any
 
 from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
+from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_count, format_duration, table
@@ -41,15 +41,15 @@ class StatusView(Panel):
         super().__init__(session)
         self._drawn: Status | None = None
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
-        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
+        self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
         self.flows = controls.html("status-flows")
         self.rows = Grid(
             "status-rows", COLUMNS, label="Topics of all flows", empty="There is no status yet.", file="status.csv"
         )
-        self.refresh = self.button("status-refresh", "Refresh", self.feed.once)
+        self.refresh = self.button("status-refresh", "Refresh", self.poller.once)
         self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
         self.lag = LagView(session, seen=self.lag_frame)
-        buttons = controls.row(self.refresh, self.live, self.feed.pulse)
+        buttons = controls.row(self.refresh, self.live, self.poller.pulse)
         self.widget = controls.column(buttons, self.flows, self.rows, self.lag.widget)
         self.on_change(self._switch, self.live)
         self.render()
@@ -58,13 +58,13 @@ class StatusView(Panel):
         """Refresh every few seconds, if an event loop runs."""
         self.live.value = True
         # The box may be ticked from an event loop that has ended, as after a script's `asyncio.run`.
-        self.feed.start()
+        self.poller.start()
         self.lag.start()
 
     def stop(self) -> None:
         """Stop refreshing."""
         self.live.value = False
-        self.feed.stop()
+        self.poller.stop()
         self.lag.stop()
 
     def _switch(self) -> None:
@@ -92,7 +92,7 @@ class StatusView(Panel):
 
     def render(self) -> None:
         """Show the newest status; the browser shows its age."""
-        status = self.feed.reading.value
+        status = self.poller.reading.value
         if status is None:
             self.rows.empty = (
                 "There is no status yet." if self._session.mirror else "There is no mirror yet: set one up."

@@ -48,7 +48,7 @@ class Console:
             _begin(mirror),
             read=mirror.config.text if mirror is not None and mirror.config.path is not None else None,
             applied=self._adopt,
-            status=lambda: self.status.feed.reading,
+            status=lambda: self.status.poller.reading,
         )
         self.topics = TopicsView(self.session, draft=lambda: self.wizard.kept, choose=self._set_up_topics)
         self.groups = GroupsView(self.session)

@@ -116,7 +116,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         asyncio.run(live(made))
         [row] = [one for one in made.status.rows.rows if len(one["parts"]) == 3]
         assert (row["cells"]["verdict"]["text"], row["cells"]["offset_lag"]["text"]) == ("OK", "0")
-        answered = made.status.feed.pulse.reading
+        answered = made.status.poller.pulse.reading
         assert (answered["problem"], answered["as_of"] is None) == (None, False)
 
         browser = made.topics
@@ -199,18 +199,18 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def live(made: Console) -> None:
-    """Let the feed hear one answer, which does not come before the loop has gone on while it is asked for."""
-    feed, goes_on = made.status.feed, threading.Event()
-    ask = feed._ask
+    """Let the poller hear one answer, which does not come before the loop has gone on while it is asked for."""
+    poller, goes_on = made.status.poller, threading.Event()
+    ask = poller._ask
 
     def ask_beside() -> Any:
         assert goes_on.wait(60), "the kernel's thread was blocked"
         return ask()
 
-    feed._ask = ask_beside
+    poller._ask = ask_beside
     made.start()
-    await until(lambda: feed.reading.asking_since)
+    await until(lambda: poller.reading.asking_since)
     goes_on.set()
-    await until(lambda: feed.reading.value or feed.reading.problem)
+    await until(lambda: poller.reading.value or poller.reading.problem)
     made.stop()
-    assert feed.reading.problem is None, feed.reading.problem
+    assert poller.reading.problem is None, poller.reading.problem

@@ -25,7 +25,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.error_panel import ErrorPanel
-from mirrorlake.notebook.console.feed import Feed
+from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.review import Reviewed, ReviewView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.task_runner import TaskRunner
@@ -369,15 +369,15 @@ def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -
 
 def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
     answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
-    feed = Feed(lambda: answers.pop(0)(), session=console.session, every_s=5, changed=lambda: None)
-    asyncio.run(feed.once())
-    assert (feed.pulse.reading["age_ms"], feed.pulse.reading["limit_ms"]) == (0, 15_000)
+    poller = Poller(lambda: answers.pop(0)(), session=console.session, every_s=5, changed=lambda: None)
+    asyncio.run(poller.once())
+    assert (poller.pulse.reading["age_ms"], poller.pulse.reading["limit_ms"]) == (0, 15_000)
     clock.time += timedelta(seconds=16)
-    asyncio.run(feed.once())
-    held = feed.reading
+    asyncio.run(poller.once())
+    held = poller.reading
     assert (held.value, held.problem) == (1, "ZeroDivisionError: division by zero"), "the last value stays, marked"
-    asyncio.run(feed.once())
-    assert (feed.reading.value, feed.reading.problem) == (2, None)
+    asyncio.run(poller.once())
+    assert (poller.reading.value, poller.reading.problem) == (2, None)
 
 
 def test_a_feed_asks_again_and_again_until_it_is_stopped(console: Console) -> None:
@@ -390,12 +390,12 @@ def test_a_feed_asks_again_and_again_until_it_is_stopped(console: Console) -> No
             if asked == 3:
                 enough.set()
 
-        feed = Feed(lambda: 1, session=console.session, every_s=0, changed=heard)
-        feed.start()
-        feed.start()
+        poller = Poller(lambda: 1, session=console.session, every_s=0, changed=heard)
+        poller.start()
+        poller.start()
         await enough.wait()
-        feed.stop()
-        assert not feed.is_running
+        poller.stop()
+        assert not poller.is_running
         return asked
 
     assert asyncio.run(main()) == 3
@@ -414,7 +414,7 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         view.lag.measure.value = "offsets"
         for landed, republished in ((90, 80), (100, 95)):
             clock.time += timedelta(seconds=5)
-            view.feed.put(status_of(landed, republished, at=clock.time))
+            view.poller.put(status_of(landed, republished, at=clock.time))
         assert console.session.errors.errors == []
         assert "<script" not in page_html(console.widget)
         [row] = view.rows.rows
@@ -427,9 +427,9 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         assert values(chart) == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
         frame = view.lag_frame()
         assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
-        assert view.feed.pulse.reading["as_of"] == "00:00:10 UTC"
+        assert view.poller.pulse.reading["as_of"] == "00:00:10 UTC"
         zoom = chart.figure["layout"]["uirevision"]
-        view.feed.put(status_of(100, 100, at=clock.time))
+        view.poller.put(status_of(100, 100, at=clock.time))
         assert chart.figure["layout"]["uirevision"] == zoom, "a person's zoom stays"
         assert "shapes" not in chart.figure["layout"], "an objective is a time"
         view.lag.measure.value = "time"
@@ -437,8 +437,8 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         layout = chart.figure["layout"]
         assert layout["uirevision"] != zoom
         assert layout["annotations"][0]["text"] == "time lag; objective of east-&gt;west: 30.0 s, above this picture"
-        view.feed.fail(f"{EVIL}: west does not answer")
-        assert "west does not answer" in view.feed.pulse.reading["problem"]
+        view.poller.fail(f"{EVIL}: west does not answer")
+        assert "west does not answer" in view.poller.pulse.reading["problem"]
         assert "<script" not in page_html(console.widget)
 
 
@@ -470,19 +470,19 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert view.sampled.layout.display is None
     console.session.mirror = cast("Mirror", NotSampled())
     view.refresh.click()
-    assert view.feed.reading.problem is None, "it is no fault that nothing was sampled yet"
+    assert view.poller.reading.problem is None, "it is no fault that nothing was sampled yet"
     assert "Nothing was sampled" in view.note.value
-    view.feed.fail("the lake is away. Next: look at it")
-    assert "the lake is away" in view.feed.pulse.reading["problem"]
+    view.poller.fail("the lake is away. Next: look at it")
+    assert "the lake is away" in view.poller.pulse.reading["problem"]
     assert view.chart.figure == {}
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
-    view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
+    view.poller.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
     assert values(view.chart) == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
     assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "seconds"
     view.measure.value = "offsets"
     assert values(view.chart) == {"f landed": [0, 10, 20], "f x": [0, 10, 20]}
     assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "offsets"
-    view.feed.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
+    view.poller.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
     assert view.chart.figure == {}
     assert console.session.errors.errors == []
 

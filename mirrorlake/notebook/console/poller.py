@@ -1,4 +1,4 @@
-"""Poll repeatedly, and store the newest result of each feed."""
+"""Poll a function, and store its newest result."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
 
 
-class Feed:
+class Poller:
     """Call a function in a thread, store its result as `reading`, wait, and repeat.
 
     Args:
         ask: the function; runs beside the kernel's thread.
-        session: runs the feed.
+        session: runs the loop.
         every_s: seconds between the end of one call and the start of the next.
         changed: called after each result and each failure.
         name: the class of `pulse`, which shows the age of the result; it is stale after three intervals.
@@ -43,7 +43,7 @@ class Feed:
 
     @property
     def is_running(self) -> bool:
-        """Whether the feed polls."""
+        """Whether it polls."""
         return self._task is not None and not self._task.done()
 
     def put(self, value: Any) -> None:
