@@ -16,13 +16,12 @@ from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.tail import (
     MAX_SHOWN,
     SkipTailView,
-    TailPart,
     TailRecord,
     archive_tail,
     count_by_topic,
     read_unarrived,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.procedure import Operation, Refusal, Step
 from mirrorlake.render import document, plural
@@ -86,13 +85,13 @@ class DivergentTail:
             drain_flow(work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
         return {"choice": choice, "sent": sent}
 
-    def preview(self) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
+    def preview(self) -> tuple[tuple[RecordRange, ...], tuple[TailRecord, ...]]:
         """Return the ranges that would be archived now, and the first records of them."""
         work, flow, cut = self._work, self._flow, self._arrived()
         ends = work.ends(flow)
         # Offsets, because records that are not landed cannot be told from markers.
         parts = tuple(
-            TailPart(
+            RecordRange(
                 topic=s.topic,
                 generation=s.generation,
                 partition=s.partition,
@@ -139,12 +138,12 @@ class DivergentTail:
         return self._flow.target if self._flow.adds_hops else None
 
 
-def archived_tail(operation: Operation) -> tuple[TailPart, ...]:
+def archived_tail(operation: Operation) -> tuple[RecordRange, ...]:
     """Return the ranges that a failback has archived."""
-    return msgspec.convert(operation.after(TAIL, {}).get("parts", ()), tuple[TailPart, ...])
+    return msgspec.convert(operation.after(TAIL, {}).get("parts", ()), tuple[RecordRange, ...])
 
 
-def _ask_for_choice(parts: Sequence[TailPart], target: str) -> str:
+def _ask_for_choice(parts: Sequence[RecordRange], target: str) -> str:
     counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
     ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
     return f"{counts} never arrived on {target} (table divergent). Choose: {ways}"

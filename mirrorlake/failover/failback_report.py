@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
-from mirrorlake.failover.tail import TailPart, TailRecord, records_table
+from mirrorlake.failover.tail import TailRecord, records_table
+from mirrorlake.model.flow import RecordRange
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
 
@@ -43,7 +44,7 @@ class FailbackReport(JsonDisplayable):
     ended_at: datetime | None = None
     refusals: tuple[str, ...] = ()
     steps: tuple[ReportedStep, ...] = ()
-    tail: tuple[TailPart, ...] = ()
+    tail: tuple[RecordRange, ...] = ()
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class FailbackReport(JsonDisplayable):
         return badge("failed back", "warn" if self.held else "good")
 
 
-def _tail_table(parts: Sequence[TailPart]) -> Table:
+def _tail_table(parts: Sequence[RecordRange]) -> Table:
     rows = [(p.topic, str(p.generation), str(p.partition), str(p.first), str(p.end), p.records) for p in parts]
     return table("never arrived", ["topic", "generation", "partition", "first offset", "next offset", "records"], rows)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import DIVERGENT, Lake, RelayPart
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import RecordRange, SourcePartition
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.render import Table, headers, table
@@ -77,23 +77,6 @@ def _cell(data: bytes | None) -> bytes | str:
     return "‹null›" if data is None else data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailPart:
-    """The tail of one source partition: offsets `first..end - 1`, and their count of records."""
-
-    topic: str
-    generation: int
-    partition: int
-    first: int
-    end: int
-    records: int
-
-    @property
-    def source(self) -> SourcePartition:
-        """The source partition."""
-        return SourcePartition(self.topic, self.generation, self.partition)
-
-
 def read_divergent_tail(
     lake: Lake,
     alias: str,
@@ -134,7 +117,7 @@ def archive_tail(
     failover: str,
     been_on: str | None = None,
     now: datetime,
-) -> tuple[TailPart, ...]:
+) -> tuple[RecordRange, ...]:
     """Copy the tail into the table `divergent`, and return its ranges; a second call adds only new records (law F).
 
     `been_on` is that of `read_divergent_tail`.
@@ -160,7 +143,7 @@ def archive_tail(
             ],
         )
     return tuple(
-        TailPart(
+        RecordRange(
             topic=row.topic,
             generation=row.generation,
             partition=row.partition,
@@ -250,7 +233,7 @@ def _pairs(stored: Any) -> list[tuple[str, bytes | None]]:
     return [(one["key"], one["value"]) for one in stored or ()]
 
 
-def count_by_topic(parts: Sequence[TailPart]) -> dict[str, int]:
+def count_by_topic(parts: Sequence[RecordRange]) -> dict[str, int]:
     """Count the records of a tail by topic."""
     found: Counter[str] = Counter()
     for part in parts:

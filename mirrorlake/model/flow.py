@@ -62,6 +62,23 @@ class SourcePartition:
         return f"{self.topic}{suffix}-{self.partition}"
 
 
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class RecordRange:
+    """Upstream offsets `first..end - 1` of a source partition, and the number of records in them."""
+
+    topic: str
+    generation: int
+    partition: int
+    first: int
+    end: int
+    records: int
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.generation, self.partition)
+
+
 # The columns of a source partition in tables.
 SOURCE_KEY = ("topic", "generation", "partition")
 

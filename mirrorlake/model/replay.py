@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import RecordRange
 
 REPLAY = "replay."
 RESTORE = "restore."
@@ -26,25 +26,11 @@ MAX_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Span:
-    """Upstream offsets `[first, end)` of a source partition, and the number of relay records in them.
+class TimedRange(RecordRange):
+    """A range of relay records; `oldest_ms` and `newest_ms` bound their timestamps, None without a record."""
 
-    `oldest_ms` and `newest_ms` bound their timestamps; None without a record.
-    """
-
-    topic: str
-    generation: int
-    partition: int
-    first: int
-    end: int
-    records: int
     oldest_ms: int | None = None
     newest_ms: int | None = None
-
-    @property
-    def source(self) -> SourcePartition:
-        """The source partition."""
-        return SourcePartition(self.topic, self.generation, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +73,7 @@ class Definition:
     target: str
     into: str | None
     topics: tuple[TopicThen, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[TimedRange, ...]
     planned_at_ms: int
     since_ms: int | None = None
     until_ms: int | None = None
@@ -139,7 +125,7 @@ class Definition:
             **{
                 **document,
                 "topics": tuple(TopicThen(**topic) for topic in document["topics"]),
-                "spans": tuple(Span(**span) for span in document["spans"]),
+                "spans": tuple(TimedRange(**span) for span in document["spans"]),
                 "predicates": tuple((name, text) for name, text in document["predicates"]),
             }
         )

@@ -16,7 +16,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.lake import KnownTopic, Lake, RelayFile, RelayPart, newest_topics
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.replay import Definition, Span, TopicThen, chain
+from mirrorlake.model.replay import Definition, TimedRange, TopicThen, chain
 from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest
 from mirrorlake.rules import Placer
@@ -92,7 +92,7 @@ def spans_of(
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
-) -> list[Span]:
+) -> list[TimedRange]:
     """Return the spans within limits, each with its record count and timestamps; omit partitions without a record."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
     for source, (first, last) in held.ends.items():
@@ -119,7 +119,7 @@ def spans_of(
         until=_EVER if until_ms is None else until_ms * 1000,
     )
     return sorted(
-        Span(
+        TimedRange(
             topic=row.topic,
             generation=row.generation,
             partition=row.partition,
@@ -133,7 +133,7 @@ def spans_of(
     )
 
 
-def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
+def files_in(held: RelayExtent, spans: Iterable[TimedRange]) -> list[RelayFile]:
     """List the files that hold records of the spans, in upstream order; [] if files are unknown."""
     asked = {span.source: span for span in spans}
     return sorted(
@@ -145,7 +145,7 @@ def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
     )
 
 
-def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
+def size_of(files: Iterable[RelayFile], spans: Iterable[TimedRange]) -> int:
     """Estimate the bytes of the spans in these files, by the share of each file's offsets."""
     asked = {span.source: span for span in spans}
     sharing = Counter(file.uri for file in files)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake import COLUMNS, Lake, LakeQuery, read_in_order
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.replay import Definition, Span
+from mirrorlake.model.replay import Definition, TimedRange
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.replay.define import files_in, look_at_relay
 from mirrorlake.rules import View
@@ -140,7 +140,7 @@ def records_in(folder: str) -> int:
     return sum(pq.read_metadata(file).num_rows for file in Path(folder).glob("*.parquet"))
 
 
-def _values(span: Span) -> dict[str, Any]:
+def _values(span: TimedRange) -> dict[str, Any]:
     return {name: getattr(span, name) for name in (*SOURCE_KEY, "first", "end")}
 
 

@@ -21,7 +21,7 @@ from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
-from mirrorlake.model.replay import Definition, Span
+from mirrorlake.model.replay import Definition, TimedRange
 from mirrorlake.render import plural
 from mirrorlake.replay.define import RelayExtent, define, files_in, lent_rules, look_at_relay, require_relay, size_of
 from mirrorlake.replay.files import read_begun
@@ -157,7 +157,7 @@ def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
             )
 
 
-def _end(one: Removed, spans: Mapping[SourcePartition, Span], asked: Mapping[str, Any]) -> int:
+def _end(one: Removed, spans: Mapping[SourcePartition, TimedRange], asked: Mapping[str, Any]) -> int:
     if one.source in spans:
         return spans[one.source].end
     return int(asked.get("to_offset") or 2**62)

@@ -16,13 +16,13 @@ from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
 from mirrorlake.failover.source_fence import deny_writes
-from mirrorlake.failover.tail import SkipTailView, TailPart, archive_tail, archived_tail_records
+from mirrorlake.failover.tail import SkipTailView, archive_tail, archived_tail_records
 from mirrorlake.kafka import Committed
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import DIVERGENT, RELAY
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
@@ -71,7 +71,7 @@ def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) 
     land(lake, new, range(3))
     land(lake, SourcePartition("other", 1, 0), range(3))
 
-    def keep() -> tuple[TailPart, ...]:
+    def keep() -> tuple[RecordRange, ...]:
         return archive_tail(
             lake, "east", ["orders", "users"], {ORDERS: 6}, flow="f", failover="a", been_on="central", now=NOON
         )
@@ -178,7 +178,7 @@ def test_reports_show_what_is_to_be_done() -> None:
     )
     report = CutoverReport(flow="f", source="east", target="central", state="open", checks=(check,))
     assert "stop the producers there" in str(report)
-    part = TailPart(topic="orders", generation=1, partition=0, first=6, end=10, records=4)
+    part = RecordRange(topic="orders", generation=1, partition=0, first=6, end=10, records=4)
     back = FailbackReport(flow="f", source="east", target="central", state="planned", tail=(part,))
     assert "4 records never arrived" in str(back)
     assert "not settled yet" in str(back)
