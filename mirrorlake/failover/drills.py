@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
 from mirrorlake.procedure import DONE
 from mirrorlake.render import document
-from mirrorlake.republish import read_lanes
+from mirrorlake.republish import read_last_records
 from mirrorlake.topics import settings_in_force
 
 log = logging.getLogger(__name__)
@@ -181,8 +181,7 @@ def _clear(scratch: Context) -> None:
     [flow] = scratch.config.flows
     try:
         admin = scratch.admin(flow.target)
-        with closing(scratch.ledger(flow)) as ledger:
-            made = merged_remotes(read_lanes(ledger, admin, flow.ledger_topic)).values()
+        made = merged_remotes(read_last_records(scratch, flow)).values()
         states = admin.describe({one.name for one in made})
         for one in {one.name: one for one in made if one.topic_id}.values():
             if one.name in states and known_id(states[one.name].topic_id) == one.topic_id:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -31,7 +30,7 @@ from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.procedure import Journal, Operation, Refusal, StepHook, no_hook
-from mirrorlake.republish import merged_positions, read_lanes
+from mirrorlake.republish import merged_positions, read_last_records
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
 from mirrorlake.verify import Verifications
@@ -135,8 +134,7 @@ class OperationContext:
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
         """Read the positions of a flow from its ledger."""
-        with closing(self.context.ledger(flow)) as reader:
-            return merged_positions(read_lanes(reader, self.context.admin(flow.target), flow.ledger_topic))
+        return merged_positions(read_last_records(self.context, flow))
 
     def topics(self, flow: FlowConfig) -> list[str]:
         """List the flow's source topics that existed when landing last described them."""

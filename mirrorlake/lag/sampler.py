@@ -20,7 +20,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import describe_with_leaders, format_partitions
 from mirrorlake.lag.group_positions import FULL_READ_EVERY, GroupPositions
-from mirrorlake.lag.snapshot import Lanes, PositionSnapshot
+from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.unreachable import PollRound, UnreachableClusters
 from mirrorlake.lake import (
     METADATA,
@@ -44,7 +44,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import Removed, past_removed
-from mirrorlake.republish import merged_positions, read_lanes
+from mirrorlake.republish import merged_positions, read_last_records
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Sampler:
         held = round_.call({("cluster", a): partial(self._read_group_positions, a) for a in with_groups})
         for alias in round_.unreachable:
             self._skip_cluster(round_, alias, round_.errors["cluster", alias])
-        lanes = round_.call({("flow", flow.name): partial(self._read_lanes, flow) for flow in flows})
+        lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
         sent = {subject: merged_positions(last) for subject, last in lanes.items()}
         landed = round_.call({("relay", a): partial(self._read_landed, a) for a in sources})
         ends = round_.call({("cluster", a): partial(self._read_ends, a) for a in sources})
@@ -343,10 +343,6 @@ class Sampler:
 
     def _flows_from(self, alias: str) -> list[FlowConfig]:
         return [flow for flow in self._flows if flow.source == alias]
-
-    def _read_lanes(self, flow: FlowConfig) -> Lanes:
-        with self._context.ledger(flow) as reader:
-            return read_lanes(reader, self._context.admin(flow.target), flow.ledger_topic)
 
     def _skip_cluster(self, round_: PollRound, alias: str, why: ClusterError) -> None:
         flows = [("flow", flow.name) for flow in self._flows if flow.target == alias]

@@ -29,7 +29,7 @@ from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
-from mirrorlake.republish import read_lanes
+from mirrorlake.republish import read_last_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +184,7 @@ def _copied_configs(context: Context, flow: FlowConfig, remotes: Mapping[str, st
 
 def _of_the_flow(context: Context, flow: FlowConfig) -> list[str]:
     reasons = []
-    with context.ledger(flow) as ledger:
-        lanes = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
+    lanes = read_last_records(context, flow)
     if any(lanes.values()):
         known = any(record is not None and record.positions for record in lanes.values())
         reasons.append(

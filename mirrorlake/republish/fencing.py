@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneSpec, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
@@ -40,6 +42,16 @@ def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[in
     """Return the last record of every lane of the ledger; {} if there is no ledger."""
     state = admin.describe([topic]).get(topic)
     return {lane: reader.last(lane) for lane in range(state.partitions if state else 0)}
+
+
+def read_last_records(context: Context, flow: FlowConfig) -> dict[int, LedgerRecord | None]:
+    """Read the last record of every lane of a flow's ledger, which may be one of a moment ago: nobody is fenced.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    with context.ledger(flow) as reader:
+        return read_lanes(reader, context.admin(flow.target), flow.ledger_topic)
 
 
 def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePartition, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -14,7 +13,7 @@ from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LostTopic, Remote, detect_lost_topics, known_id
-from mirrorlake.republish.fencing import merged_positions, read_lanes
+from mirrorlake.republish.fencing import merged_positions, read_last_records
 
 
 def inspect_remote_topics(
@@ -43,17 +42,14 @@ def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
     Raises:
         ClusterError: the target does not answer.
     """
-    target = context.admin(flow.target)
-    with closing(context.ledger(flow)) as ledger:
-        last = read_lanes(ledger, target, flow.ledger_topic)
-    return inspect_remote_topics(flow, target, merged_remotes(last), merged_positions(last))[0]
+    last = read_last_records(context, flow)
+    return inspect_remote_topics(flow, context.admin(flow.target), merged_remotes(last), merged_positions(last))[0]
 
 
 def read_owner(context: Context, flow: FlowConfig) -> str:
     """Read the owner of a flow's newest claim, or return "" without a claim."""
-    with closing(context.ledger(flow)) as ledger:
-        last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
-    newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
+    claims = (one.claim for one in read_last_records(context, flow).values() if one)
+    newest = max(claims, key=lambda claim: claim.epoch, default=None)
     return newest.owner if newest is not None else ""
 
 

@@ -106,7 +106,6 @@ def context_of(lake: Lake, clusters: Mapping[str, Any]) -> Any:
         now=lambda: NOON + timedelta(seconds=60),
         source=clusters.__getitem__,
         admin=clusters.__getitem__,
-        ledger=lambda _: nullcontext(),
     )
 
 
@@ -122,7 +121,7 @@ def status(
     **more: Any,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
-    monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
+    monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: last})
     monkeypatch.setattr(status_module, "inspect_remote_topics", inspect_remote_topics or (lambda *_: (list(held), {})))
     moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).read_positions()
     return read_status(
@@ -233,7 +232,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
         def broker_count(self) -> int:
             raise ClusterUnreachable("west is away")
 
-    monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
+    monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
     monkeypatch.setattr(status_module, "inspect_remote_topics", lambda *_: ([], {}))
     east, west = Cluster({"orders": ("orders", 12)}), Away({})
     flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
