@@ -129,8 +129,7 @@ class Monitor:
             windows=lambda: self._windows_of(flows),
             find_transactions=self._find_hanging,
         )
-        sources = {flow.source for flow in flows}
-        others = other_flows(context.config, state, lake=context.lake, now=context.now(), sources=sources)
+        others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
         return replace(status, other_flows=others)
 
     def _find_hanging(

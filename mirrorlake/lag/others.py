@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.lake import SIGN_INTERVAL_S, Lake, StreamSign, flow_sign, landed_positions
+from mirrorlake.lake import SIGN_INTERVAL_S, Lake, LandedPositions, StreamSign, flow_sign, landed_positions
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, table
@@ -56,16 +56,16 @@ def other_flows(
     *,
     lake: Lake,
     now: datetime,
-    sources: Collection[str] | None = None,
+    landed: Mapping[str, LandedPositions] | None = None,
 ) -> tuple[OtherFlow, ...]:
-    """List the flows that the lake knows and this settings file lacks, of all sources or of `sources`."""
-    landed = cache(lambda alias: landed_positions(lake, alias).reached)
+    """List the flows that the lake knows and this settings file lacks, of all sources or of those that a snapshot `landed`."""
+    read = cache(lambda alias: landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {})
     others = []
     for flow in settings_in_force.flows_of_other_files(config, state):
-        if sources is not None and flow.source not in sources:
+        if landed is not None and flow.source not in landed:
             continue
-        has_relay = lake.exists(lake.relay_location(flow.source))
-        waiting = count_waiting(lake, flow, landed(flow.source)) if has_relay else {}
+        reached = read(flow.source) if landed is None else landed[flow.source].reached
+        waiting = count_waiting(lake, flow, reached) if reached else {}
         worked_ms = StreamSign(lake, flow_sign(flow.name)).read()
         worked_at = None if worked_ms is None else datetime.fromtimestamp(worked_ms / 1000, timezone.utc)
         status, reason = _judge_state(flow, state, worked_at, now)
