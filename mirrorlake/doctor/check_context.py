@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
-from mirrorlake.lake import TableSchema, landed_positions, read_landing_positions
+from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState, list_partitions
+from mirrorlake.lag import Monitor, PositionSnapshot
+from mirrorlake.lake import TableSchema
 from mirrorlake.model.control import ControlState
-from mirrorlake.model.flow import TopicPartition, furthest
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.topics import LakeTopics
 
 T = TypeVar("T")
@@ -129,17 +131,10 @@ class CheckContext:
 
         return self.once(("landed", alias), ask)
 
-    def landed_to(self, alias: str) -> Mapping[TopicPartition, int]:
-        """Return each partition's next offset to land, past control records at its end."""
-
-        def ask() -> dict[TopicPartition, int]:
-            if not self.has_relay(alias):
-                return {}
-            found = furthest((read_landing_positions(self.lake, alias), landed_positions(self.lake, alias).reached))
-            # The newest generation of a topic comes last.
-            return {TopicPartition(source.topic, source.partition): found[source] for source in sorted(found)}
-
-        return self.once(("landed to", alias), ask)
+    def positions(self, alias: str) -> PositionSnapshot:
+        """Return all positions of the flows from a source to targets that answer, without those of groups."""
+        flows = [flow for flow in self.config.flows_from(alias) if self.answers(flow.target)]
+        return self.once(("positions", alias), lambda: self.context.shared(Monitor).sampler(flows).read_positions())
 
     def flow(self, flow: FlowConfig) -> FlowCheckContext:
         """Return the inputs of the checks of one flow."""
@@ -171,8 +166,8 @@ class FlowCheckContext:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of these topics with a leader; the check `source.leaders` reports the others."""
-        return [tp for state in self.topics.values() for tp in led_partitions(state)]
+        """The partitions of these topics with a leader; `source.leaders` reports the others, of which no offset can be read."""
+        return [tp for tp in list_partitions(self.topics) if tp.partition not in self.topics[tp.topic].leaderless]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
@@ -209,15 +204,21 @@ class FlowCheckContext:
         return self.inputs.once(("remote settings", self.flow.name), ask)
 
     @property
+    def snapshot(self) -> PositionSnapshot:
+        """The positions of all flows from this source."""
+        return self.inputs.positions(self.flow.source)
+
+    @property
+    def last_records(self) -> Mapping[int, LedgerRecord | None]:
+        """The last ledger record of each lane."""
+        self.snapshot.require(("flow", self.flow.name))
+        return self.snapshot.lanes[self.flow.name]
+
+    @property
     def ledger(self) -> TopicState | None:
         """The flow's ledger; None if it does not exist."""
         topic = self.flow.ledger_topic
         return self.inputs.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
-
-
-def led_partitions(state: TopicState) -> list[TopicPartition]:
-    """Return the partitions of a topic that have a leader: no offset can be read of others."""
-    return [TopicPartition(state.name, one) for one in range(state.partitions) if one not in state.leaderless]
 
 
 def value(settings: Mapping[str, TopicSetting], name: str, default: str = "") -> str:

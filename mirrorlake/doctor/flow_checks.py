@@ -50,8 +50,7 @@ def _ledger_state(at: FlowCheckContext) -> Iterator[CheckOutcome]:
         else:
             yield fine(at.flow.name, "there is no ledger yet")
         return
-    with at.inputs.context.ledger(at.flow) as reader:
-        records = {lane: reader.last(lane) for lane in range(at.ledger.partitions)}
+    records = at.last_records
     short = {lane: seq for lane, seq in copied.items() if (one := records.get(lane)) is None or one.seq < seq}
     for lane, seq in short.items():
         one = records.get(lane)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from mirrorlake.doctor.check_context import FlowCheckContext, led_partitions, value
+from mirrorlake.doctor.check_context import FlowCheckContext, value
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.lag import read_offset_bytes
-from mirrorlake.lake import landed_positions
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.render import format_count, format_duration, format_size, plural
-from mirrorlake.republish import find_lost_topics
+from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 _AHEAD_MS = 60_000
 _HUNG_S = 15 * 60
@@ -74,26 +75,36 @@ def _leaders(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 )
 def _source_retention(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Law E: the source deleted nothing before it was landed, and will not soon; in an idle topic nobody waits."""
-    found = [seen for topic in at.topics.values() for seen in _expiring(at, topic)]
+    at.snapshot.require(("cluster", at.flow.source), ("relay", at.flow.source))
+    seen, waiting = at.snapshot.positions, dict[str, list[_Unlanded]]()
+    for key, landed in seen.items():
+        end = seen.get(key._replace(kind="last_stable"), 0)
+        if key.kind == "reached" and landed < end and at.flow.carries(key.topic):
+            first = seen.get(key._replace(kind="earliest"), 0)
+            waiting.setdefault(key.topic, []).append(_Unlanded(SourcePartition(*key[2:5]), first, landed, end))
+    found = [outcome for name, rows in waiting.items() for outcome in _expiring(at, name, rows)]
     yield from found or [fine(at.flow.name, "nothing was or will soon be deleted before it is landed")]
 
 
-def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]:
-    name, alias, landed = topic.name, at.flow.source, at.inputs.landed_to(at.flow.source)
+class _Unlanded(NamedTuple):
+    """A source partition with offsets that are not landed: its first offset, the next one to land, and its end."""
+
+    source: SourcePartition
+    first: int
+    landed: int
+    end: int
+
+
+def _expiring(at: FlowCheckContext, name: str, waiting: Sequence[_Unlanded]) -> Iterator[CheckOutcome]:
+    alias = at.flow.source
     span = at.inputs.landed(alias).get(name)
     if span is None:
         return
-    places = led_partitions(topic)
-    ends = at.source.last_stable_offsets(places)
-    waiting = [tp for tp in places if ends.get(tp, 0) > landed.get(tp, 0)]
-    if not waiting:
-        return
-    first = at.source.log_start_offsets(waiting)
-    gone = {tp: offset - landed[tp] for tp, offset in first.items() if tp in landed and offset > landed[tp]}
+    gone = [row.first - row.landed for row in waiting if row.first > row.landed]
     if gone:
         yield failure(
             name,
-            f"{sum(gone.values())} offsets of {plural(len(gone), 'partition')} left {alias} before they were landed",
+            f"{sum(gone)} offsets of {plural(len(gone), 'partition')} left {alias} before they were landed",
             f"mirrorlake land --source {alias} --once says which; raise retention.ms or retention.bytes of {name}",
         )
     settings = at.settings.get(name, {})
@@ -109,7 +120,7 @@ def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]
         )
     keeps = int(value(settings, "retention.bytes", "-1"))
     if "delete" in policy and keeps >= 0:
-        yield from _filling(at, {tp: ends[tp] - landed.get(tp, 0) for tp in waiting}, keeps)
+        yield from _filling(at, name, waiting, keeps)
     tombstones = int(value(settings, "delete.retention.ms", "-1"))
     if "compact" in policy and 0 <= tombstones < age_ms:
         yield warning(
@@ -120,16 +131,13 @@ def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]
         )
 
 
-def _filling(at: FlowCheckContext, waiting: Mapping[TopicPartition, int], keeps: int) -> Iterator[CheckOutcome]:
+def _filling(at: FlowCheckContext, name: str, waiting: Sequence[_Unlanded], keeps: int) -> Iterator[CheckOutcome]:
     """Yield a failure if nearly as many bytes wait as the source retains, by an estimate that is never too small."""
-    alias, lake = at.flow.source, at.inputs.lake
-    lives = {TopicPartition(one.topic, one.partition): one for one in sorted(landed_positions(lake, alias).reached)}
-    landed = at.inputs.landed_to(alias)
-    sizes = read_offset_bytes(lake, {(alias, lives[tp]): landed[tp] for tp in waiting if tp in lives})
-    most = [offsets * sizes.get((alias, lives[tp]), 0) for tp, offsets in waiting.items() if tp in lives]
+    alias = at.flow.source
+    sizes = read_offset_bytes(at.inputs.lake, {(alias, row.source): row.landed for row in waiting})
+    most = [(row.end - row.landed) * sizes.get((alias, row.source), 0) for row in waiting]
     full = [each for each in most if each > keeps * _SHARE]
     if full:
-        name = next(iter(waiting)).topic
         yield failure(
             name,
             f"by estimate up to {format_size(max(full))} of a partition are not landed, and {alias} keeps {format_size(keeps)} "
@@ -145,6 +153,7 @@ def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
         yield fine(at.flow.name, "a lake cluster has no open transactions")
         return
     admin = at.inputs.admin(at.flow.source)
+    # Read anew and one after the other: a log that grows after the end of the snapshot would look like an open transaction.
     stable, ends = admin.last_stable_offsets(at.partitions), admin.high_watermarks(at.partitions)
     held = {tp: offset for tp, offset in stable.items() if ends.get(tp, offset) > offset}
     since = _first_seen(at, held)
@@ -200,7 +209,8 @@ def _clock_skew(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 @check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
 def _remote_topics(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic that records were sent to was deleted, created again or cut: nothing is sent to it until a person chooses."""
-    held = find_lost_topics(at.inputs.context, at.flow)
+    last = at.last_records
+    held, _ = inspect_remote_topics(at.flow, at.target, merged_remotes(last), merged_positions(last))
     yield from (failure(one.remote, one.cause, one.remedy) for one in held)
     if not held:
         yield fine(at.flow.name, "each is the one that records were sent to")

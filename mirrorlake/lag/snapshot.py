@@ -42,6 +42,12 @@ class PositionSnapshot:
         """All sampled positions."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
+    def require(self, *subjects: Subject) -> None:
+        """Raise the error of the first of these subjects that did not answer."""
+        for subject in subjects:
+            if subject in self.errors:
+                raise self.errors[subject]
+
     def silent_subject(self, flow: FlowConfig) -> Subject | None:
         """Return the subject of a flow (source, relay or target) that did not answer, or None."""
         subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
