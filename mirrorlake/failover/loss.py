@@ -6,7 +6,7 @@ answered no more when it was looked at next: records of the time between may be 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, NamedTuple
@@ -90,8 +90,7 @@ def read_flow_progress(
     read = read_landing_positions(lake, flow.source)
     # Read afterwards, so that offsets which were read but are not in the relay are markers.
     held = landed_positions(lake, flow.source).reached
-    late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
-    waiting = find_still_in_relay(lake, flow.source, late, held) if sent else late.keys()
+    waiting = find_unsent(lake, flow, sent, held) if sent else {source for source, position in held.items() if position}
     found = {}
     for source in {*held, *sent, *read}:
         if flow.carries(source.topic):
@@ -101,21 +100,28 @@ def read_flow_progress(
     return found
 
 
-def find_still_in_relay(
-    lake: Lake, alias: str, late: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int]
-) -> Collection[SourcePartition]:
-    """Return the partitions whose relay has records from a `late` position up to `held`; the others' records left it unsent.
+def find_unsent(
+    lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int], landed: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, int]:
+    """Return the position in `sent` of each partition of a flow whose relay has records from there up to `landed`.
 
-    The statistics of files tell; where only Spark reaches the relay, it is all of them.
+    Records that were erased or expired before they were sent never will be. The statistics of files tell; where only Spark
+    reaches the relay, all partitions with a position before `landed` are returned.
     """
-    log = lake.relay_log(alias) if late else None
+    late = {
+        source: sent.get(source, 0)
+        for source, position in sorted(landed.items())
+        if flow.carries(source.topic) and sent.get(source, 0) < position
+    }
+    log = lake.relay_log(flow.source) if late else None
     if log is None:
-        return late.keys()
-    return {
+        return late
+    held = {
         file.source
         for file in log.files(late)
-        if file.source in late and file.last_offset >= late[file.source] and file.first_offset < held[file.source]
+        if file.source in late and file.last_offset >= late[file.source] and file.first_offset < landed[file.source]
     }
+    return {source: position for source, position in late.items() if source in held}
 
 
 NO_PROGRESS = PartitionProgress(0, 0)

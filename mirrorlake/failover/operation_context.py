@@ -15,7 +15,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
 from mirrorlake.failover.journal import open_journal
-from mirrorlake.failover.loss import NO_PROGRESS, find_still_in_relay, read_flow_progress
+from mirrorlake.failover.loss import NO_PROGRESS, find_unsent, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
     ELECTION_TIMEOUT_S,
@@ -271,17 +271,12 @@ class OperationContext:
         `landed` are the relay's positions; by default the present ones.
         """
         landed = landed_positions(self.lake, flow.source).reached if landed is None else landed
-        late = {
-            source: sent.get(source, 0)
-            for source, position in sorted(landed.items())
+        return [
+            (source, landed[source] - position)
+            for source, position in find_unsent(self.lake, flow, sent, landed).items()
             # A flow with a later start owes nothing of a partition before its first record.
-            if flow.carries(source.topic)
-            and sent.get(source, 0) < position
-            and (source in sent or flow.start.kind == "earliest")
-        }
-        # Records that were erased or expired before they were sent never will be.
-        waiting = find_still_in_relay(self.lake, flow.source, late, landed)
-        return [(source, landed[source] - at) for source, at in late.items() if source in waiting]
+            if source in sent or flow.start.kind == "earliest"
+        ]
 
     def _wait_while_moving(self, stream: str, left: Callable[[], int]) -> int:
         """Wait while `left` changes, and return the rest."""
