@@ -102,6 +102,7 @@ class OperationContext:
         return {"flow": self.flow.name, "source": self.flow.source, "target": self.flow.target, **known}
 
     # -- looks ----------------------------------------------------------------------------------------------------
+    # Each reads anew: a step trusts nothing that was read before the pause, the drain or the quiet time that it follows.
 
     def unreachable_reason(self, alias: str) -> str:
         """Return why a cluster cannot be asked, or "" if it can.
