@@ -61,21 +61,21 @@ class Output:
         self.document({**document(value), **more})
         self.show(value)
 
-    def show(self, value: Displayable, *, whole: bool = True) -> None:
-        """Print a value for people, with every row, in the terminal's width, or 80 columns without one.
+    def show(self, value: Displayable, *, whole: bool = True, rows: int | None = None) -> None:
+        """Print a value for people, in the terminal's width, or 80 columns without one.
 
-        Long content is truncated without `whole`.
+        Long content is truncated without `whole`; each table has at most `rows`, or all of them.
         """
-        self._fitted(value.sheet(), whole=whole)
+        self._fitted(value.sheet(), whole=whole, rows=rows)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Any], *, least: Sequence[str] = ()) -> None:
         """Print a table for people from rows without a value of their own (see `show`, `render.Table`)."""
         self._fitted(table(title, columns, rows, least=least))
 
-    def _fitted(self, shown: Sheet | Table, *, whole: bool = True) -> None:
+    def _fitted(self, shown: Sheet | Table, *, whole: bool = True, rows: int | None = None) -> None:
         if not self.as_json:
             width = None if self._wide else self._people.width
-            self.say(shown.text(rows=None, width=width, whole=whole or self._wide))
+            self.say(shown.text(rows=rows, width=width, whole=whole or self._wide))
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, apart from any document."""

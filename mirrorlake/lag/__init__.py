@@ -3,6 +3,7 @@
 from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.hop_verdicts import HopVerdict
 from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.log_bytes import read_offset_bytes
 from mirrorlake.lag.monitor import Monitor
 from mirrorlake.lag.others import SIGN_TIMEOUT, count_waiting, other_flows

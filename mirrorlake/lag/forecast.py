@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Literal
 
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.render import format_size
+from mirrorlake.render import format_duration, format_size
 
 By = Literal["age", "size", "estimate", "lost"]
 """What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; `retention.bytes`, by an
@@ -299,7 +299,7 @@ def _by_age(samples: Sequence[LagSample], retention_ms: int | None, now: datetim
     age_ms = (now - last.waiting_since).total_seconds() * 1000
     soonest_ms = max(0, int(retention_ms - age_ms))
     at_most = "at most " if last.time_lag_ms is None else ""
-    said = f"the oldest record that waits is {at_most}{age_ms / 1000:.0f} s old, {retention_ms / 1000:.0f} s are kept"
+    said = f"the oldest record that waits is {at_most}{format_duration(age_ms)} old, and is kept {format_duration(retention_ms)}"
     slope = _slope(samples)
     left_ms = int(soonest_ms / slope) if slope > 0 else None
     if soonest_ms == 0:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mirrorlake.lag.forecast import CatchUp, RetentionRisk
 from mirrorlake.lag.objectives import FlowObjectives, objectives_table
 from mirrorlake.lag.partition_status import to_timedelta
-from mirrorlake.lag.status import Status
-from mirrorlake.lag.time_lag import LagSample, sum_lags
+from mirrorlake.lag.status import By, Status
+from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict, worst_hop_verdict
-from mirrorlake.render import Displayable, Sheet, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, Table, badge, plural, table
 
 HOPS = ("landed", "republished", "consumed")
 
@@ -31,7 +31,16 @@ class HopKey:
     cluster: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} {self.hop}{f' by {self.group_id}' if self.group_id else ''}"
+        return f"{self.topic}-{self.partition} {describe_hop(self.hop, self.group_id)}"
+
+
+def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str:
+    """Return a hop with its group and the cluster that the group reads.
+
+    >>> describe_hop("landed", None, "east"), describe_hop("consumed", "billing", "east")
+    ('landed', 'consumed by billing on east')
+    """
+    return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +96,7 @@ class LagVerdict(Displayable):
     hops: tuple[HopVerdict, ...]
     objectives: tuple[FlowObjectives, ...] = ()
     status: Status | None = None
+    shown_by: By = "topic"
 
     @property
     def verdict(self) -> Verdict:
@@ -152,6 +162,10 @@ class LagVerdict(Displayable):
             for flow, hops in sorted(self.by_flow("republished").items())
         }
 
+    def by(self, what: By) -> LagVerdict:
+        """Show the hops of each topic, or of each partition."""
+        return replace(self, shown_by=what)
+
     def worst_first(self) -> LagVerdict:
         """Return the same verdicts with the worst hop first."""
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
@@ -207,11 +221,19 @@ class LagVerdict(Displayable):
             badge=badge(self.verdict.name),
             facts=(*facts, *missed),
             parts=(
-                *(f"{flow}: {why}" for flow, why in self.reasons.items() if self.flows[flow] is not Verdict.OK),
+                *(f"{flow}: {why}" for flow, why in self.reasons.items()),
                 *([objectives_table(self.objectives)] if self.objectives else []),
-                table("", _COLUMNS, [_row(hop) for hop in self.hops], least=("offset lag", "time lag")),
+                self._hops_table(),
             ),
         )
+
+    def _hops_table(self) -> Table:
+        rows = [[hop] for hop in self.hops] if self.shown_by == "partition" else _by_topic(self.hops)
+        columns = ["flow", self.shown_by, "hop", *_COLUMNS]
+        least = ("offset lag", "time lag", "catches up in", "deleted in")
+        # The only flow is in the title.
+        start = 0 if len(self.flows) > 1 else 1
+        return table("", columns[start:], [_row(several, by=self.shown_by)[start:] for several in rows], least=least)
 
 
 def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
@@ -227,24 +249,42 @@ def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
     )
 
 
-_COLUMNS = ["flow", "partition", "hop", "verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
+_COLUMNS = ["verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
 
 
-def _row(hop: HopVerdict) -> Sequence[object]:
-    place, risk, why = hop.key, hop.retention, [hop.reason]
-    if hop.catch_up.eta_ms is None and hop.verdict > Verdict.OK:
-        why.append(hop.catch_up.reason)
-    if risk is not None and risk.at_risk:
-        why.append(risk.reason)
+def _by_topic(hops: Iterable[HopVerdict]) -> list[list[HopVerdict]]:
+    """Group the verdicts of each hop of a topic over its partitions, the worst first in each group and of all groups."""
+    found: dict[tuple[str, str, str], list[HopVerdict]] = {}
+    for hop in sorted(hops, key=_urgency):
+        found.setdefault((hop.key.flow, hop.key.topic, _hop_name(hop.key)), []).append(hop)
+    return list(found.values())
+
+
+def _hop_name(place: HopKey) -> str:
+    return describe_hop(place.hop, place.group_id, place.cluster)
+
+
+def _row(hops: Sequence[HopVerdict], *, by: By) -> Sequence[object]:
+    """Return the row of one hop, or of a topic's, with the verdict of the worst, which is the first."""
+    worst, total = hops[0], sum_lags(hop.last for hop in hops)
+    place, why = worst.key, [worst.reason]
+    if worst.catch_up.eta_ms is None and worst.verdict > Verdict.OK:
+        why.append(worst.catch_up.reason)
+    if worst.retention is not None and worst.at_risk:
+        why.append(worst.retention.reason)
+    alike = sum(hop.verdict is worst.verdict for hop in hops)
+    is_same = len({hop.reason for hop in hops}) == 1
+    of = "" if is_same else f"{alike} of {len(hops)} partitions, such as {place.partition}: "
+    left = (hop.retention.left_ms for hop in hops if hop.retention is not None and hop.at_risk)
     return (
         place.flow,
-        f"{place.topic}-{place.partition}",
-        f"{place.hop} by {place.group_id}" if place.group_id else place.hop,
-        badge(hop.verdict.name),
-        hop.last.offset_lag,
-        to_timedelta(hop.last.time_lag_ms),
+        place.topic if by == "topic" else f"{place.topic}-{place.partition}",
+        _hop_name(place),
+        badge(worst.verdict.name),
+        total.offset_lag,
+        to_timedelta(total.time_lag_ms),
         # Nothing to catch up is no forecast.
-        to_timedelta(hop.catch_up.eta_ms or None),
-        to_timedelta(risk.left_ms if risk is not None and risk.at_risk else None),
-        "; ".join(why),
+        to_timedelta(combine_known(max, (hop.catch_up.eta_ms for hop in hops)) or None),
+        to_timedelta(min((ms for ms in left if ms is not None), default=None)),
+        of + "; ".join(why),
     )

@@ -30,6 +30,7 @@ from itertools import pairwise
 
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, is_in_pace
 from mirrorlake.lag.time_lag import LagSample
+from mirrorlake.render import format_duration
 
 # Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
 WINDOW_SAMPLES = 10
@@ -102,19 +103,19 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
         return Verdict.UNKNOWN, "nothing was sampled yet"
     samples = _without_step_back_of_one_sample(samples)
     last = samples[-1]
-    lag, silent_s, span_s = last.waiting, (now - last.observed_at).total_seconds(), _seconds(samples[0], last)
-    is_old = silent_s > span_s
+    lag, silent, span = last.waiting, now - last.observed_at, last.observed_at - samples[0].observed_at
+    is_old = silent > span
     if lag is None:
         return Verdict.UNKNOWN, "the end was not known at the last sample"
     if lag == 0:
         if len(samples) >= FEWEST_SAMPLES and is_old:
-            why = f"nothing waited {silent_s:.0f} s ago, and nobody has looked since; the window spans {span_s:.0f} s"
+            why = f"nothing waited {format_duration(silent)} ago, and nobody has looked since; the window spans {format_duration(span)}"
             return Verdict.UNKNOWN, why
         return Verdict.OK, "nothing waits"
     if len(samples) < FEWEST_SAMPLES:
         return Verdict.UNKNOWN, f"{len(samples)} of at least {FEWEST_SAMPLES} samples, and {lag} records wait"
     if is_old:
-        why = f"no position was reported for {silent_s:.0f} s, the window spans {span_s:.0f} s; {lag} records wait"
+        why = f"no position was reported for {format_duration(silent)}, the window spans {format_duration(span)}; {lag} records wait"
         return Verdict.STOP, why
     if (fell := _rewound(samples)) is not None:
         before, after = fell
@@ -125,7 +126,7 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
             return still
         return Verdict.OK, "nothing waited at some moment of the window"
     if all(sample.position == last.position for sample in samples):
-        return Verdict.STALL, f"the position stood at {last.position} for {span_s:.0f} s; {lag} records wait"
+        return Verdict.STALL, f"the position stood at {last.position} for {format_duration(span)}; {lag} records wait"
     if is_in_pace(samples):
         return Verdict.OK, f"in pace: {lag} records are under way"
     if all(later >= earlier for earlier, later in pairwise(lags)):
@@ -157,7 +158,7 @@ def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
         return None
     if any(one.position != samples[since].position for one in after) or _seconds(samples[since], last) < PACE_S:
         return None
-    waits = f"{last.offset_lag} records wait, the oldest for {last.time_lag_ms / 1000:.0f} s"
+    waits = f"{last.offset_lag} records wait, the oldest for {format_duration(last.time_lag_ms)}"
     verdict = Verdict.STALL if len(after) >= FEWEST_SAMPLES else Verdict.WARNING
     return verdict, f"the position stood at {last.position} since records came; {waits}"
 

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from mirrorlake.render import format_duration
+
 # A batch of Spark's for a slow target may take minutes; a restart in the middle would not help.
 _PATIENCE_S = 900.0
 # The supervisor polls every few seconds; a slow lake takes longer.
@@ -65,12 +67,16 @@ class Health:
             if self._looked is None:
                 return ["the streams are being started"]
             if now - self._looked > _LOOK_S:
-                return [f"nobody has looked after the streams for {now - self._looked:.0f} s"]
+                return [f"nobody has looked after the streams for {format_duration((now - self._looked) * 1000)}"]
             ages = {name: now - max(since, self._turns.get(name, since)) for name, since in self._running.items()}
             patience_s = self._patience_s + self._pause_s
             if self._running and not self._has_turned:
                 return [f"{next(iter(self._running))} makes its first turn"]
-        return [f"{name} has made no turn for {age:.0f} s" for name, age in ages.items() if age > patience_s]
+        return [
+            f"{name} has made no turn for {format_duration(age * 1000)}"
+            for name, age in ages.items()
+            if age > patience_s
+        ]
 
     def document(self) -> tuple[bool, bytes]:
         """Return whether the mirror is healthy, and the document of `/healthz`."""

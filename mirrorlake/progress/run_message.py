@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol, runtime_checkable
 
 from mirrorlake.progress.board import Display
+from mirrorlake.render import format_duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class RunMessage:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        took = "" if self.seconds is None else f" ({self.seconds:.1f} s)"
+        took = "" if self.seconds is None else f" ({format_duration(self.seconds * 1000)})"
         return f"{self.stage}: {self.text}{took}"
 
     def as_dict(self) -> dict[str, Any]:

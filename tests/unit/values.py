@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import EnumType
 from functools import cache
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import mirrorlake
@@ -18,6 +18,7 @@ from mirrorlake.doctor.findings import Finding
 from mirrorlake.doctor.registry import Catalogue, Check
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import RetentionLimits, judge_windows
+from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
@@ -110,6 +111,14 @@ def lag_verdict(text: str) -> LagVerdict:
     )
 
 
+def lag_page(text: str) -> LagPage:
+    """Return the lag of a group's position, with a sample before."""
+    row = {"flow": text, "topic": text, "generation": 1, "partition": 0, "hop": "consumed", "group_id": text}
+    lags = {"cluster": text, "position": 7, "end_position": 9, "offset_lag": 2, "time_lag_ms": 156_000}
+    looks = (NOON, NOON + timedelta(minutes=1))
+    return LagPage(SimpleNamespace(observed_at=at, **row, **lags) for at in looks)
+
+
 def report_page(text: str) -> Report:
     """Return a report with everything in it."""
     return Report(
@@ -183,6 +192,7 @@ def every(text: str) -> list[Displayable]:
         page(text),
         SideBySide(flow=text, source=page(text), notes=(text,)),
         lag_verdict(text),
+        lag_page(text),
         report_page(text),
         replay,
         Replay(unused, replay, leave=ReplayConsent()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,23 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mirrorlake.cli.command import Flow, Invocation, command
-from mirrorlake.cli.output import Output
 from mirrorlake.cli.stopping import run_until_signal
 from mirrorlake.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from mirrorlake.lag import PositionSnapshot
 
-_HOPS = {"landed": 0, "republished": 1, "consumed": 2}
+By = Annotated[
+    Literal["topic", "partition"], typer.Option("--by", help="One line a topic, or a partition with its positions.")
+]
 
 
 @command()
 def status(
     cli: Invocation,
     flow: Flow = None,
-    by: Annotated[
-        Literal["topic", "partition"], typer.Option("--by", help="One line a topic, or a partition with its positions.")
-    ] = "topic",
+    by: By = "topic",
 ) -> int:
     """Show verdict, lags, rates and what is proven of each flow, by topic or by partition."""
     found = cli.mirror.status(flow).by(by)
@@ -60,6 +58,7 @@ def lag(
     verdict: Annotated[
         bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 if one is worse than OK.")
     ] = False,
+    by: By = "topic",
 ) -> int:
     """Show offset lag and time lag of each hop: source end, landed, republished, consumed by each group."""
     mirror = cli.mirror
@@ -80,16 +79,21 @@ def lag(
         cli.answer(known.loss_at(at))
         return 0
     if verdict:
-        judged = known.verdict()
-        cli.answer(judged)
+        judged = known.verdict().by(by)
+        cli.document(judged)
+        cli.show(judged, rows=_page_rows(by))
         return 0 if judged.is_fine else 1
-    rows = sorted(
-        known.rows(since), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")
-    )
-    cli.document({"lag": [_document(row) for row in rows]})
-    if not cli.as_json:
-        _show(cli, rows)
+    from mirrorlake.lag import LagPage
+
+    page = LagPage(known.rows(since), by=by)
+    cli.document({"lag": [_document(row) for row in page.rows]})
+    cli.show(page, rows=_page_rows(by))
     return 0
+
+
+def _page_rows(by: str) -> int | None:
+    """Return the rows of a table that fit a page, or None for all."""
+    return 24 if by == "topic" else None
 
 
 def _document(row: Any) -> dict[str, Any]:
@@ -98,28 +102,6 @@ def _document(row: Any) -> dict[str, Any]:
 
 def _utc(time: datetime) -> str:
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
-
-
-def _show(output: Output, rows: Iterable[Any]) -> None:
-    """Print one line per position, with its last and its worst lag."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        place = f"{row.topic}{'' if row.generation == 1 else f'~{row.generation}'}-{row.partition}"
-        found.setdefault((row.flow, place, row.hop, row.cluster, row.group_id or ""), []).append(row)
-    columns = ["flow", "partition", "hop", "at", "group", "position", "end", "offset lag", "time lag ms", "most ms"]
-    table = []
-    for key, several in found.items():
-        last = max(several, key=lambda row: row.observed_at)
-        most = max((row.time_lag_ms for row in several if row.time_lag_ms is not None), default=None)
-        table.append((*key, last.position, last.end_position, last.offset_lag, last.time_lag_ms, most))
-    if not table:
-        output.say(
-            "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
-        )
-        return
-    output.table("lag", columns, table, least=("most ms", "end", "position"))
-    if any(row[-2] is None for row in table):
-        output.say("–: not known; the records that wait are not landed yet, or a cluster did not answer")
 
 
 @command()

@@ -72,7 +72,23 @@ def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> No
     assert "<img" not in html
     assert "&lt;img" in html
     assert "STALL" in text
-    assert "the position stood at 3 for 120 s" in text
+    assert "the position stood at 3 for 2 min 0 s" in text
+
+
+def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() -> None:
+    still, moves = window([5, 5, 5], end=10), window([10, 10, 10], end=10)
+    windows = {
+        hop_place(hop, partition=n): still if (n, hop) == (7, "republished") else moves
+        for n in range(48)
+        for hop in ("landed", "republished")
+    }
+    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: {})
+    page, every = (one.sheet().text(rows=None, width=80) for one in (found, found.by("partition")))
+    assert "1 of 48 partitions, such as 7: the position stood at 5 for 2 min 0 s" in found.sheet().text()
+    assert page.splitlines()[1].split()[-1] == "why"
+    assert len(page.splitlines()) < 16
+    assert sum("landed" in line for line in every.splitlines()) == 48
+    assert len(found.by("topic").as_dict()["hops"]) == 96
 
 
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:

@@ -310,7 +310,7 @@ def samples(*positions: int, end: int = 10) -> list[LagSample]:
     ("window", "verdict", "reason", "rates", "eta_ms"),
     [
         ([], "UNKNOWN", "1 of at least 3 samples, and 5 records wait", (None, None), None),
-        (samples(5, 5, 5), "STALL", "the position stood at 5 for 30 s", (0.0, 0.0), None),
+        (samples(5, 5, 5), "STALL", "the position stood at 5 for 30.0 s", (0.0, 0.0), None),
         (samples(2, 3, 4), "OK", "catching up", (0.0, 0.1), 50_000),
         (samples(2, 8, 9), "OK", "catching up", (0.0, 0.1), None),
         (samples(2, 8, 9, 4), "REWIND", "9 to 4", (0.0, 0.075), None),

@@ -409,7 +409,7 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
         metrics.running(["land east", FLOW])
         metrics.landed("east", records=0, seconds=None, at=70.0)
         status, said = probe(server.port)
-        assert (status, said["problems"]) == (503, [f"republish {FLOW} has made no turn for 70 s"])
+        assert (status, said["problems"]) == (503, [f"republish {FLOW} has made no turn for 1 min 10 s"])
         # A flow that is paused or parked is nothing that a new start would mend.
         metrics.running(["land east"])
         assert probe(server.port)[0] == 200
