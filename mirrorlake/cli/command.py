@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from mirrorlake.cli.help_groups import GroupedCommands, find_group
 from mirrorlake.cli.hidden_imports import hide_unused_imports
 from mirrorlake.cli.output import Output
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="mirrorlake",
+    cls=GroupedCommands,
     help="Mirror Kafka topics between clusters through Delta Lake, exactly once, with an exact offset map.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -96,7 +98,7 @@ def command(into: typer.Typer = app, *, conf: Path | None = None) -> Callable[[C
 
         run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {option.name: option.annotation for option in options}
-        into.command()(run)
+        into.command(rich_help_panel=find_group(function.__name__) if into is app else None)(run)
         return function
 
     return join

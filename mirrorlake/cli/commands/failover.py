@@ -37,7 +37,10 @@ def failover(
         bool, typer.Option("--report", help="List the records that never arrived of a flow that was failed over.")
     ] = False,
 ) -> int:
-    """Fail a flow over: freeze, drain, verify, move the groups, report; repeated after an interruption, it resumes."""
+    """Continue at the target when the source is lost.
+
+    Freezes, drains, verifies, moves the groups and reports. Repeated after an interruption, it resumes.
+    """
     done = cli.mirror.failover(
         flow, groups=group, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
     )
@@ -64,7 +67,10 @@ def failback(
         typer.Option("--leave", help="A topic on the target whose records written since the failover stay there."),
     ] = None,
 ) -> int:
-    """Fail a flow back: copy newer records to the source, move the groups back, and run the flow again; it resumes, too."""
+    """Return to the source with the records written since.
+
+    Copies newer records to the source, moves the groups back, and runs the flow again. Repeated, it resumes.
+    """
     done = cli.mirror.failback(flow, tail=tail, groups=group, leave=leave or (), dry_run=dry_run, unproven=unproven)
     cli.answer(done)
     return 3 if done.refusals else 0
@@ -81,7 +87,10 @@ def cutover(
         bool, typer.Option("--back", help="Move the consumers back to the source, each to its exact position.")
     ] = False,
 ) -> int:
-    """Continue a cutover by its checklist from topics to producers; exit 1 while a step is open."""
+    """Move topics, consumers and producers by a checklist.
+
+    Exit 1 while a step is open.
+    """
     done = cli.mirror.cutover(flow, commit=commit, back=back)
     cli.answer(done)
     return 1 if done.state == "open" else 0
@@ -102,7 +111,10 @@ def drill(
         ),
     ] = None,
 ) -> int:
-    """Rehearse a failover into a scratch cluster, from the relay, while the mirror runs; exit 1 if an objective is missed."""
+    """Rehearse a failover into a scratch cluster.
+
+    Reads the relay while the mirror runs. Exit 1 if an objective is missed.
+    """
     mirror = cli.mirror
     if every is not None:
 

@@ -27,7 +27,7 @@ def status(
     flow: Flow = None,
     by: By = "topic",
 ) -> int:
-    """Show verdict, lags, rates and what is proven of each flow, by topic or by partition."""
+    """Show verdict, lags, rates and what is proven of each flow."""
     found = cli.mirror.status(flow).by(by)
     cli.answer(found)
     if not found.is_whole:
@@ -60,7 +60,10 @@ def lag(
     ] = False,
     by: By = "topic",
 ) -> int:
-    """Show offset lag and time lag of each hop: source end, landed, republished, consumed by each group."""
+    """Show how far each hop of each topic lags, and why.
+
+    The hops lead from the source's end: landed, republished, consumed by each group.
+    """
     mirror = cli.mirror
     known = mirror.lag if flow is None else mirror.lag_of(flow)
     if views:
@@ -114,7 +117,10 @@ def sample(
         str | None, typer.Option("--every", help="Time between two samples, such as 30s; the settings' without it.")
     ] = None,
 ) -> int:
-    """Write positions of all clusters, groups and flows to the lake where they have changed, for lag over time."""
+    """Write positions to the lake where they changed.
+
+    The positions of all clusters, groups and flows, for lag over time.
+    """
     if once and every is not None:
         raise UsageError("--every and --once exclude each other", remedy="mirrorlake sample --every 30s")
     mirror, failed = cli.mirror, [0]
@@ -155,7 +161,10 @@ def report(
         bool, typer.Option("--verify", help="Compare source, relay and target first, as `mirrorlake verify` does.")
     ] = False,
 ) -> int:
-    """Write a report on lag, latency, RPO and verdicts: one HTML file that needs no network and no script."""
+    """Write lag, latency, RPO and verdicts as one HTML file.
+
+    It needs no network and no script.
+    """
     found = cli.mirror.report(since=since, flow=flow, verify=verify)
     path = found.write(out)
     cli.document(found.as_dict() | {"path": str(path)})

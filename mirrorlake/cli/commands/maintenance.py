@@ -14,7 +14,10 @@ def maintain(
     cli: Invocation,
     plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Show the plan; change nothing.")] = False,
 ) -> int:
-    """Rewrite small files of the lake, remove records past their retention, clean logs; exit 1 if something could not be done."""
+    """Compact files, apply retention, clean logs.
+
+    Exit 1 if something could not be done.
+    """
     done = cli.mirror.maintain(plan=plan)
     cli.answer(done)
     return 0 if done.ok else 1
@@ -27,7 +30,10 @@ def retire(
     reason: Annotated[str, typer.Option("--reason", help="The reason, kept in the lake.")],
     apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
-    """Give up the records that a removed flow never sent, so that retention may remove them from the relay."""
+    """Release the records that a removed flow never sent.
+
+    Retention may then remove them from the relay.
+    """
     cli.answer(cli.mirror.retire(flow, reason=reason, apply=apply))
     return 0
 
@@ -54,7 +60,10 @@ def erase(
     ] = "leave",
     apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
-    """Erase records from relay and quarantine for good, by key, header or predicate; exit 1 if some remain."""
+    """Erase records from the lake for good.
+
+    By key, header or predicate, from relay and quarantine. Exit 1 if some remain.
+    """
     name, equals, value = (header or "").partition("=")
     if header is not None and not (equals and name):
         from mirrorlake.errors import UsageError

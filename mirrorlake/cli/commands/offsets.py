@@ -33,7 +33,10 @@ def offsets(
         str | None, typer.Option("--spark-checkpoint", help="A Spark query's checkpoint location to translate.")
     ] = None,
 ) -> int:
-    """Show the exact counterpart of an offset, or why there is none; or translate a reader's positions."""
+    """Show an offset's exact counterpart, or why it has none.
+
+    Or translate a reader's positions.
+    """
     from mirrorlake.model.offset_map import Exact
 
     if positions is not None or spark_checkpoint is not None:
@@ -101,7 +104,10 @@ def groups(
         bool, typer.Option("--members", help="Show members, state and lag on both clusters instead.")
     ] = False,
 ) -> int:
-    """Show each consumer group's resume position at the target, and why some are held back; with --apply, move them."""
+    """Show where consumer groups resume; --apply moves them.
+
+    Says of each group why it is not moved.
+    """
     mirror = cli.mirror
     if members:
         if apply or recorded or check or group:

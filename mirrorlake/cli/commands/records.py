@@ -48,7 +48,10 @@ def records(
     ] = False,
     generation: Generation = None,
 ) -> int:
-    """Show records of a topic on a cluster, or in its relay: the newest, by offset or time, or those that match."""
+    """Show records by offset, by time or by content.
+
+    Of a topic on a cluster, or in its relay; the newest without a condition.
+    """
     if follow:
         if offset is not None or at is not None or generation is not None:
             raise UsageError(
@@ -100,7 +103,10 @@ def passport(
     partition: Partition = 0,
     generation: Generation = None,
 ) -> int:
-    """Follow one record from its source through the relay to every target; exit 1 if it is not accounted for."""
+    """Follow one record from its source to every target.
+
+    Exit 1 if it is not accounted for.
+    """
     found = cli.mirror.passport(cluster, topic, partition, offset, generation=generation)
     cli.answer(found)
     return 0 if found.accounted_for else 1
@@ -113,7 +119,10 @@ def conflicts(
     within: Annotated[str, typer.Option("--within", help="The most time between the two records.")] = "5 minutes",
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most pairs to show.")] = 1000,
 ) -> int:
-    """List records with the same key that two regions wrote within a time; exit 1 if there are any."""
+    """List keys that two regions wrote at about the same time.
+
+    Exit 1 if there are any.
+    """
     frame = cli.mirror.conflicts(topic, within=within).orderBy("first_timestamp", "first_source").limit(limit)
     found = [row.asDict() for row in frame.collect()]
     cli.document(
@@ -146,7 +155,10 @@ def quarantine(
         bool, typer.Option("--redrive", help="Send the records through the flow's present rules, each once.")
     ] = False,
 ) -> int:
-    """Show quarantined records by topic and reason; with --redrive, send them again."""
+    """Show quarantined records; --redrive sends them again.
+
+    By topic and reason.
+    """
     held = cli.mirror.quarantine(flow)
     if redrive:
         done = held.redrive()

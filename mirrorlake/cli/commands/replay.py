@@ -65,7 +65,10 @@ def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Then compare what was sent with the relay.")] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Send records of the relay again, each exactly once; repeated after an interruption, it resumes."""
+    """Send records of the relay again, each exactly once.
+
+    Repeated after an interruption, it resumes.
+    """
     from mirrorlake.replay import parse_header
 
     planned = cli.mirror.replay(
@@ -120,7 +123,10 @@ def restore(
     hold_retention: HoldRetention = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Restore topics as they were at a time into a cluster: settings, ACLs, records, groups; then compare."""
+    """Restore topics as they were at a time into a cluster.
+
+    Settings, ACLs, records and groups, which are compared then.
+    """
     planned = cli.mirror.restore(
         source=source,
         topics=topics,

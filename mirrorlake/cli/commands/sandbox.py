@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorlake.cli.command import Invocation, app, command
+from mirrorlake.cli.help_groups import find_group
 
 if TYPE_CHECKING:
     from mirrorlake.sandbox import SandboxRow
 
-sandbox = typer.Typer(help="Real local brokers for the clusters of a settings file.", no_args_is_help=True)
-app.add_typer(sandbox, name="sandbox")
+sandbox = typer.Typer(help="Run real local brokers for the clusters of a settings file.", no_args_is_help=True)
+app.add_typer(sandbox, name="sandbox", rich_help_panel=find_group("sandbox"))
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

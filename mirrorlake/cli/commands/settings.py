@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrorlake.cli.command import Flow, Invocation, Json, OneFlow, app, command
+from mirrorlake.cli.help_groups import find_group
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.render import plural
@@ -20,7 +21,10 @@ def plan(
     flow: Flow = None,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if there is something to change.")] = False,
 ) -> int:
-    """Show what apply would change on the targets and in the lake; changes nothing."""
+    """Show what apply would change; change nothing.
+
+    On the targets and in the lake.
+    """
     changes = cli.mirror.plan(flow)
     cli.answer(changes)
     return 1 if check and changes else 0
@@ -28,7 +32,7 @@ def plan(
 
 @command()
 def apply(cli: Invocation, flow: Flow = None) -> int:
-    """Carry out what plan shows, and put the settings in force for running mirrors."""
+    """Carry out the plan; running mirrors adopt the settings."""
     changes = cli.mirror.apply(flow)
     cli.answer(changes, applied=True)
     if done := sum(change.action != "held" for change in changes.changes):
@@ -52,7 +56,10 @@ def acls(
         str, typer.Option("--command-config", help="A file with the login of whoever runs the commands.")
     ] = "",
 ) -> int:
-    """Print the commands that grant a principal what its flows need, and no more; asks no cluster."""
+    """Print the commands that grant a mirror what it needs.
+
+    And no more; asks no cluster.
+    """
     needed = cli.mirror.acls(principal, flow, also=also or (), host=host, command_config=command_config)
     cli.document(needed)
     cli.say(needed.script())
@@ -66,7 +73,10 @@ def doctor(
     only: Annotated[str, typer.Option("--only", help="Run these checks, with commas: kafka,ledger.state.")] = "",
     skip: Annotated[str, typer.Option("--skip", help="Leave these checks out.")] = "",
 ) -> int:
-    """Check settings, this machine, clusters, lake and flows; name what is wrong and the fix. Exit 1 on a finding."""
+    """Check settings, clusters and lake; show each fix.
+
+    Checks this machine and the flows, too. Exit 1 on a finding.
+    """
     chosen, left = ([name.strip() for name in text.split(",") if name.strip()] for text in (only, skip))
     if listed:
         from mirrorlake.doctor import list_checks
@@ -93,7 +103,10 @@ def rules(
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="A source topic, for --try.")] = None,
 ) -> int:
-    """Show the rules of a flow with their versions; with --try, what they would do to records of the relay."""
+    """Show a flow's rules; --try applies them to records.
+
+    Each rule has its versions; the records are those of the relay.
+    """
     if (newest is None) != (topic is None):
         raise UsageError("--try and --topic belong together", remedy="write --try 1000 --topic orders")
     handle = cli.mirror[flow]
@@ -119,7 +132,10 @@ def history(
     back: Annotated[str | None, typer.Option("--back", help="Show the plan back to this time.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan back out.")] = False,
 ) -> int:
-    """Show configurations, partitions, ACLs and group positions over time, and the plan back."""
+    """Show what changed over time, and the plan back.
+
+    Of configurations, partitions, ACLs and group positions.
+    """
     if sum(option is not None for option in (at, start, back)) != 1:
         raise UsageError(
             "one of --at, --from and --back is needed", remedy="mirrorlake history --from '2026-11-22 03:30'"
@@ -148,7 +164,7 @@ def history(
     return 0
 
 
-@app.command()
+@app.command(rich_help_panel=find_group("import_mm2"))
 def import_mm2(
     file: Annotated[
         Path,
@@ -161,7 +177,10 @@ def import_mm2(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Turn a MirrorMaker 2 file into a settings file, and report what became of every key."""
+    """Turn a MirrorMaker 2 file into a settings file.
+
+    Reports what became of every key.
+    """
     from mirrorlake.config import loads
     from mirrorlake.config.mm2 import import_mm2
 
@@ -238,7 +257,10 @@ def takeover(
         ),
     ] = False,
 ) -> int:
-    """Continue where a stopped MirrorMaker 2 ended: nothing is copied again, nothing skipped."""
+    """Continue where a stopped MirrorMaker 2 ended.
+
+    Nothing is copied again, nothing skipped.
+    """
     from mirrorlake.mm2 import OtherMirror
 
     other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)

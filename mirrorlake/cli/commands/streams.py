@@ -144,7 +144,10 @@ def publish(
         typer.Option("--batch-id", help="The batch's name; a batch that was published is not published again."),
     ] = None,
 ) -> int:
-    """Publish a file of records into a lake cluster, all of it or nothing; flows carry it to their targets."""
+    """Publish a file of records into a lake cluster.
+
+    All of it or nothing; flows carry it to their targets.
+    """
     done = cli.mirror.publish_file(file, topic=topic, key=key, cluster=cluster, batch_id=batch_id)
     cli.document(done)
     cli.table(done.cluster, ["topic", "partition", "first offset", "last offset"], done.partitions)
@@ -163,7 +166,10 @@ def pause(
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown by status and in the log.")] = "",
 ) -> int:
-    """Pause a cluster, a flow or a topic; running mirrors follow within seconds, and no cluster is asked."""
+    """Pause a cluster, a flow or a topic.
+
+    Running mirrors follow within seconds, and no cluster is asked.
+    """
     cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
     return 0
 
@@ -181,7 +187,10 @@ def resume(
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: send this source topic again.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason, kept in the table control.")] = "",
 ) -> int:
-    """End a pause, or start a parked stream again; what was held back is sent in order, without a gap or a repeat."""
+    """End a pause, or start a parked stream again.
+
+    What was held back is sent in order, without a gap or a repeat.
+    """
     before = cli.mirror.parked()
     ended = cli.mirror.resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
     started = [before[name] for name in sorted(before.keys() - cli.mirror.parked().keys())]

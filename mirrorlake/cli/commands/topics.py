@@ -27,7 +27,10 @@ def topics(
         str | None, typer.Option("--over", help="Read twice at this interval to measure records a second: 5s.")
     ] = None,
 ) -> int:
-    """List the topics of a cluster: size, rate, and where each is mirrored, or why not."""
+    """List a cluster's topics, mirrored where, or why not.
+
+    With their sizes and rates.
+    """
     mirror = cli.mirror
     cli.answer(
         mirror.topics(cluster, matching=matching, internal=internal, over=over)

@@ -40,9 +40,9 @@ def verify(
         str | None, typer.Option("--of", help="With --report: make the report of this verification again.")
     ] = None,
 ) -> int:
-    """Compare source, relay and target, by count and by content, and list every difference.
+    """Compare source, relay and target; list differences.
 
-    What was proven before is not read again.
+    By count and by content. What was proven before is not read again.
     """
     if of is not None:
         if report is None:
@@ -69,7 +69,10 @@ def runs(
     flow: Flow = None,
     newest: Annotated[int, typer.Option("--newest", min=1, help="How many.")] = 20,
 ) -> int:
-    """Show verifications and benchmarks that were logged to MLflow, newest first."""
+    """Show verifications and benchmarks logged to MLflow.
+
+    The newest first.
+    """
     found = cli.mirror.runs(kind=kind, flow=flow, newest=newest)
     if cli.as_json:
         cli.document({"runs": json.loads(found.to_json(orient="records", date_format="iso"))})
@@ -99,7 +102,10 @@ def repair(
         bool, typer.Option("--check", help="Only check; exit 1 if a file is broken or a record is stored twice.")
     ] = False,
 ) -> int:
-    """Repair broken files of a relay and of side tables, and remove duplicate records; exit 1 if some are left."""
+    """Repair broken files and duplicate records of a relay.
+
+    And of side tables; exit 1 if some are left.
+    """
     done = cli.mirror.repair(source, check=check)
     cli.answer(done)
     return 1 if done.left else 0
@@ -118,7 +124,7 @@ def rebuild(
         bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
     ] = False,
 ) -> int:
-    """Give a target the merged topics of another one, in the same order."""
+    """Give a target the merged topics of another, in order."""
     if like is not None:
         cli.note("--like is now --reference; the next release does not know the old name")
     plan = cli.mirror.plan_rebuild(reference=reference or like, target=target, recorded=recorded)
