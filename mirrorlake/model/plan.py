@@ -117,7 +117,7 @@ class Plan(Displayable):
             badge=badge(plural(len(self), "change"), "note") if self else badge("nothing to change"),
             facts=(
                 badge(plural(len(conflicts), "conflict"), "bad") if conflicts else None,
-                ", ".join(plural(len(changes), word) for word, changes in parts.items()) or None,
+                self.counts or None,
                 plural(len(self.notes), "note") if self.notes else None,
             ),
             parts=(
@@ -126,6 +126,21 @@ class Plan(Displayable):
                 *([notes] if self.notes else []),
             ),
         )
+
+    @property
+    def counts(self) -> str:
+        """The number of changes of each kind, other than conflicts, such as "2 topics, 1 ledger"."""
+        return ", ".join(plural(len(changes), word) for word, changes in self._parts().items())
+
+    @property
+    def held(self) -> Plan:
+        """The changes that are not applied, because they wait for a person's choice."""
+        return Plan(tuple(change for change in self.changes if change.action == "held"))
+
+    @property
+    def to_apply(self) -> Plan:
+        """The other changes, without the notes."""
+        return Plan(tuple(change for change in self.changes if change.action != "held"))
 
     def _parts(self) -> dict[str, list[Change]]:
         """Group the changes other than conflicts by a person's word for them, topics first."""

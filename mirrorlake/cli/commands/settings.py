@@ -12,7 +12,7 @@ from mirrorlake.cli.command import Flow, Invocation, Json, OneFlow, app, command
 from mirrorlake.cli.help_groups import find_group
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import ConfigError, UsageError
-from mirrorlake.render import plural
+from mirrorlake.render import document, plural
 
 
 @command()
@@ -34,9 +34,12 @@ def plan(
 def apply(cli: Invocation, flow: Flow = None) -> int:
     """Carry out the plan; running mirrors adopt the settings."""
     changes = cli.mirror.apply(flow)
-    cli.answer(changes, applied=True)
-    if done := sum(change.action != "held" for change in changes.changes):
-        cli.say(f"{plural(done, 'change')} applied")
+    cli.document({**document(changes), "applied": True})
+    # `plan` has shown the others.
+    if held := changes.held:
+        cli.show(held)
+    done = changes.to_apply
+    cli.say(f"{plural(len(done), 'change')} applied: {done.counts}" if done else "nothing to apply")
     return 0
 
 
