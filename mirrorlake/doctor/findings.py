@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Literal, NamedTuple
 
-from mirrorlake.render import Displayable, Mood, Sheet, badge, plural, table
+from mirrorlake.render import Displayable, Mood, Sheet, Table, badge, plural, table
 
 Severity = Literal["ok", "warning", "failure"]
 _ORDER = {"failure": 0, "warning": 1, "ok": 2}
@@ -79,7 +79,15 @@ def anchor(name: str) -> str:
 
 
 class Findings(Displayable, list[Finding]):
-    """The findings in the order of the layers: a list of `Finding` that renders itself."""
+    """The findings in the order of the layers: a list of `Finding` that renders itself, by layer what is fine."""
+
+    _in_full = False
+
+    def in_full(self) -> Findings:
+        """Show each fine check with its details."""
+        full = Findings(self)
+        full._in_full = True
+        return full
 
     @property
     def bad(self) -> list[Finding]:
@@ -87,18 +95,23 @@ class Findings(Displayable, list[Finding]):
         return sorted((one for one in self if not one.ok), key=lambda one: _ORDER[one.severity])
 
     def sheet(self) -> Sheet:
-        """Return first the findings that are not fine, with their fixes, then each fine check with its details."""
+        """Return first the findings that are not fine, with their fixes, then what is fine."""
         bad = self.bad
         # In badges, names are never shortened, so that they can be copied.
         rows = [(badge(one.check, MOODS[one.severity]), one.subject, one.detail, one.fix) for one in bad]
-        parts = [table("", ["check", "subject", "finding", "next"], rows)] if bad else []
+        parts: list[Table | str] = [table("", ["check", "subject", "finding", "next"], rows)] if bad else []
         good = [one for one in self if one.ok]
-        parts += [table("fine", ["check", "subject", "seen"], _by_check(good))] if good else []
+        if good and self._in_full:
+            parts.append(table("fine", ["check", "subject", "seen"], _by_check(good)))
+        elif good:
+            # The wrong settings file looks healthy, too.
+            parts += [f"{one.subject}: {one.detail}" for one in good if one.check == "settings.file"]
+            parts.append(table("fine; --all shows each check", ["layer", "checks", "such as"], _by_layer(good)))
         mood: Mood = "bad" if any(one.severity == "failure" for one in bad) else "warn"
         return Sheet(
             title="doctor",
             badge=badge(plural(len(bad), "finding"), mood) if bad else badge("ok"),
-            facts=(f"looked at {plural(len(self), 'thing')}",),
+            facts=(f"{plural(len(self), 'subject')} checked",),
             parts=tuple(parts),
         )
 
@@ -111,6 +124,15 @@ def _by_check(good: list[Finding]) -> list[tuple[object, ...]]:
         subjects = list(dict.fromkeys(one.subject for one in found))
         details = list(dict.fromkeys(one.detail for one in found))
         rows.append((badge(name, "good"), some(subjects), some(details, "; ")))
+    return rows
+
+
+def _by_layer(good: list[Finding]) -> list[tuple[object, ...]]:
+    """Count the checks of each layer."""
+    rows: list[tuple[object, ...]] = []
+    for layer, several in groupby(good, key=lambda one: one.layer):
+        names = list(dict.fromkeys(one.check for one in several))
+        rows.append((badge(layer, "good"), len(names), some(names)))
     return rows
 
 

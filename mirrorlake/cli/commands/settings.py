@@ -75,6 +75,7 @@ def doctor(
     listed: Annotated[bool, typer.Option("--list", help="Show the checks; asks no cluster.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run these checks, with commas: kafka,ledger.state.")] = "",
     skip: Annotated[str, typer.Option("--skip", help="Leave these checks out.")] = "",
+    in_full: Annotated[bool, typer.Option("--all", help="Show each fine check with its details.")] = False,
 ) -> int:
     """Check settings, clusters and lake; show each fix.
 
@@ -88,8 +89,8 @@ def doctor(
         return 0
     found = cli.mirror.doctor(only=chosen, skip=left)
     cli.document({"findings": found})
-    cli.show(found)
-    if found.bad:
+    cli.show(found.in_full() if in_full else found)
+    if found.bad and in_full:
         # The fine checks may have scrolled the findings off the screen.
         cli.say(f"{plural(len(found.bad), 'finding')}: {', '.join(dict.fromkeys(one.check for one in found.bad))}")
     if any(one.check in ("kafka.reachable", "lake.tables", "lake.store") for one in found.bad):

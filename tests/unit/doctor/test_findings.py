@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from mirrorlake.doctor import list_checks
+from mirrorlake.doctor import Findings, list_checks
+from mirrorlake.doctor.findings import Finding
 from mirrorlake.errors import UsageError
 from tests.commands import run_cli
 from tests.docs import DOCS, doctor_page
@@ -60,6 +63,33 @@ def test_a_cluster_that_is_away_is_one_finding_and_what_hangs_on_it_is_left_out(
 
 
 def test_findings_come_first_and_what_is_fine_is_a_row_a_check(tmp_path: Path) -> None:
-    text = str(examined(tmp_path, only=["kafka", "settings"]).sheet())
+    found = examined(tmp_path, only=["kafka", "settings"])
+    text = str(found.in_full().sheet())
     assert text.index("connection refused") < text.index("settings.file-mode")
     assert text.count("settings.references") == 1
+    assert "settings.file-mode" not in str(found), "a row a layer names three checks"
+
+
+def test_a_healthy_mirror_is_fifteen_lines_and_in_full_a_row_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = Findings(
+        Finding(check=one.name, layer=one.layer, subject=f"{one.name} of east", detail="as it should be " * 9)
+        for one in list_checks()
+        for _ in range(1 if one.name == "settings.file" else 4)
+    )
+    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: SimpleNamespace(doctor=lambda **_: healthy))
+    monkeypatch.setenv("COLUMNS", "80")
+    short, full, document = (run_cli("doctor", "--conf", "m.yml", *more) for more in ((), ("--all",), ("--json",)))
+    assert len(short.stdout.splitlines()) <= 15
+    assert re.findall(r"^ +✓ (\w+) ", short.stdout, re.MULTILINE) == ["settings", "machine", "cluster", "lake", "flow"]
+    assert all(name in full.stdout for name in NAMES)
+    assert "settings.file of east: as it should be" in short.stdout
+    assert (short.returncode, len(json.loads(document.stdout)["findings"])) == (0, len(healthy))
+
+
+def test_no_finding_is_summed_up() -> None:
+    bad = [
+        Finding(check="java", layer="machine", subject=f"m{n}", severity="warning", detail="old", fix=f"next {n}")
+        for n in range(30)
+    ]
+    text = Findings([*bad, Finding(check="disk.free", layer="machine", subject="disk", detail="ok")]).sheet().text()
+    assert all(f"next {n}" in text for n in range(30))
