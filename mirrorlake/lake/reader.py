@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -311,9 +312,12 @@ class LakeReader(LakeAddresses):
         """Read the table properties."""
         return self._engine(location).properties(location)
 
-    def size(self, location: str) -> tuple[int, int]:
-        """Count the files and bytes of a table's newest version."""
-        return self._engine(location).size(location)
+    def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:
+        """Count the files and bytes of a table's newest version.
+
+        Without Spark, only those written before a time, if one is given.
+        """
+        return self._engine(location).size(location, written_before=written_before)
 
     def _is_seen(self, location: str) -> bool:
         # The table itself is checked, because a cluster's Spark may read the path in a distributed file system.

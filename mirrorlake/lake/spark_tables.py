@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -225,8 +226,8 @@ class SparkTables:
             return {}
         return {row.name: row.value for row in rows}
 
-    def size(self, location: str) -> tuple[int, int]:
-        """Count the files and bytes of the newest version."""
+    def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:  # noqa: ARG002
+        """Count the files and bytes of the newest version, of any time: Spark does not tell the times of files."""
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")
         [row] = detail.select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)

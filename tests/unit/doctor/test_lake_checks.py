@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from mirrorlake.config import load, loads
+from mirrorlake.context import utc_now
 from mirrorlake.doctor import lake_checks
 from mirrorlake.doctor.registry import CHECKS
 from mirrorlake.lake import OFFSET_MAP, RELAY, SAMPLES, Control, FolderTables, Lake
 from mirrorlake.lake.schema import CONTROL
 from mirrorlake.topics import settings_in_force
-from tests.lakes import no_session
+from tests.lakes import Relay, no_session, rows
 from tests.unit.doctor.kit import NOON, bad, examined, settings
 
 
@@ -81,13 +82,22 @@ def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:
     assert "a batch may be landed twice" in forgets
 
 
-def test_small_files_and_a_long_log(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lake, "size", lambda *_: (9_000, 9_000_000))
-    assert bad(tmp_path, "lake.relay-files") == [("east", "its relay has 9 000 files, 9.0 MB: 1.0 kB each")]
+def test_small_files_and_a_long_log_that_maintenance_had_a_chance_to_meet(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay, written = Relay(lake.relay_location("east")), utc_now()
+    monkeypatch.setattr(lake_checks, "_MANY_FILES", 2)
     monkeypatch.setattr(lake_checks, "_MANY_COMMITS", 2)
     for number in range(3):
-        lake.set_properties(lake.relay_location("east"), {"mirrorlake.test": str(number)})
-    assert bad(tmp_path, "lake.log-files") == [("relay of east", "4 commits after its last log checkpoint")]
+        relay.land(rows("orders", 0, number))
+    checks = ("lake.relay-files", "lake.log-files")
+    young = [written + age for age in (timedelta(0), timedelta(minutes=11))]
+    assert [bad(tmp_path, *checks, now=time) for time in young] == [[], []]
+    (_, files), (_, commits) = found = bad(tmp_path, *checks, now=written + timedelta(minutes=13))
+    assert files.startswith("its relay has 3 files, ")
+    assert commits == "4 commits after its last log checkpoint"
+    never = settings(maintenance={"every": "0s"})
+    assert bad(tmp_path, *checks, given=never) == found, "nothing will meet them by itself"
 
 
 def test_samples_that_nobody_takes_any_more(lake: Lake, tmp_path: Path) -> None:
