@@ -289,5 +289,5 @@ def partition_table(rows: Iterable[tuple[str, PartitionStatus]], *, named: bool)
             )
             for flow, row in sorted(rows, key=lambda found: _urgency(found[1]))
         ],
-        least=("why", "proven until", "source end", "landed up to", "republished up to"),
+        least=("proven until", "source end", "landed up to", "republished up to"),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape as _escape
 from unicodedata import category
 
@@ -54,16 +54,28 @@ def brief(text: str, limit: int | None) -> str:
     return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({format_count(len(text))} characters)"
 
 
-def middle(text: str, limit: int) -> str:
+def middle(text: str, limit: int, width: Callable[[str], int] = len) -> str:
     """Shorten a name to `limit` characters in its middle: names differ most at their ends.
+
+    `width` returns the width of a text where characters are of several widths.
 
     >>> middle("east.a-very-long-topic-name.v2", 16)
     'east.a-v…name.v2'
     """
-    if len(text) <= limit:
+    if width(text) <= limit:
         return text
     end = (limit - 1) // 2
-    return f"{text[: limit - 1 - end]}…{text[len(text) - end :]}"
+    start = _beginning(text, max(1, limit - 1 - end), width)
+    return f"{start}…{_beginning(text[::-1], end, width)[::-1]}" if limit > 2 else start
+
+
+def _beginning(text: str, limit: int, width: Callable[[str], int]) -> str:
+    total = 0
+    for at, char in enumerate(text):
+        total += width(char)
+        if total > limit:
+            return text[:at]
+    return text
 
 
 def payload(data: bytes | None, limit: int | None = 120) -> str:

@@ -14,14 +14,18 @@ from rich.console import Console
 from rich.text import Text
 
 from mirrorlake.render.badge import Badge
-from mirrorlake.render.content import clean
+from mirrorlake.render.content import clean, middle
 from mirrorlake.render.table import Sheet, Table, cell
 
 _GAP, _INDENT = 2, "  "
 # Narrower names mean nothing, and narrower sentences become towers.
 _MIN_NAME, _MIN_SENTENCE = 12, 16
+# A reason is easy to read from this width on, for which a table's least important columns go.
+_EASY_REASON = 30
 # A longer word, such as a path, may be broken.
 _WORD = 34
+# What people look for first: these columns are always there, and whole.
+_REASONS = ("why", "reason", "finding", "next")
 _UNLIMITED = 2**40
 # It wraps by words; its own width does not matter.
 _WRAPPER = Console(width=80, highlight=False, emoji=False)
@@ -100,34 +104,37 @@ class _Column:
     ) -> None:
         self._cells = cells = [cell(value, zone=zone, whole=whole) for value in values]
         # A heading may contain a name, too.
-        self.name = " ".join(_shortened(word, _MIN_SENTENCE) for word in clean(name).split())
+        self.name = " ".join(middle(word, _MIN_SENTENCE, cell_len) for word in clean(name).split())
         self.at_right = at_right
         is_badge = all(value is None or isinstance(value, Badge) for value in values)
         # The columns that people read first are omitted last.
-        self.rank = 2 if is_badge else 0 if at_right else 1
+        is_reason = name in _REASONS
+        self.rank = 3 if is_reason else 2 if is_badge else 0 if at_right else 1
         is_rigid = at_right or is_badge
         widest = max(map(cell_len, cells))
         head = max(map(cell_len, self.name.split()), default=0)
-        is_sentence = any(" " in text and cell_len(text) > _MIN_SENTENCE for text in cells)
+        is_sentence = is_reason or any(" " in text and cell_len(text) > _MIN_SENTENCE for text in cells)
         self._wraps = is_sentence and not is_rigid
         self.most = max(widest, cell_len(self.name))
         self.least = max(widest if is_rigid else min(widest, _MIN_SENTENCE if is_sentence else _MIN_NAME), head)
+        self.easy = max(self.least, min(widest, _EASY_REASON)) if is_reason else self.least
         words = (cell_len(word) for text in cells for word in text.split()) if is_sentence else ()
         self.comfort = max(self.least, *(each for each in (*words, 0) if each <= _WORD))
 
     def lines(self, at: int, width: int) -> list[str]:
         """Return a cell in lines of at most this width."""
         text = self._cells[at]
-        return list(_wrapped(text, width)) if self._wraps else [_shortened(text, width)]
+        return list(_wrapped(text, width)) if self._wraps else [middle(text, width, cell_len)]
 
 
 def _kept(columns: list[_Column], least: Sequence[str], width: int) -> list[_Column]:
-    """Omit columns until the others fit: first those in `least`, then numbers from the last, texts, verdicts."""
+    """Omit columns until the others fit: first those in `least`, then numbers from the last, texts, verdicts, reasons."""
     kept = list(columns)
     declared = [one for name in least for one in columns if one.name == name]
     others = sorted((one for one in reversed(columns[1:]) if one not in declared), key=lambda one: one.rank)
     for column in (*declared, *others):
-        if sum(one.least for one in kept) + _GAP * (len(kept) - 1) <= width:
+        needed = (one.easy if column in declared else one.least for one in kept)
+        if sum(needed) + _GAP * (len(kept) - 1) <= width:
             break
         kept.remove(column)
     return kept
@@ -162,23 +169,23 @@ def _wrapped(text: str, width: int, *, hanging: str = "") -> Iterator[str]:
     if cell_len(text) <= width:
         yield text
         return
-    lines = Text(text).wrap(_WRAPPER, width - len(hanging), overflow="fold")
-    for at, line in enumerate(lines):
+    room = width - len(hanging)
+    words = " ".join(part for word in text.split(" ") for part in _broken(word, room))
+    for at, line in enumerate(Text(words).wrap(_WRAPPER, room, overflow="fold")):
         yield (hanging if at else "") + line.plain.rstrip()
 
 
-def _shortened(name: str, width: int) -> str:
-    """Shorten a name in its middle: names differ most often at their ends.
+def _broken(word: str, width: int) -> Iterator[str]:
+    """Break a word that is too long for a line: after its last dot or slash that fits, but never within `->`.
 
-    >>> _shortened("orders-of-the-north-west", 15)
-    'orders-…th-west'
+    >>> list(_broken("east->central.orders.of-the-north", 16)), list(_broken("orders->central", 7))
+    (['east->central.', 'orders.', 'of-the-north'], ['orders', '->centr', 'al'])
     """
-    if cell_len(name) <= width:
-        return name
-    end = (width - 1) // 2
-    start = chop_cells(name, max(1, width - 1 - end))[0]
-    return f"{start}…{_last(name, end)}" if width > 2 else start
-
-
-def _last(name: str, width: int) -> str:
-    return chop_cells(name[::-1], width)[0][::-1] if width else ""
+    while cell_len(word) > width:
+        part = chop_cells(word, width)[0]
+        at = max(part.rfind("."), part.rfind("/")) + 1 or len(part)
+        if at > 1 and word[at - 1 : at + 1] == "->":
+            at -= 1
+        yield word[:at]
+        word = word[at:]
+    yield word

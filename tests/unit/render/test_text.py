@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mirrorlake.render import Displayable, badge, table
+from mirrorlake.render import Displayable, badge, escape, table
+from mirrorlake.render.table import MAX_NAME, Name
 from tests.commands import run_cli
 from tests.unit.values import every
 
@@ -56,14 +57,13 @@ FOUND = table("", ["", "topic", "offset lag", "proven until", "finding"], ROWS, 
 
 def test_sentences_wrap_and_names_are_cut_in_the_middle() -> None:
     assert FOUND.text(rows=None, width=64).split("\n") == [
-        "          topic            offset      proven  finding",
-        "                              lag       until",
-        "✗ failed  paymen….v2-az        12   3 456 789  one replica each",
-        "                                               on central, which",
-        "                                               has 3 brokers: a",
-        "                                               lost broker takes",
-        "                                               them away",
-        "✓ ok      orders                1           2  fine",
+        "          topic               offset lag  finding",
+        "✗ failed  payments.…eu.v2-az          12  one replica each on",
+        "                                          central, which has 3",
+        "                                          brokers: a lost broker",
+        "                                          takes them away",
+        "✓ ok      orders                       1  fine",
+        "not shown here: proven until; --wide shows all",
     ]
 
 
@@ -75,6 +75,41 @@ def test_the_least_columns_go_first_and_are_named() -> None:
         "  until; --wide shows all",
     ]
     assert "not shown here" not in FOUND.text(rows=None, width=120)
+
+
+@pytest.mark.parametrize("column", ["why", "reason", "finding", "next"])
+def test_a_reason_is_always_on_screen_and_whole(column: str) -> None:
+    columns = ["flow", "topic", "verdict", "lag", column]
+    rows = [
+        ("east->central", LONGEST, badge("stall"), 7, "stood"),
+        ("east->central", "t", badge("stall"), 7, "it-moved-on"),
+    ]
+    for width in (80, 60, 40, 31):
+        heads, first, second = table("", columns, rows).text(rows=None, width=width).split("\n")[:3]
+        assert heads.endswith(column)
+        assert first.endswith("stood")
+        assert second.endswith("it-moved-on")
+
+
+def test_names_break_at_their_dots_and_never_within_an_arrow() -> None:
+    why = "east->central.orders.of-the-north-west.v2 waits for east->central.payments"
+    found = [table("", ["", "why"], [("", why)]).text(rows=None, width=width).split("\n")[1:] for width in (24, 16)]
+    assert [line.strip() for line in found[0]] == [
+        "east->central.orders.",
+        "of-the-north-west.v2",
+        "waits for",
+        "east->central.payments",
+    ]
+    for width in range(18, 40):
+        lines = table("", ["", "why"], [("", why)]).text(rows=None, width=width).split("\n")
+        assert not [line for line in lines if line.endswith("->") or line.lstrip().startswith(">")]
+        assert "".join("".join(lines[1:]).split()) == "".join(why.split())
+
+
+def test_a_page_and_a_terminal_shorten_names_alike() -> None:
+    page = table("", ["name", "n"], [(Name(LONGEST), 1)]).html()
+    terminal = table("", ["name"], [(LONGEST,)]).text(rows=None, width=MAX_NAME)
+    assert escape(terminal.split("\n")[1]) in page
 
 
 def test_doctor_and_its_wide_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
