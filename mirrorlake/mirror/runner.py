@@ -26,7 +26,7 @@ from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
-from mirrorlake.runtime import PeriodicTask, PeriodicTasks, log_file, log_into_file, rotate_log
+from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
 from mirrorlake.verify import Verifications
 
 _FIRST_SAMPLE_S = 20.0
@@ -138,7 +138,7 @@ class Runner:
         lines.say(
             "settings",
             f"{plural(len(flows), 'flow')} of {config.path.absolute() if config.path else 'given values'}; "
-            f"log of Spark and clients: {log_into_file()}",
+            f"log of {'clients' if is_submitted() else 'Spark and clients'}: {log_into_file()}",
             log=str(log_file()),
         )
         touched = {alias for flow in flows for alias in (flow.source, flow.target)}

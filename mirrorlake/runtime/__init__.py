@@ -5,7 +5,7 @@ from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.cluster import is_cluster
 from mirrorlake.runtime.durable import flush, flush_files, flush_folder
 from mirrorlake.runtime.folders import Folder, open_folder
-from mirrorlake.runtime.host import is_host_gone, spark_gone_error
+from mirrorlake.runtime.host import is_host_gone, is_submitted, spark_gone_error
 from mirrorlake.runtime.jar_files import classpath, inspect_jars, jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.live_tasks import BacklogMemory, LiveTasks, RunMarker

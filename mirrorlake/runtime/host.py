@@ -21,12 +21,17 @@ def spark_gone_error() -> StoreError:
     )
 
 
+def is_submitted() -> bool:
+    """Return whether spark-submit started this process; its JVM then logs where spark-submit does."""
+    return _SUBMITTED in os.environ
+
+
 def is_host_gone() -> bool:
     """Return whether the JVM has ended that this process started, or that started it.
 
     A signal to `spark-submit` ends its JVM but not the Python driver.
     """
-    if _SUBMITTED in os.environ:
+    if is_submitted():
         return os.getppid() != _PARENT
     # PySpark caches the gateway to a JVM for ever, and would use it again at each new start; a JVM killed during its start leaves
     # no session to check.
