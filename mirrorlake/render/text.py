@@ -24,7 +24,7 @@ _MIN_NAME, _MIN_SENTENCE = 12, 16
 _EASY_REASON = 30
 # A longer word, such as a path, may be broken.
 _WORD = 34
-# What people look for first: these columns are always there, and whole.
+# These columns are on screen at any width, and whole.
 _REASONS = ("why", "reason", "finding", "next")
 _UNLIMITED = 2**40
 # It wraps by words; its own width does not matter.
