@@ -20,6 +20,10 @@ def test_the_demo_of_a_cluster_mirrors_every_record_and_leaves_nothing_running(t
     assert demo.returncode == 0, log
     assert "2 000 records landed · 2 000 records republished" in demo.stdout, log
     assert "✓ equal · 2 flows · 2 000 records verified" in demo.stdout, log
+    # As docs/logs.md says: spark-submit prints its driver's standard error on its own standard output.
+    assert "settings: 2 flows of" in demo.stdout, log
+    assert "log of clients:" in demo.stdout, log
+    assert "settings: " not in demo.stderr, log
     left = [
         one.info
         for one in psutil.process_iter(["pid", "cmdline"])
