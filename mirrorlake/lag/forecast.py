@@ -36,13 +36,15 @@ class CatchUp:
     """When a hop reaches its end at the rates of the window, in offsets a second.
 
     `eta_ms` counts from the last sample: 0 when nothing waits, or no more than is under way in a mirror in pace; None when it
-    never does, or nothing can be said. The rates are None where too few samples know them.
+    never does, or nothing can be said. The rates are None where too few samples know them. `is_steady`: what waits neither grows
+    nor falls, but for what passes by chance between two samples.
     """
 
     eta_ms: int | None
     reason: str
     position_per_s: float | None = None
     end_per_s: float | None = None
+    is_steady: bool = False
 
 
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
@@ -73,6 +75,10 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
         reason = f"in pace: {waiting} records are under way"
         return CatchUp(eta_ms=0, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
     gain = position_per_s - end_per_s
+    if position_per_s > 0 and abs(gain) * span_s <= position_per_s * PACE_S:
+        # A trend of no more than passes in a moment is chance: it would tell another time to catch up at each sample.
+        reason = f"steady: {waiting} records wait, and their number neither grows nor falls"
+        return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s, is_steady=True)
     if gain > 0:
         eta_ms = math.ceil(waiting / gain * 1000)
         return CatchUp(
@@ -83,8 +89,6 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
         )
     if position_per_s == 0:
         reason = f"never: the position stands still, {waiting} records wait"
-    elif gain == 0:
-        reason = f"never: position and end move by {end_per_s:.3g} a second alike, {waiting} records wait"
     else:
         reason = f"never: {waiting} records wait, and their number grows by {-gain:.3g} a second"
     return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)

@@ -57,7 +57,7 @@ class HopVerdict:
 
     @property
     def at_risk(self) -> bool:
-        """Whether retention deletes records before they pass the hop."""
+        """Whether retention deletes records before they pass the hop; of a hop `consumed` before the group reads them."""
         return self.retention is not None and self.retention.at_risk
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,7 +86,8 @@ class HopVerdict:
 class LagVerdict(Displayable):
     """The verdicts of a mirror or of one flow; the worst counts.
 
-    `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups never count for a flow.
+    `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups have verdicts of their own
+    (`groups`, `groups_at_risk`) and count for nothing else: consumers read when they like.
 
     Example:
         >>> LagVerdict(hops=()).verdict.name
@@ -106,7 +107,7 @@ class LagVerdict(Displayable):
     @property
     def complete(self) -> float:
         """The share of hops with a known verdict, 0 to 1; 1 without hops (Burrow's `complete`)."""
-        known = sum(hop.verdict is not Verdict.UNKNOWN for hop in self.hops)
+        known = sum(hop.verdict not in _NOT_KNOWN for hop in self.hops)
         return known / len(self.hops) if self.hops else 1.0
 
     @property
@@ -137,20 +138,23 @@ class LagVerdict(Displayable):
 
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
-        """The hops that retention overtakes, the nearest first."""
-        found = [hop for hop in self.hops if hop.at_risk]
-        return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
+        """The hops of the mirror that retention overtakes, the nearest first."""
+        return _nearest_first(hop for hop in self.hops if hop.at_risk and hop.key.hop != "consumed")
+
+    @property
+    def groups_at_risk(self) -> tuple[HopVerdict, ...]:
+        """The hops `consumed` of groups that retention overtakes, the nearest first."""
+        return _nearest_first(hop for hop in self.hops if hop.at_risk and hop.key.hop == "consumed")
 
     @property
     def is_fine(self) -> bool:
-        """Whether no flow and no group is worse than OK, retention overtakes nothing, and no objective is missed.
+        """Whether no flow is worse than OK, retention overtakes none, and no objective is missed.
 
         Samples that cannot tell yet are no finding; a cluster that does not answer is one.
         """
-        found = {*self.flows.values(), *(hop.verdict for hop in self.hops)}
-        is_known = self.status is None or self.status.is_whole
+        found = {*self.flows.values(), *(hop.verdict for hop in self.hops if hop.key.hop != "consumed")}
         missed = any(one.missed for one in self.objectives)
-        return is_known and found <= {Verdict.OK, Verdict.UNKNOWN} and not self.at_risk and not missed
+        return found <= {Verdict.OK, Verdict.UNKNOWN, Verdict.WARMING_UP} and not self.at_risk and not missed
 
     @property
     def rpo_ms(self) -> dict[str, int | None]:
@@ -171,16 +175,13 @@ class LagVerdict(Displayable):
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
 
     def at_risk_words(self, flow: str | None = None) -> str:
-        """Count the partitions and groups that retention overtakes, of all flows or of one.
+        """Count the partitions that retention overtakes, of all flows or of one.
 
         >>> LagVerdict(hops=()).at_risk_words()
         '0 partitions'
         """
-        places = [hop.key for hop in self.at_risk if flow in (None, hop.key.flow)]
-        parts = {(p.source, p.topic, p.partition) for p in places if p.hop != "consumed"}
-        groups = {(p.cluster, p.group_id) for p in places if p.hop == "consumed"}
-        counts = {"partition": len(parts), "group": len(groups)}
-        return ", ".join(plural(n, noun) for noun, n in counts.items() if n) or plural(0, "partition")
+        keys = [hop.key for hop in self.at_risk if flow in (None, hop.key.flow)]
+        return plural(len({(key.source, key.topic, key.partition) for key in keys}), "partition")
 
     def of(self, flow: str, hop: str) -> list[HopVerdict]:
         """List the verdicts on one hop of a flow."""
@@ -201,6 +202,7 @@ class LagVerdict(Displayable):
             "complete": self.complete,
             "flows": {name: verdict.name for name, verdict in self.flows.items()},
             "reasons": dict(self.reasons),
+            "groups": {name: verdict.name for name, verdict in self.groups.items()},
             "objectives": {one.flow: one.as_dict() for one in self.objectives},
             "hops": [hop.as_dict() for hop in self.hops],
         }
@@ -209,31 +211,36 @@ class LagVerdict(Displayable):
         """List the worst first."""
         if not self.hops and self.status is None:
             return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
+        groups = [hop for hop in self.hops if hop.key.hop == "consumed"]
         missed = [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
-        facts = [f"{name} {verdict.name}" for name, verdict in self.flows.items()]
-        facts += [f"group {name} {verdict.name}" for name, verdict in self.groups.items() if verdict > Verdict.OK]
+        facts = [f"{name} {verdict.label}" for name, verdict in self.flows.items()]
         if self.complete < 1:
             facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
         if self.at_risk:
             facts.append(f"retention overtakes {self.at_risk_words()}")
         return Sheet(
             title="lag",
-            badge=badge(self.verdict.name),
+            badge=badge(self.verdict.label),
             facts=(*facts, *missed),
             parts=(
                 *(f"{flow}: {why}" for flow, why in self.reasons.items()),
                 *([objectives_table(self.objectives)] if self.objectives else []),
-                self._hops_table(),
+                self._hop_table("", [hop for hop in self.hops if hop.key.hop != "consumed"]),
+                *([self._hop_table("groups, which change no verdict of a flow", groups)] if groups else []),
             ),
         )
 
-    def _hops_table(self) -> Table:
-        rows = [[hop] for hop in self.hops] if self.shown_by == "partition" else _by_topic(self.hops)
+    def _hop_table(self, title: str, hops: Sequence[HopVerdict]) -> Table:
+        rows = [[hop] for hop in hops] if self.shown_by == "partition" else _by_topic(hops)
         columns = ["flow", self.shown_by, "hop", *_COLUMNS]
         least = ("offset lag", "time lag", "catches up in", "deleted in")
         # The only flow is in the title.
         start = 0 if len(self.flows) > 1 else 1
-        return table("", columns[start:], [_row(several, by=self.shown_by)[start:] for several in rows], least=least)
+        return table(title, columns[start:], [_row(several, by=self.shown_by)[start:] for several in rows], least=least)
+
+
+def _nearest_first(hops: Iterable[HopVerdict]) -> tuple[HopVerdict, ...]:
+    return tuple(sorted(hops, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
 
 
 def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
@@ -249,6 +256,7 @@ def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
     )
 
 
+_NOT_KNOWN = (Verdict.UNKNOWN, Verdict.WARMING_UP, Verdict.CLUSTER_AWAY)
 _COLUMNS = ["verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
 
 
@@ -268,7 +276,7 @@ def _row(hops: Sequence[HopVerdict], *, by: By) -> Sequence[object]:
     """Return the row of one hop, or of a topic's, with the verdict of the worst, which is the first."""
     worst, total = hops[0], sum_lags(hop.last for hop in hops)
     place, why = worst.key, [worst.reason]
-    if worst.catch_up.eta_ms is None and worst.verdict > Verdict.OK:
+    if worst.catch_up.eta_ms is None and worst.verdict not in (Verdict.OK, *_NOT_KNOWN):
         why.append(worst.catch_up.reason)
     if worst.retention is not None and worst.at_risk:
         why.append(worst.retention.reason)
@@ -280,7 +288,7 @@ def _row(hops: Sequence[HopVerdict], *, by: By) -> Sequence[object]:
         place.flow,
         place.topic if by == "topic" else f"{place.topic}-{place.partition}",
         _hop_name(place),
-        badge(worst.verdict.name),
+        badge(worst.verdict.label),
         total.offset_lag,
         to_timedelta(total.time_lag_ms),
         # Nothing to catch up is no forecast.

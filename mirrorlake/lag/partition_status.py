@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
-from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst_hop_verdict
+from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, verdict_label, worst_hop_verdict
 from mirrorlake.renamed import RenamedWord
-from mirrorlake.render import Badge, Table, badge, format_count, table
+from mirrorlake.render import Badge, Table, badge, format_count, format_time, table
 
 TOPIC_LOST = RenamedWord("topic_lost", before="held")
 CAUGHT_UP = RenamedWord("caught_up", before="in_step")
@@ -35,7 +35,6 @@ STATES = (
 `unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
 """
 
-_VERDICTS = tuple(verdict.name for verdict in SEVERITY)
 _AT_LEAST = {"parked": Verdict.STOP, TOPIC_LOST: Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 
@@ -53,19 +52,29 @@ def worst_state(states: Iterable[str]) -> str:
     return min(states, key=STATES.index, default="empty")
 
 
-def judge_partition(window: Sequence[LagSample], *, state: str, known_reason: str = "", now: datetime) -> Judgement:
+def judge_partition(
+    window: Sequence[LagSample],
+    *,
+    state: str,
+    known_reason: str = "",
+    since: datetime | None = None,
+    rested: datetime | None = None,
+    now: datetime,
+) -> Judgement:
     """Judge the samples of a partition; a bad `state` makes the verdict worse, and `known_reason` comes first.
 
-    A paused partition is PAUSED, whatever its samples say.
+    A paused partition is PAUSED, `since` its pause, whatever its samples say. `rested` is the last sample before the window if
+    sampling rested since: its mirror does not warm up, nobody runs it.
     """
     found = judge(window, now=now)
-    verdict = (
-        Verdict.PAUSED if state == "paused" else worst_hop_verdict([found.verdict, _AT_LEAST.get(state, found.verdict)])
-    )
-    return Judgement(
-        verdict=verdict,
-        reason=f"{known_reason}; {found.reason}" if known_reason else found.reason,
-    )
+    if rested is not None and found.verdict is Verdict.WARMING_UP:
+        reason = f"{found.reason}; the last earlier sample is of {format_time(rested)}"
+        found = Judgement(verdict=Verdict.UNKNOWN, reason=reason)
+    reason = f"{known_reason}; {found.reason}" if known_reason else found.reason
+    if state == "paused":
+        return Judgement(verdict=Verdict.PAUSED, reason=reason, since=since)
+    verdict = worst_hop_verdict([found.verdict, _AT_LEAST.get(state, found.verdict)])
+    return Judgement(verdict=verdict, reason=reason, since=found.since if verdict is found.verdict else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +106,9 @@ def compute_rates(window: Sequence[LagSample]) -> Rates:
 class PartitionStatus:
     """Where the newest life of one source partition stands in one flow; positions are next offsets.
 
-    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is Burrow's (OK,
-    WARNING, STOP, STALL, REWIND, UNKNOWN; see `lag.verdict`) or PAUSED, its `reason` in words. The `state` is what mirrorlake knows:
+    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is the name of a
+    `Verdict` (see `lag.verdict`), its `reason` is in words, and `since` says since when it holds, where that is known. The `state`
+    is what mirrorlake knows:
     `caught_up` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
     the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `topic_lost` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
@@ -119,6 +129,7 @@ class PartitionStatus:
     verdict: str
     state: str = CAUGHT_UP
     reason: str = ""
+    since: datetime | None = None
     proven_until: int | None = None
     expires_in_ms: int | None = None
     expires_why: str | None = None
@@ -214,13 +225,13 @@ def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> s
     """Return the reason of the worst partition, with its name (by identity) unless all reasons are the same."""
     if not rows:
         return "no topic to mirror yet"
-    row = min(rows, key=lambda one: _VERDICTS.index(one.verdict))
+    row = min(rows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
     return row.reason if len({one.reason for one in rows}) == 1 else f"{names[id(row)]}: {row.reason}"
 
 
 def status_badge(verdict: str, state: str) -> Badge:
     """Return the badge of a verdict; a flow that carries no topic yet is no alarm."""
-    return badge(verdict, "off") if state == "empty" else badge(verdict)
+    return badge(verdict_label(verdict), "off" if state == "empty" else None)
 
 
 def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
@@ -240,7 +251,7 @@ def to_timedelta(ms: float | None) -> timedelta | None:
 
 
 def _urgency(row: TopicStatus | PartitionStatus) -> tuple[int, int]:
-    return _VERDICTS.index(row.verdict), STATES.index(row.state)
+    return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
 
 
 def topic_table(topics: Iterable[TopicStatus], *, named: bool) -> Table:

@@ -51,11 +51,10 @@ _WORDS = {
     "offset lag": "how many offsets of the source a hop has not passed yet; markers of transactions count, too",
     "time lag": "how long the oldest record that waits for a hop has waited; 0 where none waits",
     "hop": "a step on the way: landed (source to relay), republished (relay to target), consumed (read by a group)",
-    "verdict": "what the samples of a window say by Burrow's rules: OK, WARNING (lag grows), STALL, STOP, REWIND, UNKNOWN; PAUSED "
-    "where a person wanted it",
+    "verdict": "what the samples of a window say by Burrow's rules: OK, WARNING (lag grows), STALL, STOP, REWIND; PAUSED where a "
+    "person wanted it, CLUSTER AWAY where a cluster does not answer, WARMING UP before three samples, UNKNOWN without samples",
     "catches up in": "when the lag is gone at the present rates; a dash where it does not shrink, or no more waits than is under way",
-    "at risk": "partitions whose records the source deletes before they are landed, and groups that retention overtakes, at the "
-    "present rates",
+    "at risk": "partitions whose records the source deletes before they are landed, at the present rates",
     "latency": "from a record's own timestamp to its commit on the target; p50 of the records are faster, p99 nearly all",
     "RPO": "what would be lost if the source were lost at that moment: the age of the oldest record that is not on the target",
     "RTO": "how long a failover takes until groups are placed on the target, as measured by the last drill or failover",
@@ -104,7 +103,7 @@ class Report(Displayable):
         )
         objectives = [objectives_table(self.verdict.objectives)] if self.verdict.objectives else []
         parts: tuple[str | Table | Sheet, ...] = (self._summary(), *objectives, self._proofs())
-        return Sheet(title="mirrorlake report", badge=badge(self.verdict.verdict.name), facts=facts, parts=parts)
+        return Sheet(title="mirrorlake report", badge=badge(self.verdict.verdict.label), facts=facts, parts=parts)
 
     def as_dict(self) -> dict[str, Any]:
         """Build the JSON document: the summary, the verdicts and the verifications, without the series."""
@@ -181,7 +180,7 @@ class Report(Displayable):
             rows.append(
                 (
                     flow,
-                    badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
+                    badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).label),
                     len(hops),
                     lag.offset_lag,
                     to_timedelta(lag.time_lag_ms),

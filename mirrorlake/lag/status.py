@@ -74,7 +74,7 @@ class _Totals:
     def _facts(self) -> tuple[str, ...]:
         rows = self._partitions()
         found = Counter(row.verdict for row in rows)
-        verdicts = [f"{format_count(found[word.name])} {word.name}" for word in SEVERITY if word.name in found]
+        verdicts = [f"{format_count(found[word.name])} {word.label}" for word in SEVERITY if word.name in found]
         said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
         left = min((row.expires_in_ms for row in rows if row.expires_in_ms is not None), default=None)
         if left is not None:
@@ -116,7 +116,7 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
     answered_at: datetime | None = None
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
-    json_include: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason")
+    json_include: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason", "since")
 
     @overload
     def __getitem__(self, index: int) -> PartitionStatus: ...
@@ -143,9 +143,28 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     @property
     def verdict(self) -> str:
-        """The first of REWIND, STALL, STOP, WARNING, UNKNOWN, PAUSED, OK that holds; at least STOP where a stream is parked."""
-        beyond = [*(["STOP"] if self.parked else []), *([] if self.is_whole else ["UNKNOWN"])]
+        """The first of `SEVERITY` (`lag/verdict.py`) that holds.
+
+        At least STOP where a stream is parked, and CLUSTER_AWAY where a cluster does not answer.
+        """
+        beyond = [*(["STOP"] if self._needs_person else []), *([] if self.is_whole else ["CLUSTER_AWAY"])]
         return worst_verdict([*beyond, *(row.verdict for row in self.partitions)])
+
+    @property
+    def _needs_person(self) -> bool:
+        """Whether a stream is parked for more than its cluster, which is away and tried again."""
+        return any(self.is_whole or not one.is_retried for one in self.parked)
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when the verdict holds: the parking, a cluster's last answer, a pause, the first sample; None where not known."""
+        if self._needs_person:
+            return min(one.since for one in self.parked)
+        if not self.is_whole:
+            return self.answered_at
+        worst = Verdict[self.verdict]
+        found = (row.since for row in self.partitions if row.since is not None and Verdict[row.verdict] is worst)
+        return min(found, default=None)
 
     @property
     def state(self) -> str:
@@ -156,7 +175,7 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
     @property
     def reason(self) -> str:
         """Why the verdict is what it is, of the worst partition."""
-        if self.parked:
+        if self._needs_person:
             return "; ".join(map(str, self.parked))
         if self.unknown:
             return self.unknown

@@ -66,7 +66,7 @@ def adopt_status(verdict: LagVerdict, status: Status, state: ControlState) -> La
             # Earlier figures do not describe the present.
             last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
             catch_up = CatchUp(eta_ms=None, reason=flow.unknown)
-            return replace(hop, verdict=Verdict.UNKNOWN, reason=flow.unknown, last=last, catch_up=catch_up)
+            return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=flow.unknown, last=last, catch_up=catch_up)
         if place.hop == "landed":
             pause = state.of_cluster(place.source)
             return hop if pause is None else replace(hop, verdict=Verdict.PAUSED, reason=f"{pause}; {hop.reason}")

@@ -85,6 +85,7 @@ def read_status(
             for alias in {flow.source for flow in flows}
         },
     )
+    rested = {flow.name: _rested(flow, known, lake) for flow in flows}
     rto = measured_rto(lake, flows)
     found = {name: _unknown_status(*silent[name], state, at=at, lake=lake) for name in silent}
     for flow in flows:
@@ -101,6 +102,7 @@ def read_status(
                 lost=lost.get(tp.topic),
                 pause=paused(tp.topic),
                 is_landed=row.source in landed,
+                rested=rested[flow.name],
                 proven_until=proven.get(row.source),
             )
             for tp, row in sorted(positions[flow.name].items(), key=lambda item: (item[0].topic, item[0].partition))
@@ -175,6 +177,7 @@ def _partition_status(
     lost: str | None,
     pause: Pause | None,
     is_landed: bool,
+    rested: datetime | None,
     proven_until: int | None,
 ) -> PartitionStatus:
     at, topic, partition = known.at, row.source.topic, row.source.partition
@@ -201,7 +204,9 @@ def _partition_status(
         earlier = earlier[:1]
     # Another sampler may have written newer samples; this snapshot is the last of the window.
     window = [*(one for one in earlier if one.observed_at < at), sample]
-    judged, rates = judge_partition(window, state=state, known_reason=why, now=at), compute_rates(window)
+    since = None if pause is None else pause.since
+    judged = judge_partition(window, state=state, known_reason=why, since=since, rested=rested, now=at)
+    rates = compute_rates(window)
     return PartitionStatus(
         topic=topic,
         partition=partition,
@@ -213,6 +218,7 @@ def _partition_status(
         verdict=judged.verdict.name,
         state=state,
         reason=judged.reason,
+        since=judged.since,
         in_per_s=rates.in_per_s,
         out_per_s=rates.out_per_s,
         eta_ms=rates.eta_ms,
@@ -253,8 +259,7 @@ def _unknown_status(
     flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
 ) -> FlowStatus:
     """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
-    rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
-    since = rows[0].answered_at if rows else None
+    since = _last_answer(subject, lake)
     pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
     why = [str(pause)] if pause else []
     why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
@@ -267,6 +272,18 @@ def _unknown_status(
         away=flow.target if subject[0] == "flow" else flow.source,
         answered_at=since,
     )
+
+
+def _rested(flow: FlowConfig, known: _Readings, lake: Lake) -> datetime | None:
+    """Return the last sample of a flow whose records wait and whose window has none: nobody samples it any more."""
+    is_young = any(lag != 0 for (name, _), lag in known.lags.items() if name == flow.name)
+    has_samples = any(name == flow.name for name, _ in known.sampled)
+    return _last_answer(("flow", flow.name), lake) if is_young and not has_samples else None
+
+
+def _last_answer(subject: Subject, lake: Lake) -> datetime | None:
+    rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
+    return rows[0].answered_at if rows else None
 
 
 _ANSWERED = """

@@ -15,7 +15,7 @@ The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, 
 What a mirror changes: the end is looked at together with the position, so a topic at rest has lag 0 and is OK however long
 it rests, also where only transaction markers or filtered records follow. A sample is seen from outside, so a group that
 died looks like one that stands still (STALL), and STOP says that the looking itself has ended: the mirror that samples is
-gone, or the group's positions are. A window that cannot tell is UNKNOWN with the reason, and never OK.
+gone, or the group's positions are. A window that cannot tell is never OK, and says why: WARMING_UP while it fills, UNKNOWN else.
 
 What a flow is, its status says (`lag/status_reader.py`): every view shows that verdict. Groups have verdicts of their own.
 """
@@ -24,20 +24,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
 
-from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, is_in_pace
+from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, catch_up, is_in_pace
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.render import format_duration
+from mirrorlake.renamed import RenamedWord
+from mirrorlake.render import format_duration, format_time
 
 # Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
 WINDOW_SAMPLES = 10
+# Of fewer samples than a verdict needs, no interval is known: two default ones.
+_YOUNG = timedelta(seconds=60)
 
 
 class Verdict(IntEnum):
-    """The verdict on a window of samples, numbered as in Burrow, where 0 is not found. Burrow's 3, an error, is a pause here."""
+    """A verdict, numbered as in Burrow, where 0 is not found. Burrow's 3, an error, is a pause here; 7 and 8 are mirrorlake's."""
 
     UNKNOWN = 0
     OK = 1
@@ -46,18 +49,44 @@ class Verdict(IntEnum):
     STOP = 4
     STALL = 5
     REWIND = 6
+    WARMING_UP = 7
+    CLUSTER_AWAY = 8
+
+    @property
+    def label(self) -> str:
+        """The words that people read.
+
+        >>> Verdict.CLUSTER_AWAY.label
+        'CLUSTER AWAY'
+        """
+        return verdict_label(self.name)
+
+    @property
+    def in_metrics(self) -> Verdict:
+        """The verdict by Burrow's numbers, which metrics have: all that is not known is UNKNOWN there."""
+        return self if self <= Verdict.REWIND else Verdict.UNKNOWN
 
 
-# UNKNOWN is worse than OK, because what is not known may be wrong.
+for _verdict in (Verdict.WARMING_UP, Verdict.CLUSTER_AWAY):
+    _verdict._name_ = RenamedWord(_verdict.name, before="UNKNOWN")
+
+# What is not known is worse than OK, because it may be wrong.
 SEVERITY = (
     Verdict.REWIND,
     Verdict.STALL,
     Verdict.STOP,
+    Verdict.CLUSTER_AWAY,
     Verdict.WARNING,
     Verdict.UNKNOWN,
+    Verdict.WARMING_UP,
     Verdict.PAUSED,
     Verdict.OK,
 )
+
+
+def verdict_label(name: str) -> str:
+    """Return a verdict's name as words."""
+    return name.replace("_", " ")
 
 
 def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
@@ -72,10 +101,11 @@ def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict with its reason in words and numbers."""
+    """A verdict with its reason in words and numbers, and since when it holds, where that is known."""
 
     verdict: Verdict
     reason: str
+    since: datetime | None = None
 
 
 def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False) -> Judgement:
@@ -94,8 +124,10 @@ def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False)
         >>> judge(looks, now=noon + timedelta(minutes=5)).verdict.name
         'STALL'
     """
-    verdict, reason = _rule(sorted(window, key=lambda sample: sample.observed_at), now, is_group)
-    return Judgement(verdict=verdict, reason=reason)
+    samples = sorted(window, key=lambda sample: sample.observed_at)
+    verdict, reason = _rule(samples, now, is_group)
+    since = samples[0].observed_at if samples and verdict is Verdict.WARMING_UP else None
+    return Judgement(verdict=verdict, reason=reason, since=since)
 
 
 def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[Verdict, str]:
@@ -113,7 +145,10 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
             return Verdict.UNKNOWN, why
         return Verdict.OK, "nothing waits"
     if len(samples) < FEWEST_SAMPLES:
-        return Verdict.UNKNOWN, f"{len(samples)} of at least {FEWEST_SAMPLES} samples, and {lag} records wait"
+        few = f"{len(samples)} of at least {FEWEST_SAMPLES} samples"
+        if silent > max(span, _YOUNG):
+            return Verdict.UNKNOWN, f"{few}, the last {format_duration(silent)} ago, and {lag} records waited"
+        return Verdict.WARMING_UP, f"{few} since {format_time(samples[0].observed_at)}, and {lag} records wait"
     if is_old:
         why = f"no position was reported for {format_duration(silent)}, the window spans {format_duration(span)}; {lag} records wait"
         return Verdict.STOP, why
@@ -131,7 +166,7 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
         return Verdict.OK, f"in pace: {lag} records are under way"
     if all(later >= earlier for earlier, later in pairwise(lags)):
         return Verdict.WARNING, f"the position moves, but the lag never became less: {lags[0]} to {lags[-1]} records"
-    return Verdict.OK, f"catching up: {lag} records wait"
+    return Verdict.OK, f"{'steady' if catch_up(samples).is_steady else 'catching up'}: {lag} records wait"
 
 
 def _seconds(first: LagSample, last: LagSample) -> float:

@@ -199,9 +199,10 @@ def _time_lag_s(hops: _Hops) -> float | None:
 
 
 def _verdict(hops: _Hops) -> int:
-    return worst_hop_verdict(hop.verdict for hop in hops)
+    return worst_hop_verdict(hop.verdict for hop in hops).in_metrics
 
 
+_IN_METRICS = [verdict for verdict in Verdict if verdict is verdict.in_metrics]
 _VERDICTS = "0 unknown, 1 OK, 2 WARNING, 3 PAUSED, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
 _HOP_FIGURES = (
     ("mirrorlake_position", "Next upstream offset to pass the hop.", _position),
@@ -281,13 +282,17 @@ def _groups(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
 
 def _flows(figures: Figures) -> list[GaugeMetricFamily]:
     flows = figures.lag.flows
-    states = [((flow, state.name), float(verdict is state)) for flow, verdict in flows.items() for state in Verdict]
+    states = [
+        ((flow, state.name), float(verdict.in_metrics is state))
+        for flow, verdict in flows.items()
+        for state in _IN_METRICS
+    ]
     at_risk = [hop.key.flow for hop in figures.lag.at_risk]
     risks = [((flow,), at_risk.count(flow)) for flow in flows]
     etas, republished = [], figures.lag.by_flow("republished")
     for flow in flows:
         found = [hop.catch_up for hop in republished.get(flow, ())]
-        never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
+        never = any(one.eta_ms is None and one.position_per_s is not None and not one.is_steady for one in found)
         eta = float("inf") if never else _seconds(combine_known(max, (one.eta_ms for one in found)))
         etas.append(((flow,), eta if found else None))
     return [

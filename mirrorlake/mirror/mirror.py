@@ -194,7 +194,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self, flow: str | None = None) -> Status:
-        """Return the state of each partition of each flow; a flow whose source or target does not answer is UNKNOWN.
+        """Return the state of each partition of each flow; a flow whose source or target does not answer is CLUSTER_AWAY.
 
         Raises:
             StoreError: the lake failed.

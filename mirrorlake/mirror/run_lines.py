@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lag import Status
+from mirrorlake.lag import Status, verdict_label
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
@@ -136,7 +136,10 @@ class RunLines:
         if unknown and len(unknown) == len(found):
             why = "; ".join(dict.fromkeys(unknown))
             self.say(
-                "running", f"{said} · lag not known: {why} · {found.verdict}", **facts, why=why, verdict=found.verdict
+                *("running", f"{said} · lag not known: {why} · {verdict_label(found.verdict)}"),
+                **facts,
+                why=why,
+                verdict=found.verdict,
             )
             return
         at_least = "" if found.is_whole else "at least "
@@ -146,7 +149,7 @@ class RunLines:
             "time_lag_ms": found.time_lag_ms,
             "verdict": found.verdict,
         }
-        self.say("running", f"{said} · {lag} · {found.verdict}", **facts, **judged)
+        self.say("running", f"{said} · {lag} · {verdict_label(found.verdict)}", **facts, **judged)
 
 
 def _rate(records: int, seconds: float) -> str:

@@ -7,9 +7,9 @@ from typing import Literal
 
 from mirrorlake.render.content import clean, escape
 
-Mood = Literal["good", "note", "warn", "bad", "off"]
+Mood = Literal["good", "note", "warn", "bad", "off", "unknown"]
 
-_SIGNS: dict[Mood, str] = {"good": "✓", "note": "·", "warn": "!", "bad": "✗", "off": "‖"}
+_SIGNS: dict[Mood, str] = {"good": "✓", "note": "·", "warn": "!", "bad": "✗", "off": "‖", "unknown": "?"}
 # JupyterLab's own colours, which follow its theme; the fallbacks differ from white and from black.
 _COLOURS: dict[Mood, str] = {
     "good": "var(--jp-success-color1,#3d9a50)",
@@ -17,15 +17,18 @@ _COLOURS: dict[Mood, str] = {
     "warn": "var(--jp-warn-color1,#c77700)",
     "bad": "var(--jp-error-color1,#d64545)",
     "off": "var(--jp-ui-font-color2,#808080)",
+    "unknown": "var(--jp-ui-font-color2,#808080)",
 }
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys(("ok", "equal", "caught_up", "in_step", "exact", "applied", "nothing to change", "met"), "good"),
     **dict.fromkeys(("warning", "behind", "hold", "held", "topic_lost", "expiring", "blocked"), "warn"),
     **dict.fromkeys(
-        ("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked", "missed"), "bad"
+        ("stop", "stall", "rewind", "cluster away", "different", "conflict", "refused", "failed", "parked", "missed"),
+        "bad",
     ),
     **dict.fromkeys(("missing", "extra", "doubled", "altered", "out_of_order", "not_republished"), "bad"),
     **dict.fromkeys(("paused", "not_started", "empty"), "off"),
+    **dict.fromkeys(("unknown", "warming up"), "unknown"),
 }
 
 

@@ -50,23 +50,24 @@ def stalled_and_well() -> LagVerdict:
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     found = stalled_and_well()
-    assert [hop.verdict for hop in found.hops] == [Verdict.STALL, Verdict.UNKNOWN, Verdict.OK, Verdict.OK]
-    assert found.flows == {"east->central": Verdict.OK, "east->west": Verdict.UNKNOWN}, "a group is no flow"
-    assert found.verdict is Verdict.UNKNOWN
+    assert [hop.verdict for hop in found.hops] == [Verdict.STALL, Verdict.WARMING_UP, Verdict.OK, Verdict.OK]
+    assert found.flows == {"east->central": Verdict.OK, "east->west": Verdict.WARMING_UP}, "a group is no flow"
+    assert found.verdict is Verdict.WARMING_UP
     assert found.groups == {"<img src=x onerror=alert(1)>": Verdict.STALL}
-    assert not found.is_fine
-    assert found.at_risk_words() == "1 group"
+    assert found.is_fine, "an idle group is no trouble of the mirror"
+    assert (found.at_risk, found.at_risk_words()) == ((), "0 partitions"), "nor are records at risk that are mirrored"
     assert found.complete == 0.75
     assert LagVerdict(hops=()).complete == 1.0
     assert sorted(hop.samples for hop in found.hops) == [2, 3, 3, 3]
-    assert [hop.key.hop for hop in found.at_risk] == ["consumed"]
-    assert found.at_risk[0].as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
+    [group] = found.groups_at_risk
+    assert group.key.hop == "consumed"
+    assert group.as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
 
 
 def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> None:
     found = stalled_and_well()
     document = json.loads(json.dumps(found.as_dict()))
-    assert document["verdict"] == "UNKNOWN"
+    assert (document["verdict"], [*document["groups"].values()]) == ("WARMING_UP", ["STALL"])
     assert [hop["eta_ms"] for hop in document["hops"]] == [None, None, 0, 80_000]
     html, text = found._repr_html_(), str(found)
     assert "<img" not in html
@@ -183,8 +184,8 @@ def test_what_a_cluster_that_is_away_would_have_to_tell_is_unknown(away: str, un
     status = looked(unknown=f"{away} is away", away=away)
     found = judge_windows({each: window([10, 10, 10], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
     told = adopt_status(found, status, NOTHING_ASKED)
-    assert {hop.key.hop for hop in told.hops if hop.verdict is Verdict.UNKNOWN} == unknown
-    assert (told.verdict, told.is_fine, told.rpo_ms) == (Verdict.UNKNOWN, False, {"east->central": None})
+    assert {hop.key.hop for hop in told.hops if hop.verdict is Verdict.CLUSTER_AWAY} == unknown
+    assert (told.verdict, told.is_fine, told.rpo_ms) == (Verdict.CLUSTER_AWAY, False, {"east->central": None})
     assert f"{away} is away" in str(told)
 
 
@@ -198,7 +199,7 @@ def test_landing_that_somebody_paused_is_paused_whatever_waits() -> None:
     assert subject.options in landed.reason
 
 
-def test_at_risk_counts_partitions_and_groups_not_hops() -> None:
+def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
     hops = [
         hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))
     ]
@@ -208,6 +209,6 @@ def test_at_risk_counts_partitions_and_groups_not_hops() -> None:
         now=NOON + timedelta(minutes=2),
         retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=HOUR_MS)),
     )
-    assert len(found.at_risk) == 16
-    assert found.at_risk_words("east->central") == "8 partitions, 1 group"
-    assert "retention overtakes 8 partitions, 1 group" in str(found)
+    assert (len(found.at_risk), len(found.groups_at_risk)) == (8, 8)
+    assert found.at_risk_words("east->central") == "8 partitions"
+    assert "retention overtakes 8 partitions" in str(found)

@@ -253,7 +253,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
         gone, there = found["west->central"], found[FLOW.name]
         assert (gone.unknown, gone.verdict, gone.state, gone.time_lag_ms) == (
             "west is away",
-            "UNKNOWN",
+            "CLUSTER_AWAY",
             "unknown",
             None,
         )
@@ -262,7 +262,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
         assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
         assert "west is away" in str(found), "asked again in the background, and still named"
         alone = asked(flows[0])
-        assert (alone.verdict, alone.is_whole, "west is away" in str(alone)) == ("UNKNOWN", False, True)
+        assert (alone.verdict, alone.is_whole, "west is away" in str(alone)) == ("CLUSTER_AWAY", False, True)
 
 
 def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last_answer(
@@ -283,7 +283,7 @@ def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last
     }
     lake.append_rows(SAMPLES, [answered])
     found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, inspect_remote_topics=gone)[FLOW.name]
-    assert (found.verdict, found.away, found.answered_at) == ("UNKNOWN", "central", NOON)
+    assert (found.verdict, found.away, found.answered_at, found.since) == ("CLUSTER_AWAY", "central", NOON, NOON)
     assert "is paused by ann" in found.reason
     assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason
 
@@ -309,7 +309,13 @@ def samples(*positions: int, end: int = 10) -> list[LagSample]:
 @pytest.mark.parametrize(
     ("window", "verdict", "reason", "rates", "eta_ms"),
     [
-        ([], "UNKNOWN", "1 of at least 3 samples, and 5 records wait", (None, None), None),
+        (
+            [],
+            "WARMING_UP",
+            "1 of at least 3 samples since 2026-01-01 12:01:00 UTC, and 5 records wait",
+            (None, None),
+            None,
+        ),
         (samples(5, 5, 5), "STALL", "the position stood at 5 for 30.0 s", (0.0, 0.0), None),
         (samples(2, 3, 4), "OK", "catching up", (0.0, 0.1), 50_000),
         (samples(2, 8, 9), "OK", "catching up", (0.0, 0.1), None),
@@ -334,6 +340,19 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     assert (found.verdict, found.state) == (verdict, "behind")
 
 
+def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = {"observed_at": NOON, "subject": "flow", "name": FLOW.name, "complete": True, "took_ms": 1, "error": None}
+    lake.append_rows(SAMPLES, [once])
+    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch)[FLOW.name]
+    assert (found.verdict, found.since) == ("UNKNOWN", None)
+    assert "the last earlier sample is of 2026-01-01 12:00:00 UTC" in found.reason
+    sampled = {(FLOW.name, ORDERS): samples(5)}
+    young = status(lake, LANDED, {ORDERS: 5}, monkeypatch, windows=lambda: sampled)[FLOW.name]
+    assert (young.verdict, young.since) == ("WARMING_UP", NOON + timedelta(seconds=50)), "it is sampled again"
+
+
 def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def never() -> Windows:
         raise AssertionError("what this look tells is asked of the lake")
@@ -350,7 +369,7 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
     row = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[
         FLOW.name
     ][1]
-    assert (row.verdict, row.state) == ("PAUSED", "paused")
+    assert (row.verdict, row.state, row.since) == ("PAUSED", "paused", NOON)
     assert "is paused by ada" in row.reason
     assert "the position stood at 5" in row.reason
 
@@ -402,5 +421,9 @@ def test_a_log_that_went_back_has_no_rate() -> None:
 def test_a_parked_stream_stops_its_flow_whatever_its_partitions_say() -> None:
     stream = Parked(stream="f", since=NOON, error="ClusterError", cause="west is away", remedy="wait")
     found = replace(flow_status("f"), parked=(stream,))
-    assert (found.verdict, found.state) == ("STOP", "parked")
+    assert (found.verdict, found.state, found.since) == ("STOP", "parked", NOON)
     assert "west is away" in found.reason
+    retried = replace(stream, is_retried=True)
+    away = replace(found, partitions=(), parked=(retried,), unknown="west is away", away="west")
+    assert (away.verdict, away.reason, away.since) == ("CLUSTER_AWAY", "west is away", None), "it waits for its cluster"
+    assert replace(away, parked=(stream,)).verdict == "STOP", "it waits for a person"

@@ -66,7 +66,8 @@ HISTORIES: list[tuple[str, list[int], list[int | None], float, Verdict]] = [
     ("moves, and the lag once became less", MOVES, [500, 400, 450, 500, 550], 600, Verdict.OK),
     ("an idle topic", STANDS, [0] * 5, 600, Verdict.OK),
     ("an idle topic, one look", [1000], [0], 600, Verdict.OK),
-    ("two looks at records that wait", [1000, 1000], [5, 5], 250, Verdict.UNKNOWN),
+    ("two looks at records that wait", [1000, 1000], [5, 5], 250, Verdict.WARMING_UP),
+    ("two looks at records that wait, and none for long", [1000, 1000], [5, 5], 350, Verdict.UNKNOWN),
     ("nobody looks any more, nothing waited then", MOVES, [9, 9, 9, 9, 0], 1000, Verdict.UNKNOWN),
     ("the end is not known", MOVES, [5, 5, 5, 5, None], 600, Verdict.UNKNOWN),
     ("nothing was sampled", [], [], 600, Verdict.UNKNOWN),
@@ -119,7 +120,7 @@ def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_ver
 
 @given(windows())
 def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[LagSample]) -> None:
-    later = window[-1].observed_at + 2 * (window[-1].observed_at - window[0].observed_at) + timedelta(seconds=1)
+    later = window[-1].observed_at + 2 * (window[-1].observed_at - window[0].observed_at) + timedelta(seconds=61)
     found = judge(window, now=later).verdict
     if len(window) < 3:
         assert found in (Verdict.UNKNOWN, Verdict.OK)
@@ -162,6 +163,34 @@ def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
     assert worst_hop_verdict([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
     assert worst_hop_verdict([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
     assert worst_hop_verdict([Verdict.UNKNOWN]) is Verdict.UNKNOWN
+    assert worst_hop_verdict([Verdict.WARMING_UP, Verdict.PAUSED]) is Verdict.WARMING_UP
+    assert worst_hop_verdict([Verdict.CLUSTER_AWAY, Verdict.WARNING]) is Verdict.CLUSTER_AWAY
+
+
+def test_a_young_mirror_warms_up_since_its_first_sample_and_metrics_keep_their_numbers() -> None:
+    young = judge(looks([1000, 1000], [5, 5]), now=at(250))
+    assert (young.verdict, young.since) == (Verdict.WARMING_UP, at(100))
+    assert "2 of at least 3 samples since 2026-01-01 12:01:40 UTC" in young.reason
+    assert (young.verdict.label, Verdict.CLUSTER_AWAY.label) == ("WARMING UP", "CLUSTER AWAY")
+    in_metrics = {verdict.name: int(verdict.in_metrics) for verdict in Verdict}
+    assert in_metrics == {
+        "UNKNOWN": 0,
+        "OK": 1,
+        "WARNING": 2,
+        "PAUSED": 3,
+        "STOP": 4,
+        "STALL": 5,
+        "REWIND": 6,
+        "WARMING_UP": 0,
+        "CLUSTER_AWAY": 0,
+    }
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WARMING_UP, Verdict.CLUSTER_AWAY])
+def test_what_was_unknown_in_the_last_release_equals_its_old_word_with_a_warning(verdict: Verdict) -> None:
+    with pytest.warns(DeprecationWarning, match=f"`UNKNOWN` is now `{verdict.name}`"):
+        assert verdict.name == "UNKNOWN"
+    assert Verdict[verdict.name] is verdict
 
 
 # -- catch-up ---------------------------------------------------------------------------------------------------------
@@ -185,6 +214,10 @@ def test_it_has_caught_up_at_its_eta_and_not_before(
     found = catch_up(window)
     if lag_at(last_s) <= 10 * passed_per_s:
         assert (found.eta_ms, found.reason.split(":")[0]) == (0, "in pace"), "a trend of what is under way is chance"
+    elif abs(passed_per_s - produced_per_s) * last_s <= 10 * passed_per_s and passed_per_s > 0:
+        assert (found.eta_ms, found.is_steady) == (None, True), (
+            "a steady lag has no time to catch up, and is not said to grow"
+        )
     elif passed_per_s <= produced_per_s:
         assert found.eta_ms is None
         assert found.reason.startswith("never")

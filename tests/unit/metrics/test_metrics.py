@@ -127,7 +127,7 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
         (180, "kafka_consumergroup_group_sum_lag", whole),
         (0, "mirrorlake_verdict", {"flow": FLOW, "verdict": "STALL"}),
         (1, "mirrorlake_verdict", {"flow": FLOW, "verdict": "OK"}),
-        (2, "mirrorlake_retention_at_risk", {"flow": FLOW}),
+        (0, "mirrorlake_retention_at_risk", {"flow": FLOW}),
         (20, "mirrorlake_catch_up_seconds", {"flow": FLOW}),
         (21, "mirrorlake_rpo_seconds", {"flow": FLOW}),
         (1.5, "mirrorlake_replication_latency_seconds", {"flow": FLOW, "topic": "orders", "quantile": "0.95"}),
