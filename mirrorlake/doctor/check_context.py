@@ -45,9 +45,10 @@ class _Once:
 
 
 class CheckContext:
-    """The inputs that all checks share; each is read once."""
+    """The inputs that all checks share; each is read once. With `sends_tests`, receivers of `notify` get a test message."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, sends_tests: bool = False) -> None:
+        self.sends_tests = sends_tests
         self.context = context
         self.config = context.config
         self.lake = context.lake

@@ -60,10 +60,9 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         lag=verdict,
         latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
         # Series start at 0, because an alert misses the first event of a series that begins with it.
-        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS}
-        | _sums(lake, GAPS, "source", "missing"),
+        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS} | _count_gaps(lake),
         withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)}
-        | _sums(lake, WITHHELD, "flow", "record_count"),
+        | _count_withheld(lake),
         proven={
             (flow.name, TopicPartition(source.topic, source.partition)): position
             for flow in lag.flows
@@ -71,6 +70,19 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
             for source, position in sorted(proven_until(lake, flow).items())
         },
     )
+
+
+def count_kinds(lake: Lake) -> dict[tuple[str, str], int]:
+    """Count missing offsets by source and kind, and withheld records by flow and kind."""
+    return _count_gaps(lake) | _count_withheld(lake)
+
+
+def _count_gaps(lake: Lake) -> dict[tuple[str, str], int]:
+    return _sums(lake, GAPS, "source", "missing")
+
+
+def _count_withheld(lake: Lake) -> dict[tuple[str, str], int]:
+    return _sums(lake, WITHHELD, "flow", "record_count")
 
 
 def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:

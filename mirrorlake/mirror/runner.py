@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from mirrorlake import maintenance
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
-from mirrorlake.lag import Monitor
+from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
@@ -24,6 +24,7 @@ from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts
+from mirrorlake.notify import notifying
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
@@ -96,11 +97,12 @@ class Runner:
             self._start(flows, lines, once=once)
             if once:
                 return self._drain(sources, flows, stop, board)
-            self._lines, minute = lines, self._minute(lines, flow)
-            background = (
-                self._in_background(stop, minute) if flow is None else _beside(PeriodicTasks("lines", [minute]))
-            )
-            with background, measured(self._context, port=metrics_port):
+            self._lines = lines
+            with (
+                notifying(self._context) as observe,
+                self._beside_streams(stop, self._minute(lines, flow, observe), flow),
+                measured(self._context, port=metrics_port),
+            ):
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
@@ -162,11 +164,11 @@ class Runner:
         self._context.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
         lines.say("spark", "starting")
 
-    def _minute(self, lines: RunLines, flow: str | None) -> PeriodicTask:
+    def _minute(self, lines: RunLines, flow: str | None, observe: Callable[[Status], Status]) -> PeriodicTask:
         status = self._context.shared(Monitor).statuses(flow)
 
         def say() -> None:
-            lines.minute(status)
+            lines.minute(lambda: observe(status()))
             rotate_log()
 
         return PeriodicTask(name="lines", interval_s=LINE_INTERVAL_S, first_delay_s=LINE_INTERVAL_S, run=say)
@@ -183,7 +185,9 @@ class Runner:
         with self._context.running_flows.announce_running([stream]), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
-            with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
+            # The process that republishes a flow notifies of it.
+            notified = nullcontext(_pass_on) if flow is None else notifying(self._context)
+            with notified as observe, _beside(PeriodicTasks("lines", [self._minute(lines, flow, observe)]), *beside):
                 streams = AlwaysOn(self._context, self._streams, flow=flow, lines=lines, **chosen)
                 return streams.run(stop, isolates=False)
 
@@ -198,6 +202,11 @@ class Runner:
         is_new = folder is not None and not any((folder / name).exists() for name in ("relay", "meta"))
         if is_new and {*sources} <= away and self._context.standing_session() is None:
             self._context.admin(sources[0]).broker_count()
+
+    def _beside_streams(
+        self, stop: threading.Event, minute: PeriodicTask, flow: str | None
+    ) -> AbstractContextManager[None]:
+        return self._in_background(stop, minute) if flow is None else _beside(PeriodicTasks("lines", [minute]))
 
     @contextmanager
     def _in_background(self, stop: threading.Event, minute: PeriodicTask) -> Iterator[None]:
@@ -262,6 +271,10 @@ class Runner:
                 run=self._context.shared(Monitor).sampler().once,
             )
         ]
+
+
+def _pass_on(status: Status) -> Status:
+    return status
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Intentions are rows of the table `control`, never changed once written; the newe
     remote                          send_again, accept_empty: the choice for a lost remote topic
     stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
+    notified                        notify          the words of a flow that a receiver got last
     known_flow                      begin           the settings of a flow whose republishing began, from any settings file
                                     retire          a person declares that the flow is gone for good
 """
@@ -23,8 +24,8 @@ from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LossChoice
 from mirrorlake.render import Displayable, Sheet, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
-BEGIN, RETIRE = "begin", "retire"
-STREAM, KNOWN_FLOW = "stream", "known_flow"
+BEGIN, RETIRE, NOTIFY = "begin", "retire", "notify"
+STREAM, KNOWN_FLOW, NOTIFIED = "stream", "known_flow", "notified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class ControlState:
 
     `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
     `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
-    and that nobody has retired.
+    and that nobody has retired. `notified` are the words that receivers got last, by receiver and flow.
     """
 
     applied: Intention | None = None
@@ -103,6 +104,7 @@ class ControlState:
     resumed: Mapping[str, datetime] = field(default_factory=dict)
     known_flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     retired_flows: frozenset[str] = frozenset()
+    notified: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster, or None."""
@@ -164,6 +166,7 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
             subject.name: one.at for subject, one in newest.items() if (subject.kind, one.action) == (STREAM, RESUME)
         },
         known_flows=known_flows,
+        notified={(subject.name, subject.flow): one.value for subject, one in newest.items() if one.action == NOTIFY},
         retired_flows=frozenset(
             subject.name for subject, one in newest.items() if one.action == RETIRE and subject.name not in known_flows
         ),

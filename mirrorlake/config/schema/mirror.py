@@ -17,6 +17,7 @@ from mirrorlake.config.schema.background import MaintenanceConfig, MetricsConfig
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
+from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import UsageError
@@ -53,6 +54,8 @@ class MirrorConfig(Settings):
 
     verify: VerifyConfig = Field(default_factory=VerifyConfig, description="proving while running")
 
+    notify: tuple[ReceiverConfig, ...] = Field(default=(), description="who gets which changes")
+
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
 
     _path: Path | None = PrivateAttr(default=None)
@@ -81,7 +84,7 @@ class MirrorConfig(Settings):
 
     @model_validator(mode="after")
     def _has_places(self) -> MirrorConfig:
-        findings = _live_on_catalog(self)
+        findings = [*_live_on_catalog(self), *_receiver_faults(self)]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
@@ -134,6 +137,7 @@ class MirrorConfig(Settings):
         parts += [("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
+        parts += [(f"notify[{index}]", receiver) for index, receiver in enumerate(self.notify)]
         for place, part in parts:
             part.note_origin(str(path or "settings"), place, folder)
 
@@ -226,6 +230,22 @@ def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
         SettingsFault((*place, "execution"), problem, "leave it out: on a catalog it is streaming")
         for place, part in parts
         if "execution" in part.model_fields_set and part.execution == "live"
+    ]
+
+
+def _receiver_faults(config: MirrorConfig) -> list[SettingsFault]:
+    """Return the faults of receivers: flows that do not exist, and two of one name."""
+    names, titles = [flow.name for flow in config.flows], [one.title for one in config.notify]
+    unknown = [
+        SettingsFault(("notify", index, "flows"), f"there is no flow '{flow}'", _one_of(flow, names))
+        for index, one in enumerate(config.notify)
+        for flow in one.flows
+        if flow not in names
+    ]
+    return unknown + [
+        SettingsFault(("notify", index, "name"), f"a second receiver '{title}'", "give each receiver a name of its own")
+        for index, title in enumerate(titles)
+        if title in titles[:index]
     ]
 
 

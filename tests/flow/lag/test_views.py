@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from mirrorlake.lag.figures import measure
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.metrics.registry import Metrics
-from mirrorlake.mirror import Mirror
+from mirrorlake.mirror import Mirror, runner
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.notebook.console import console
 from mirrorlake.sandbox import KafkaCluster
@@ -27,6 +27,7 @@ from mirrorlake.sandbox.cluster import start_all
 from tests.commands import run_cli
 from tests.flow.kit import count, new_topic, produce, staying_on, wait_until
 from tests.servers.lakes import MakeMirror
+from tests.servers.webhook import Webhook, serving_webhook
 
 CENTRAL, WEST = "east->central", "east->west"
 
@@ -36,6 +37,13 @@ class Seen(NamedTuple):
 
     verdict: str
     offset_lag: int | None = None
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    with serving_webhook() as hook:
+        monkeypatch.setenv("HOOK", hook.url)
+        yield hook
 
 
 def rows(html: str) -> dict[str, list[str]]:
@@ -141,15 +149,20 @@ def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_th
     west: KafkaCluster,
     make_mirror: MakeMirror,
     spark: SparkSession,
-    tmp_path: Path,
+    webhook: Webhook,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(runner, "LINE_INTERVAL_S", 2.0)
     east, central = start_all([make_cluster("east"), make_cluster("central")])
     topic = new_topic(east, 20, partitions=1)
     flows: list[dict[str, Any]] = [
         {"source": "east", "target": target, "topics": topic, "sync": {"groups": False, "configs": False}}
         for target in ("central", "west")
     ]
-    mirror = make_mirror({"east": east, "central": central, "west": west}, flows)
+    notify = [{"url": "${env:HOOK}", "on": ["verdict"], "flows": [CENTRAL], "min_interval": "1s"}]
+    conf = Path(str(make_mirror({"east": east, "central": central, "west": west}, flows).config.path))
+    conf.write_text(json.dumps(json.loads(conf.read_text()) | {"notify": notify}))
+    mirror = Mirror(load(conf), spark=spark)
     mirror.land("east", once=True)
     mirror.republish(CENTRAL, once=True)
     look_back(mirror, 90, 60, 30)
@@ -184,6 +197,17 @@ def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_th
         wait_until(lambda: mirror.progress().landed[0].records == 20, "landing has told all it did")
         found = agreed(mirror)
         assert found == (0, {CENTRAL: Seen("OK", 0), WEST: Seen("OK", 0)})
+
+        def told(word: str) -> bool:
+            return bool(webhook.bodies) and webhook.bodies[-1]["is"] == word
+
+        wait_until(lambda: not webhook.bodies or told("OK"), "the receiver knows that all is well")
+        central.stop()
+        wait_until(lambda: failures or told("CLUSTER_AWAY"), "the receiver is told of the outage")
+        assert webhook.bodies[-1]["since"], "and since when"
+        central.start()
+        wait_until(lambda: failures or told("OK"), "and of its end")
+        assert not failures
     ran = {one.flow: one.records for one in mirror.progress().republished}
     assert ran == {CENTRAL: 20, WEST: 40}, "a run counts what its streams did before they started again"
     assert mirror.verify().equal

@@ -82,7 +82,7 @@ def test_every_setting_of_the_example_has_a_sentence_above_it() -> None:
     lines = (CONF / "example.yml").read_text(encoding="utf-8").splitlines()
     known, explained = keys(MirrorConfig), set()
     for above, line in pairwise(lines):
-        key = line.strip().removeprefix("- ").removeprefix("# ").split(":")[0]
+        key = line.lstrip("-# ").split(":")[0]
         if key in known and above.strip().startswith("#") and above.rstrip().endswith("."):
             explained.add(key)
     assert known - explained == set()

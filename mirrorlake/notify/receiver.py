@@ -1,0 +1,221 @@
+"""One receiver: the words it got last, the facts that wait for it, and the thread that sends them.
+
+Only the newest facts of a flow wait: a receiver that is away costs no memory, and gets the present state when it is back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from mirrorlake.config import redact, typed_values
+from mirrorlake.config.schema import ReceiverConfig
+from mirrorlake.errors import ConfigError, MirrorlakeError
+from mirrorlake.landing import backoff_s
+from mirrorlake.notify.facts import INITIAL_WORDS, Fact, Facts, is_news
+from mirrorlake.notify.templates import Notice, write_json, write_pagerduty, write_slack
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+_MAX_PAUSE_S = 300.0
+# The end of a run does not wait for a receiver that hangs.
+_GRACE_S = 2.0
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Refuse redirects: the message would go to an address that no settings name."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def send(config: ReceiverConfig, notice: Notice) -> str:
+    """Send a message; return why the receiver did not take it, "" if it did. The answer never shows its address."""
+    hidden: list[str] = []
+    try:
+        url, key = config.address(), config.key()
+        hidden = [url, key, *typed_values()]
+        bodies = {"json": write_json, "slack": write_slack}
+        body = write_pagerduty(notice, key) if config.template == "pagerduty" else bodies[config.template](notice)
+        headers = {"Content-Type": "application/json", "User-Agent": "mirrorlake"}
+        request = Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310  `address` allows HTTP only
+        with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S):
+            return ""
+    except ConfigError as error:
+        return "; ".join(f"{fault.path}: {fault.problem}" for fault in error.faults)
+    except HTTPError as error:
+        error.close()
+        return f"it answers {error.code} {error.reason}"
+    except OSError as error:
+        return redact(f"{type(error).__name__}: {getattr(error, 'reason', error)}", hidden)
+    except Exception as error:
+        # Texts of other errors quote parts of the address.
+        return f"it cannot be called ({type(error).__name__})"
+
+
+def try_receiver(config: ReceiverConfig, *, at: datetime, mirror: str, host: str) -> str:
+    """Send a test message, and PagerDuty the end of the test; return why it was not taken, "" if it was."""
+    began = Fact(word="test", severity="warning", text="mirrorlake doctor sends a test; nothing is wrong")
+    notice = Notice(kind="test", flow="test", was="", fact=began, at=at, mirror=mirror, host=host)
+    problem = send(config, notice)
+    if problem or config.template != "pagerduty":
+        return problem
+    ended = Fact(word="ended", severity="ok", text="the test has ended")
+    return send(config, Notice(kind="test", flow="test", was="test", fact=ended, at=at, mirror=mirror, host=host))
+
+
+@dataclass(slots=True)
+class _KindState:
+    """One kind of fact of one flow: the word that was sent last, the newest fact, and the changes since."""
+
+    word: str | None
+    newest: Fact | None = None
+    changes: int = 0
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class _FlowState:
+    kinds: dict[str, _KindState] = field(default_factory=dict)
+    is_recorded: bool = True
+
+
+class Receiver:
+    """Send the changes of flows to one receiver, on a thread of its own; a receiver that is away is tried again.
+
+    Args:
+        config: its settings.
+        sent: the words that it got before, by flow and kind.
+        record: writes down the words of a flow after a message.
+        make: makes a notice of kind, flow, word before, fact and count of changes.
+    """
+
+    def __init__(
+        self,
+        config: ReceiverConfig,
+        *,
+        sent: Mapping[str, Mapping[str, str]],
+        record: Callable[[str, Mapping[str, str]], None],
+        make: Callable[[str, str, str, Fact, int], Notice],
+    ) -> None:
+        self._config = config
+        self._record = record
+        self._make = make
+        self._flows = {
+            flow: _FlowState({kind: _KindState(word) for kind, word in words.items()}) for flow, words in sent.items()
+        }
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = False
+        self._attempts = 0
+        self._thread = threading.Thread(target=self._work, name=f"notify {config.title}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a message under way gets 2 s."""
+        self._ended = True
+        self._wake.set()
+        self._thread.join(_GRACE_S)
+
+    def offer(self, flow: str, facts: Facts) -> None:
+        """Take the newest facts of a flow; returns at once."""
+        if self._config.flows and flow not in self._config.flows:
+            return
+        with self._lock:
+            state = self._flows.setdefault(flow, _FlowState(is_recorded=False))
+            for kind in self._config.on:
+                if kind in facts:
+                    self._update(state, kind, facts[kind])
+        self._wake.set()
+
+    def _update(self, flow: _FlowState, kind: str, fact: Fact) -> None:
+        one = flow.kinds.setdefault(kind, _KindState(INITIAL_WORDS.get(kind)))
+        before = one.word if one.newest is None else one.newest.word
+        one.newest = fact
+        if is_news(kind, before, fact.word):
+            one.changes += 1
+        elif one.word is None or (kind not in INITIAL_WORDS and int(fact.word) < int(one.word)):
+            # A count that is read first, or fell, is what later ones are compared with.
+            one.word, flow.is_recorded = fact.word, False
+
+    def _work(self) -> None:
+        wait_s: float | None = None
+        while not self._ended:
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            try:
+                wait_s = self._turn()
+            except Exception:
+                log.exception("notify.failed receiver=%s", self._config.title)
+                wait_s = _MAX_PAUSE_S
+
+    def _turn(self) -> float | None:
+        """Send what is due; return the seconds until something else may be, None where nothing waits."""
+        waits: list[float] = []
+        for name, flow in list(self._flows.items()):
+            for kind, one in list(flow.kinds.items()):
+                if not one.changes or self._ended:
+                    continue
+                if (left := one.not_before - time.monotonic()) > 0:
+                    waits.append(left)
+                elif not self._send(name, kind, one):
+                    # The receiver is away for all flows.
+                    return self._pause()
+                else:
+                    flow.is_recorded = False
+            self._write(name, flow)
+        return min(waits, default=None)
+
+    def _send(self, flow: str, kind: str, one: _KindState) -> bool:
+        with self._lock:
+            fact, changes = one.newest, one.changes
+        if fact is None:
+            return True
+        problem = send(self._config, self._make(kind, flow, one.word or "", fact, changes))
+        if problem:
+            if not self._attempts:
+                log.warning(
+                    "notify.not_sent receiver=%s why=%s next=it is tried again; mirrorlake doctor --notify tests it",
+                    self._config.title,
+                    problem,
+                )
+            self._attempts += 1
+            return False
+        if self._attempts:
+            log.warning("notify.sent_again receiver=%s attempts=%s", self._config.title, self._attempts + 1)
+        self._attempts = 0
+        with self._lock:
+            one.word, one.changes = fact.word, one.changes - changes
+            one.not_before = time.monotonic() + self._config.min_interval.total_seconds()
+        return True
+
+    def _pause(self) -> float:
+        """Wait before the next attempt; newer facts do not shorten it."""
+        until = time.monotonic() + backoff_s(self._attempts, max_s=_MAX_PAUSE_S)
+        while not self._ended and (left := until - time.monotonic()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+        return 0.0
+
+    def _write(self, name: str, flow: _FlowState) -> None:
+        if flow.is_recorded:
+            return
+        words = {kind: one.word for kind, one in flow.kinds.items() if one.word is not None}
+        try:
+            self._record(name, words)
+        except MirrorlakeError as error:
+            log.info("notify.not_recorded receiver=%s why=%s", self._config.title, error.cause)
+            return
+        flow.is_recorded = True
