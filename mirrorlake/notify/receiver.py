@@ -175,6 +175,7 @@ class Receiver:
                     return self._pause()
                 else:
                     flow.is_recorded = False
+                    self._write(name, flow)
             self._write(name, flow)
         return min(waits, default=None)
 
@@ -210,12 +211,14 @@ class Receiver:
         return 0.0
 
     def _write(self, name: str, flow: _FlowState) -> None:
-        if flow.is_recorded:
-            return
-        words = {kind: one.word for kind, one in flow.kinds.items() if one.word is not None}
+        """Record the words that were sent; a failure is tried again with the next message."""
+        with self._lock:
+            if flow.is_recorded:
+                return
+            flow.is_recorded = True
+            words = {kind: one.word for kind, one in flow.kinds.items() if one.word is not None}
         try:
             self._record(name, words)
         except MirrorlakeError as error:
+            flow.is_recorded = False
             log.info("notify.not_recorded receiver=%s why=%s", self._config.title, error.cause)
-            return
-        flow.is_recorded = True

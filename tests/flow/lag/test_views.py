@@ -88,7 +88,8 @@ def by_metrics(mirror: Mirror) -> dict[str, Seen]:
 
     found = {}
     for flow in mirror.config.flows:
-        [verdict] = [one.name for one in Verdict if value("mirrorlake_verdict", flow=flow.name, verdict=one.name)]
+        names = {str(one.in_metrics.name) for one in Verdict}
+        [verdict] = [name for name in names if value("mirrorlake_verdict", flow=flow.name, verdict=name)]
         place = {"cluster_name": "east", "topic": str(flow.topics), "partition": "", "hop": "republished"}
         lag = value("mirrorlake_offset_lag", flow=flow.name, **place)
         found[flow.name] = Seen(verdict, None if lag is None else int(lag))

@@ -207,6 +207,15 @@ def test_a_change_is_told_once_and_a_restart_does_not_tell_it_again(webhook: Web
     assert [body["flow"] for body in webhook.bodies] == [FLOW, "other"]
 
 
+def test_what_was_sent_is_written_down_before_the_next_message_fails(webhook: Webhook) -> None:
+    webhook.answers = [200, *[500] * 1000]
+    parked = Fact(word="a", severity="critical", text="a stream is parked")
+    with telling(config()) as told:
+        told.receiver.offer(FLOW, {"verdict": AWAY, "parked": parked})
+        until(lambda: webhook.tried > 2, "the second message is tried again")
+        assert told.rows == [(FLOW, {"verdict": "CLUSTER_AWAY", "parked": ""})]
+
+
 def test_counts_are_told_when_they_grow_and_not_when_they_are_read_first(webhook: Webhook) -> None:
     def count(n: int) -> dict[str, Fact]:
         return {"lost": Fact(word=str(n), severity="critical", text=f"lost {n}")}

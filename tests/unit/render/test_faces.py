@@ -239,6 +239,23 @@ def test_what_a_person_paused_is_no_alarm() -> None:
     assert "‖ PAUSED" in status("f", partition_status(state="paused", lag=2)).to_text()
 
 
+@pytest.mark.parametrize(
+    ("verdict", "shown"),
+    [
+        ("WARMING_UP", "? WARMING UP"),
+        ("UNKNOWN", "? UNKNOWN"),
+        ("CLUSTER_AWAY", "✗ CLUSTER AWAY"),
+        ("OK", "✓ OK"),
+    ],
+)
+def test_what_is_not_known_is_grey_and_never_green(verdict: str, shown: str) -> None:
+    found = status("f", replace(partition_status(lag=2), verdict=verdict))
+    assert shown in found.to_text()
+    green, grey = "--jp-success-color1", "--jp-ui-font-color2"
+    html = found.to_html()
+    assert (green in html, grey in html) == (verdict == "OK", verdict in ("WARMING_UP", "UNKNOWN"))
+
+
 def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
     rows = [partition_status(partition=index) for index in range(200)]
     rows.append(partition_status("late", 7, state="behind", lag=5))
