@@ -41,6 +41,11 @@ def serving_webhook() -> Iterator[Webhook]:
                 self.send_header("Location", hook.url)
             self.end_headers()
 
+        def do_GET(self) -> None:
+            # Where a redirect of a message would lead.
+            self.send_response(200)
+            self.end_headers()
+
         def log_message(self, *_: Any) -> None:
             pass
 
