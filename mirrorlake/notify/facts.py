@@ -49,7 +49,9 @@ def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, 
     facts = {}
     verdict = Verdict[status.verdict]
     if verdict in _SEVERITY:
-        reason = "" if verdict is Verdict.OK else "a stream is parked" if verdict is Verdict.STOP else status.reason
+        reason = "" if verdict is Verdict.OK else status.reason
+        if status.parked and verdict is not Verdict.CLUSTER_AWAY:
+            reason = "a stream is parked"
         facts["verdict"] = Fact(
             word=str(verdict.name),
             severity=_SEVERITY[verdict],

@@ -173,6 +173,8 @@ def test_a_parked_stream_is_told_without_its_cause_which_may_quote_a_record() ->
     assert found["parked"].severity == "critical"
     assert found["parked"].reason == f"{FLOW} since 2026-07-01T12:00:00+00:00 (StoreError); it waits for a person"
     assert "4111" not in str(found)
+    stalled = replace(partition_status(lag=4), verdict="STALL")
+    assert "4111" not in str(facts(replace(status(FLOW, stalled), parked=(stream,)))), "nor by a verdict that is worse"
     retried = facts(replace(status(FLOW), parked=(replace(stream, is_retried=True),)))
     assert (retried["parked"].severity, retried["parked"].word) == ("warning", found["parked"].word)
 
