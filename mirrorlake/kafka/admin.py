@@ -100,6 +100,11 @@ class ClusterAdmin:
         """Return how many brokers answer; raise `ClusterUnreachable` if none does."""
         return len(self._metadata().brokers)
 
+    def require_answer(self, timeout_s: float) -> None:
+        """Raise `ClusterUnreachable` if no broker answers in time; unlike `broker_count` it reads no topics."""
+        with self._errors.translating("read which brokers it has"):
+            self._client.describe_cluster(request_timeout=timeout_s).result()
+
     def broker_configs(self) -> dict[str, str | None]:
         """Return the settings of one broker by name, or {} if they may not be read."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))

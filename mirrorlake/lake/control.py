@@ -44,6 +44,11 @@ class Control:
             self._rows = [_intention(row) for row in self._lake.query_rows("SELECT * FROM {control}")]
         return state_of(self._rows)
 
+    def intentions(self) -> tuple[Intention, ...]:
+        """Return every intention so far, in any order (see `state`)."""
+        self.state()
+        return tuple(self._rows)
+
     def append(self, action: str, subject: Subject, *, value: Any = None, reason: str = "") -> None:
         """Append an intention, newer than every earlier one even if clocks disagree."""
         self._lake.create_side_table(CONTROL)

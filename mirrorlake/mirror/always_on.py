@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import starmap
 from typing import Any, NoReturn
@@ -114,7 +115,7 @@ class AlwaysOn:
         )
         return [*relays.values(), *sending.values()]
 
-    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: Mapping[str, datetime]) -> None:
         """Record parked and recovered streams in the table `control`."""
         self._notices.update(self._watch.state, waiting, healthy)
         if self._lines is not None:

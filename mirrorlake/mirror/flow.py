@@ -15,14 +15,15 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import FlowStatus, Lag, Monitor, Report
+from mirrorlake.lake import AUDIT
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.mirror.results import Ran, RepublishResult
 from mirrorlake.model.control import Pause
 from mirrorlake.model.group_overview import GroupOverview
-from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.model.needed_acls import NeededAcls
-from mirrorlake.model.plan import Plan
+from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.renamed import renamed_method
@@ -242,10 +243,32 @@ class FlowHandle(Displayable):
             )
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
-            return self._sync(recorded=recorded, only=shown.groups).apply(shown)
+            return self._record_moves(self._sync(recorded=recorded, only=shown.groups).apply(shown))
         # An unknown name is refused before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
-        return self._sync(recorded=recorded, only=groups).apply(chosen)
+        return self._record_moves(self._sync(recorded=recorded, only=groups).apply(chosen))
+
+    def _record_moves(self, done: GroupPlan) -> GroupPlan:
+        """Record in `audit` which groups a person moved; those that a running mirror moves are in `checkpoints`."""
+        moves: dict[str, list[GroupPosition]] = {}
+        for move in done.moves:
+            moves.setdefault(move.group, []).append(move)
+        changes = [
+            Change(
+                where=self.config.target,
+                kind="group",
+                name=group,
+                action="move",
+                before={str(one.resume.target): one.target_offset for one in several},
+                after={str(one.resume.target): one.resume.downstream_offset for one in several},
+                flow=self.name,
+            )
+            for group, several in moves.items()
+        ]
+        if changes:
+            self._context.lake.create_side_table(AUDIT)
+            self._context.audit().record(changes, command="groups")
+        return done
 
     def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
         return consumer_groups.GroupSync(self._context, self.config, recorded=recorded, only=only)

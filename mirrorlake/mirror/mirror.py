@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake import doctor, mm2, offsets, replay, republish, tracking
-from mirrorlake.config import find_settings, loads
+from mirrorlake import doctor, events, mm2, offsets, replay, republish, tracking
+from mirrorlake.config import find_settings, loads, when
 from mirrorlake.config import load as load_config
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
+    from mirrorlake.events import Events
     from mirrorlake.mm2 import TakeoverPlan
     from mirrorlake.offsets import RebuildPlan
     from mirrorlake.tracking import Tracker
@@ -307,6 +308,25 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             self.verify(flow)
         known = self._verifications.newest(flows)
         return context.shared(Monitor).report(flows, since=since, known=known)
+
+    def events(self, since: str | timedelta | datetime = "24h", *, flow: str | None = None) -> Events:
+        """Return what happened to the mirror since a time, or to one flow: pauses, parked streams, outages, changes, proofs, losses.
+
+        It reads the lake alone. An event that began earlier and lasted into the time is among them.
+
+        Raises:
+            UsageError: the settings have no such flow, or `since` is not a time.
+
+        Example:
+            >>> [event.took() for event in mirror.events("2h") if event.kind == "cluster away"]  # doctest: +SKIP
+            ['31.0 s']
+        """
+        context = self._context
+        found = events.read_events(context, when(since, now=context.now()))
+        if flow is None:
+            return found
+        settings = self.config.flow(flow)
+        return found.of(flow, settings.source, settings.target)
 
     @property
     def history(self) -> History:

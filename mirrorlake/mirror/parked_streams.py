@@ -175,26 +175,30 @@ class Notices:
         self._control = context.control()
         self._shown: Mapping[str, Parked] = {}
 
-    def update(self, state: ControlState, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
-        """Record parked and recovered streams if the table differs, and show them in the metrics."""
+    def update(self, state: ControlState, waiting: Mapping[str, ParkedStream], healthy: Mapping[str, datetime]) -> None:
+        """Record parked and recovered streams if the table differs, and show them in the metrics.
+
+        `healthy` has the time since which each runs. The rows hold since when a stream failed, or runs again: they are written
+        later, and events need the time itself.
+        """
         shown = {name: place.parked for name, place in waiting.items()}
         # The streams themselves record their waiting topics.
-        shown |= {name: one for name, one in state.parked.items() if whole_stream(name) in healthy - {name}}
+        shown |= {name: one for name, one in state.parked.items() if whole_stream(name) in healthy.keys() - {name}}
         metrics = self._context.metrics
         if metrics is not None:
-            metrics.running(healthy, pause_s=_longest_pause_s(self._context.config))
+            metrics.running(frozenset(healthy), pause_s=_longest_pause_s(self._context.config))
             if shown != self._shown:
                 metrics.parked(shown)
         self._shown = shown
         for name, place in waiting.items():
             if place.is_published and not place.parked.is_same(state.parked.get(name)):
-                self._append(PARK, name, place.parked)
-        for name in healthy & state.parked.keys():
-            self._append(CLEAR, name, None)
+                self._append(PARK, name, {**place.parked.said(), "since": place.parked.since.isoformat()})
+        for name in healthy.keys() & state.parked.keys():
+            self._append(CLEAR, name, {"since": healthy[name].isoformat()})
 
-    def _append(self, action: str, name: str, parked: Parked | None) -> None:
+    def _append(self, action: str, name: str, value: Mapping[str, Any]) -> None:
         try:
-            self._control.append(action, Subject(kind=STREAM, name=name), value=parked and parked.said())
+            self._control.append(action, Subject(kind=STREAM, name=name), value=value)
         except Exception as error:
             # The log has it; the next update tries again.
             why = root_cause(str(error))

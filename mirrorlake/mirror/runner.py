@@ -14,6 +14,7 @@ from mirrorlake import maintenance
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
+from mirrorlake.events import OutageWatch
 from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
@@ -53,7 +54,7 @@ class Runner:
                 state = self._context.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
         # No other process need run: without maintenance the log of a relay gets 300 000 files a day.
-        keeps = self._kept_small(stop)
+        keeps = [*self._kept_small(stop), self._outages({source})]
         landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
         return landed[0] if landed else LandResult(source, 0)
 
@@ -74,7 +75,7 @@ class Runner:
             with self._context.board() as board:
                 state = self._context.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
-        _, sent = self._stay_on(flow.name, stop, lands=False, flow=flow.name, first=first)
+        _, sent = self._stay_on(flow.name, stop, self._outages({flow.target}), lands=False, flow=flow.name, first=first)
         return sent[0] if sent else RepublishResult(flow.name, 0)
 
     def run(
@@ -98,9 +99,11 @@ class Runner:
             if once:
                 return self._drain(sources, flows, stop, board)
             self._lines = lines
+            clusters = None if flow is None else {flows[0].source, flows[0].target}
             with (
                 notifying(self._context) as observe,
                 self._beside_streams(stop, self._minute(lines, flow, observe), flow),
+                _beside(self._outages(clusters)),
                 measured(self._context, port=metrics_port),
             ):
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
@@ -222,6 +225,10 @@ class Runner:
         with _beside(*both):
             yield
 
+    def _outages(self, clusters: Set[str] | None) -> PeriodicTasks:
+        """Return what stores when one of these clusters goes away, and when it is back; None for all of the settings."""
+        return PeriodicTasks("clusters", [OutageWatch(self._context, clusters).task()])
+
     def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:
         state = self._context.control().state()
         land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
@@ -255,7 +262,7 @@ class Runner:
 
     def _clear(self, stream: str, state: ControlState) -> None:
         """Record that a parked stream has run well."""
-        Notices(self._context).update(state, {}, frozenset({stream}))
+        Notices(self._context).update(state, {}, {stream: self._context.now()})
 
     def _duties(self) -> list[PeriodicTask]:
         every_s = self._context.config.sampling.every.total_seconds()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
@@ -28,8 +28,8 @@ class Work(Protocol):
     def wanted(self) -> Iterable[Stream]:
         """Return the streams that should run now."""
 
-    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
-        """Record the parked streams, and those that run well."""
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: Mapping[str, datetime]) -> None:
+        """Record the parked streams, and those that run well, each with the time since which it runs."""
 
     def lost(self) -> MirrorlakeError | None:
         """Return why no stream can run any more, or None while they can."""
@@ -108,7 +108,7 @@ class Supervisor:
                 while self._running:
                     self._wait()
         if self._failure is not None:
-            self._work.report(self._parked, frozenset())
+            self._work.report(self._parked, {})
             raise self._failure
         return self._results
 
@@ -130,8 +130,8 @@ class Supervisor:
         place = self._parked.get(stream.name)
         return place is not None and stream.name not in self._running and place.may_start(stream)
 
-    def _healthy(self) -> frozenset[str]:
-        """Return the running streams; one that failed before must run for 60 s first."""
+    def _healthy(self) -> dict[str, datetime]:
+        """Return the running streams, and since when they run; one that failed before must run for 60 s first."""
         since = time.monotonic() - HEALTHY_S
         for name, one in self._running.items():
             if one.started <= since and (place := self._parked.pop(name, None)) is not None:
@@ -139,7 +139,12 @@ class Supervisor:
                 log.warning(
                     "stream.recovered what=%s failed_s=%.0f", name, failed_s, extra={"facts": stream_facts(name)}
                 )
-        return frozenset(self._running.keys() - self._parked.keys())
+        now, clock = self._now(), time.monotonic()
+        return {
+            name: now - timedelta(seconds=clock - one.started)
+            for name, one in self._running.items()
+            if name not in self._parked
+        }
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
         """Stop streams that are no longer wanted as they are; return whether any stream is stopping."""

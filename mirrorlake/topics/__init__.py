@@ -1,6 +1,7 @@
 """Plan, create and sync the topics of the targets: partitions, settings, ACLs, history."""
 
 from mirrorlake.topics import settings_in_force
+from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.browser import ClusterTopics, TopicBrowser
 from mirrorlake.topics.continuous_sync import ContinuousSync
 from mirrorlake.topics.edits import SETTINGS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -152,7 +153,7 @@ class Failing:
     def lost(self) -> MirrorlakeError | None:
         return None
 
-    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: Mapping[str, datetime]) -> None:
         self.notices.update(self.table.state(), waiting, healthy)
 
     def parked(self) -> dict[str, Parked]:

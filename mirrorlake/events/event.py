@@ -1,0 +1,180 @@
+"""An event of a mirror, and the events of a time range."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import ClassVar
+
+from mirrorlake.render import Badge, JsonDisplayable, Mood, Sheet, badge, clean, format_duration, format_time, table
+
+CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
+LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED})
+"""The kinds of events that last until they end; operations have a start and an end, other events a time."""
+
+_MOODS: dict[str, Mood] = {
+    **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", "different"), "bad"),
+    **dict.fromkeys((NOT_SAMPLED, "quarantined", "failover"), "warn"),
+    PAUSED: "off",
+    **dict.fromkeys(("verified",), "good"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Event(JsonDisplayable):
+    """One event of a mirror.
+
+    Attributes:
+        at: when it began.
+        until: when it ended; None for one that has no end, or still lasts (`is_open`).
+        kind: `cluster away`, `not sampled`, `parked`, `paused`, `applied`, `failover`, `verified`, `upkeep`, `records lost`, …
+        subject: what it happened to: a cluster, a flow, a stream, a topic.
+        flow: the flow that it concerns, if it is one.
+        cluster: the cluster that it concerns, if it is one.
+        who: the user and host that did it; empty for what the mirror did by itself.
+        ended_by: the user and host that ended it.
+        why: the reason.
+        effect: what it did, as far as the tables tell.
+    """
+
+    at: datetime
+    kind: str
+    subject: str
+    until: datetime | None = None
+    flow: str = ""
+    cluster: str = ""
+    who: str = ""
+    ended_by: str = ""
+    why: str = ""
+    effect: str = ""
+    json_include: ClassVar[tuple[str, ...]] = ("is_open", "seconds")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still lasts."""
+        return self.kind in LASTING and self.until is None
+
+    @property
+    def is_span(self) -> bool:
+        """Whether it has a duration."""
+        return self.kind in LASTING or self.until is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it lasted, in seconds; None for one without an end."""
+        return None if self.until is None else (self.until - self.at).total_seconds()
+
+    @property
+    def changed_at(self) -> datetime:
+        """When it began, or ended if it has."""
+        return self.until or self.at
+
+    @property
+    def key(self) -> tuple[str, str, datetime]:
+        """The same for an event while it lasts and after it ended."""
+        return self.kind, self.subject, self.at
+
+    @property
+    def badge(self) -> Badge:
+        """The kind, with its mood."""
+        return badge(self.kind, _MOODS.get(self.kind, "note"))
+
+    def touches(self, flow: str, clusters: Collection[str]) -> bool:
+        """Return whether it concerns a flow between these clusters; one that names neither flow nor cluster concerns all."""
+        if self.flow:
+            return self.flow == flow
+        return not self.cluster or self.cluster in clusters
+
+    def took(self) -> str:
+        """Return how long it lasted in words; empty for an event without a duration.
+
+        >>> from datetime import timedelta
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> pause = Event(at=noon, kind="paused", subject="flow east->west")
+        >>> pause.took(), replace(pause, until=noon + timedelta(seconds=30)).took()
+        ('still', '30.0 s')
+        """
+        if self.until is not None:
+            return format_duration(self.until - self.at)
+        return "still" if self.is_open else ""
+
+    def says(self) -> str:
+        """Return persons, reason and effect in one text."""
+        by = f"by {self.who}" if self.who else ""
+        ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
+        return clean("; ".join(filter(None, (by, self.why, self.effect, ended))))
+
+    def sheet(self) -> Sheet:
+        """Show when, how long, who and why."""
+        return Sheet(title=self.subject, badge=self.badge, facts=(self.at, self.took() or None, self.says() or None))
+
+    def __str__(self) -> str:
+        at = format_time(self.at, zone=timezone.utc)
+        took = self.took()
+        lasted = f" ({took if self.until is None else f'ended after {took}'})" if took else ""
+        says = self.says()
+        return f"{at} {self.kind}: {clean(self.subject)}{lasted}{f': {says}' if says else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Events(JsonDisplayable):
+    """The events of a mirror from `start` to `end`, oldest first; one that began earlier and lasted into it is among them.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> away = Event(at=noon, until=noon + timedelta(seconds=31), kind="cluster away", subject="west")
+        >>> print(Events(start=noon, end=noon + timedelta(hours=1), events=(away,)))
+        events 1 since 2026-01-01 12:00:00 UTC, times in UTC
+          from      until     took    event           what  why
+          12:00:00  12:00:31  31.0 s  ✗ cluster away  west  –
+    """
+
+    start: datetime
+    end: datetime
+    events: tuple[Event, ...] = ()
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __getitem__(self, index: int) -> Event:
+        return self.events[index]
+
+    @property
+    def open(self) -> tuple[Event, ...]:
+        """The events that still last."""
+        return tuple(event for event in self.events if event.is_open)
+
+    def after(self, mark: datetime) -> Events:
+        """Return the events that began or ended after a time."""
+        return replace(self, start=mark, events=tuple(event for event in self.events if event.changed_at > mark))
+
+    def of(self, flow: str, *clusters: str) -> Events:
+        """Return the events that concern a flow between these clusters."""
+        return replace(self, events=tuple(event for event in self.events if event.touches(flow, clusters)))
+
+    def sheet(self) -> Sheet:
+        """Show a line an event."""
+        rows = [
+            (
+                self._clock(event.at),
+                self._clock(event.until) if event.until else ("still" if event.is_open else None),
+                event.took() if event.until else None,
+                event.badge,
+                event.subject,
+                event.says() or None,
+            )
+            for event in self.events
+        ]
+        since = f"since {format_time(self.start, zone=timezone.utc)}, times in UTC"
+        columns = ("from", "until", "took", "event", "what", "why")
+        parts = (table("", columns, rows, least=("took",)),) if rows else ()
+        return Sheet(title="events", facts=(f"{len(self)} {since}",), parts=parts)
+
+    def _clock(self, at: datetime) -> str:
+        is_today = at.astimezone(timezone.utc).date() == self.end.astimezone(timezone.utc).date()
+        return f"{at.astimezone(timezone.utc):{'%H:%M:%S' if is_today else '%m-%d %H:%M:%S'}}"

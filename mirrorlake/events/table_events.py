@@ -1,0 +1,167 @@
+"""Events that other tables of the lake tell: samples, gaps, quarantine, removed records, proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from mirrorlake.events.event import NOT_SAMPLED, Event
+from mirrorlake.events.outages import Transition
+from mirrorlake.lake import Lake, micros
+from mirrorlake.render import plural
+
+_LOST = {
+    "expired": "they left the source unlanded",
+    "recreated": "the topic was deleted",
+    "truncated": "the log went back",
+}
+# Rows of one cause, such as the partitions of a topic or the records of a burst, are one event.
+_SAME_BURST = timedelta(minutes=5)
+
+
+def sampled_transitions(lake: Lake, since: datetime) -> list[Transition]:
+    """Return when the samples found clusters away and back; a cluster that was away at the first one is away from there."""
+    rows = lake.query_rows(_TRANSITIONS, **_window(since), missing_ok=True, cache=True)
+    return [Transition(row.name, row.observed_at, row.error) for row in rows]
+
+
+def unsampled(lake: Lake, since: datetime, now: datetime, *, every: timedelta) -> list[Event]:
+    """Return the times without any sample: no mirror ran, or it did not sample."""
+    if not every:
+        return []
+    max_gap = max(3 * every, timedelta(seconds=90))
+    rows = lake.query_rows(
+        _UNSAMPLED, **_window(since), max_gap=max_gap // timedelta(microseconds=1), missing_ok=True, cache=True
+    )
+    events = [_not_sampled(row.last_at, row.at) for row in rows if not row.is_newest]
+    newest = next((row.at for row in rows if row.is_newest), None)
+    return [*events, _not_sampled(newest, None)] if newest is not None and now - newest > max_gap else events
+
+
+def _not_sampled(at: datetime, until: datetime | None) -> Event:
+    why = "no mirror of this lake ran, or it did not sample"
+    return Event(at=at, until=until, kind=NOT_SAMPLED, subject="the mirror", why=why)
+
+
+def lost_records(lake: Lake, since: datetime) -> list[Event]:
+    """Return the ranges of offsets that left a source before they were landed."""
+    rows = lake.query_rows(_GAPS, since=micros(since), kinds=list(_LOST), missing_ok=True, cache=True)
+    return [
+        Event(
+            at=several[0].at,
+            kind="records lost",
+            subject=f"{topic} of {source}",
+            cluster=source,
+            why=_LOST[kind],
+            effect=f"{plural(int(sum(row.missing for row in several)), 'offset')} never landed",
+        )
+        for (source, topic, kind), several in _bursts(rows, lambda row: (row.source, row.topic, row.kind))
+    ]
+
+
+def quarantined(lake: Lake, since: datetime) -> list[Event]:
+    """Return the bursts of records that a rule could not judge."""
+    rows = lake.query_rows(_QUARANTINED, since=micros(since), missing_ok=True, cache=True)
+    return [
+        Event(
+            at=several[0].at,
+            kind="quarantined",
+            subject=topic,
+            flow=flow,
+            why=f"{rule}: {several[0].reason}",
+            effect=f"{plural(int(sum(row.records for row in several)), 'record')} withheld from the target",
+        )
+        for (flow, topic, rule), several in _bursts(rows, lambda row: (row.flow, row.topic, row.rule))
+    ]
+
+
+def expired_records(lake: Lake, since: datetime) -> list[Event]:
+    """Return the passes of upkeep in which records left a relay by its retention."""
+    rows = lake.query_rows(_EXPIRED, since=micros(since), missing_ok=True, cache=True)
+    return [
+        Event(
+            at=row.at,
+            kind="upkeep",
+            subject=f"relay of {row.source}",
+            cluster=row.source,
+            why=row.reason or "",
+            effect=f"{plural(int(row.records), 'record')} left by its retention",
+        )
+        for row in rows
+    ]
+
+
+def verifications(lake: Lake, since: datetime) -> list[Event]:
+    """Return the verifications, each with its result."""
+    rows = lake.query_rows(_VERIFIED, since=micros(since), missing_ok=True, cache=True)
+    return [
+        Event(
+            at=row.at,
+            kind="different" if row.differing else "verified",
+            subject=row.flow,
+            flow=row.flow,
+            effect=f"{plural(int(row.compared), 'record')} compared"
+            + (f", {plural(int(row.differing), 'range')} different" if row.differing else ", all equal"),
+        )
+        for row in rows
+    ]
+
+
+def _window(since: datetime) -> dict[str, Any]:
+    # File statistics truncate times to milliseconds.
+    return {"since": since - timedelta(seconds=1), "since_us": micros(since)}
+
+
+def _bursts(rows: Iterable[Any], key: Callable[[Any], tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """Yield rows of the same key in bursts, between which nothing came for a while."""
+    for same, several in groupby(sorted(rows, key=lambda row: (key(row), row.at)), key=key):
+        burst: list[Any] = []
+        for row in several:
+            if burst and row.at - burst[-1].at > _SAME_BURST:
+                yield same, burst
+                burst = []
+            burst.append(row)
+        yield same, burst
+
+
+_TRANSITIONS = """
+    WITH looks AS (
+        SELECT name, observed_at, error, lag(error) OVER (PARTITION BY name ORDER BY observed_at) AS before,
+            row_number() OVER (PARTITION BY name ORDER BY observed_at) AS number
+        FROM {samples} WHERE subject = 'cluster' AND observed_at >= :since AND unix_micros(observed_at) >= :since_us
+    )
+    SELECT name, observed_at, error FROM looks
+    WHERE number = 1 OR (error IS NULL) != (before IS NULL) ORDER BY observed_at
+"""
+_UNSAMPLED = """
+    WITH looks AS (
+        SELECT DISTINCT observed_at AS at FROM {samples} WHERE observed_at >= :since AND unix_micros(observed_at) >= :since_us
+    ),
+    pairs AS (
+        SELECT at, lag(at) OVER (ORDER BY at) AS last_at, row_number() OVER (ORDER BY at DESC) AS number FROM looks
+    )
+    SELECT at, last_at, number = 1 AND NOT coalesce(unix_micros(at) - unix_micros(last_at) > :max_gap, false) AS is_newest
+    FROM pairs WHERE number = 1 OR unix_micros(at) - unix_micros(last_at) > :max_gap ORDER BY at
+"""
+_GAPS = """
+    SELECT source, topic, kind, detected_at AS at, sum(missing) AS missing FROM {gaps}
+    WHERE unix_micros(detected_at) >= :since AND array_contains(:kinds, kind) GROUP BY source, topic, kind, detected_at
+"""
+_QUARANTINED = """
+    SELECT flow, topic, rule, min(reason) AS reason, min(quarantined_at) AS at, count(*) AS records FROM {quarantine}
+    WHERE unix_micros(quarantined_at) >= :since
+    GROUP BY flow, topic, rule, floor(unix_micros(quarantined_at) / 60000000)
+"""
+_EXPIRED = """
+    SELECT removal, source, reason, max(removed_at) AS at, sum(record_count) AS records FROM {removed}
+    WHERE kind = 'expired' AND relay_version IS NOT NULL AND unix_micros(removed_at) >= :since
+    GROUP BY removal, source, reason
+"""
+_VERIFIED = """
+    SELECT verification, flow, max(proven_at) AS at,
+        sum(CASE WHEN how IN ('full', 'sampled', 'present') THEN records ELSE 0 END) AS compared,
+        sum(CASE WHEN how = 'different' THEN 1 ELSE 0 END) AS differing
+    FROM {proofs} WHERE flow IS NOT NULL AND unix_micros(proven_at) >= :since GROUP BY verification, flow
+"""

@@ -1,0 +1,290 @@
+"""What happened to a mirror, as its tables tell it: from when to when, by whom and why."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.events import Event, EventFeed, Events, OutageWatch
+from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
+from mirrorlake.model.parked import Parked
+from mirrorlake.model.plan import Change
+from mirrorlake.procedure import DONE, Journal
+from tests.builders import NOON, mirror_config
+
+S = timedelta(seconds=1)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.at = NOON
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def to(self, seconds: float) -> None:
+        self.at = NOON + seconds * S
+
+
+class Lived:
+    """A mirror over a lake of this machine, with the rows that a run would have written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        config = mirror_config({}, {"source": "west", "target": "east"}, lake={"root": str(folder / "lake")})
+        self.mirror = Mirror(config, now=self.clock, display=lambda: None)
+        self.context = self.mirror._context
+        self.lake = self.context.lake
+        for table in (AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES):
+            self.lake.create_side_table(table)
+        self.away: set[str] = set()
+        self.watch = self.watcher()
+
+    def watcher(self) -> OutageWatch:
+        return OutageWatch(self.context, ask=self._ask)
+
+    def _ask(self, alias: str) -> None:
+        if alias in self.away:
+            raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
+
+    def sampled(self, *seconds: float, away: str = "") -> None:
+        rows = [
+            {
+                "observed_at": NOON + at * S,
+                "subject": "cluster",
+                "name": name,
+                "error": "no answer" if name == away else None,
+            }
+            for at in seconds
+            for name in ("east", "west")
+        ]
+        self.lake.append_rows(
+            SAMPLES, [row | {"complete": False, "positions": 1, "changed": 0, "took_ms": 1} for row in rows]
+        )
+
+    def events(self, since: float = 0, **options: Any) -> Events:
+        return self.mirror.events(NOON + since * S, **options)
+
+    def told(self, *kinds: str, since: float = 0) -> list[tuple[object, ...]]:
+        """Return kind, subject, start and end of the events, in seconds from noon."""
+        return [
+            (one.kind, one.subject, round((one.at - NOON) / S, 3), one.until and round((one.until - NOON) / S, 3))
+            for one in self.events(since)
+            if not kinds or one.kind in kinds
+        ]
+
+
+def failure(cause: str) -> dict[str, Any]:
+    return Parked(stream="", since=NOON, error="ClusterError", cause=cause).said()
+
+
+@pytest.fixture
+def lived(tmp_path: Path) -> Lived:
+    return Lived(tmp_path)
+
+
+def test_a_mirror_without_a_lake_has_no_events(tmp_path: Path) -> None:
+    mirror = Mirror(mirror_config(lake={"root": str(tmp_path / "none")}), display=lambda: None)
+    assert len(mirror.events("1h")) == 0
+    assert "events" in str(mirror.events("1h"))
+
+
+def test_a_pause_says_from_when_to_when_by_whom_and_why(lived: Lived) -> None:
+    lived.clock.to(10)
+    lived.mirror.pause(flow="east->west", reason="a backup")
+    lived.clock.to(40)
+    [event] = lived.events()
+    assert (event.is_open, event.took(), event.why) == (True, "still", "a backup")
+    assert "@" in event.who
+    lived.mirror.resume(flow="east->west")
+    lived.clock.to(60)
+    [event] = lived.events()
+    assert (event.took(), event.flow, event.is_open) == ("30.0 s", "east->west", False)
+    assert [len(lived.events(since)) for since in (30, 41)] == [1, 0], "it lasted into the time, or ended before it"
+    assert len(lived.events(flow="west->east")) == 0
+    assert "30.0 s" in str(lived.events())
+
+
+def test_a_parked_stream_is_one_event_over_its_attempts_with_the_times_of_the_stream_itself(lived: Lived) -> None:
+    control, stream = lived.context.control(), Subject(kind=STREAM, name="east->west")
+    for seconds, cause in ((12, "west is away"), (20, "west answers in part")):
+        lived.clock.to(seconds)
+        control.append(PARK, stream, value=failure(cause) | {"since": (NOON + 10 * S).isoformat()})
+    lived.clock.to(110)
+    assert lived.told() == [("parked", "east->west", 10, None)]
+    control.append(CLEAR, stream, value={"since": (NOON + 45 * S).isoformat()})
+    [event] = lived.events()
+    assert lived.told() == [("parked", "east->west", 10, 45)]
+    assert (event.why, event.effect, event.who) == ("west is away", "later: west answers in part", "")
+    # As an earlier release writes it, and ended by a person.
+    control.append(PARK, Subject(kind=STREAM, name="land east"), value=failure("no disk"))
+    lived.clock.to(120)
+    control.append(RESUME, Subject(kind=STREAM, name="land east"))
+    assert lived.told()[1:] == [("parked", "land east", 110, 120)]
+    assert lived.events()[1].ended_by
+    assert lived.events()[1].cluster == "east"
+
+
+def test_an_outage_is_stored_when_it_begins_and_ends_and_nothing_meanwhile(lived: Lived) -> None:
+    def version() -> int:
+        return lived.lake.version(lived.lake.meta_location(AUDIT))
+
+    first = version()
+    for seconds in (0, 5):
+        lived.clock.to(seconds)
+        lived.watch.once()
+    assert version() == first, "nothing has changed"
+    lived.away = {"west"}
+    for seconds in (10, 15, 20):
+        lived.clock.to(seconds)
+        lived.watch.once()
+    assert version() == first + 1
+    assert lived.told() == [("cluster away", "west", 10, None)]
+    lived.away = set()
+    for seconds in (25, 30):
+        lived.clock.to(seconds)
+        lived.watch.once()
+    assert version() == first + 2
+    assert lived.told() == [("cluster away", "west", 10, 25)]
+    assert lived.events()[0].why == "west does not answer"
+
+
+def test_an_outage_of_a_killed_mirror_ends_when_the_next_run_finds_the_cluster_back(lived: Lived) -> None:
+    lived.away = {"west"}
+    lived.watch.once()
+    lived.clock.to(100)
+    again = lived.watcher()
+    again.once()
+    assert lived.told() == [("cluster away", "west", 0, None)], "still the same outage"
+    lived.away = set()
+    lived.clock.to(200)
+    lived.watcher().once()
+    assert lived.told() == [("cluster away", "west", 0, 200)]
+
+
+def test_two_processes_tell_an_outage_once(lived: Lived) -> None:
+    other = lived.watcher()
+    for seconds, away in ((0, set()), (5, {"west"}), (12, set())):
+        lived.away = away
+        for number, watch in enumerate((lived.watch, other)):
+            lived.clock.to(seconds + number)
+            watch.once()
+    assert lived.told() == [("cluster away", "west", 5, 12)]
+    # Both saw it at once, and neither the other's row.
+    for seconds, action in ((20, "away"), (21, "away"), (30, "back"), (31, "back")):
+        lived.clock.to(seconds)
+        row = Change(where="west", kind="cluster", name="west", action=action, after="no" if action == "away" else None)
+        lived.context.audit().record([row], command="run")
+    assert lived.told()[1:] == [("cluster away", "west", 20, 30)]
+
+
+def test_samples_tell_outages_that_no_running_mirror_stored_and_end_those_of_killed_ones(lived: Lived) -> None:
+    lived.sampled(0, 90)
+    lived.sampled(30, 60, away="west")
+    lived.clock.to(95)
+    assert lived.told() == [("cluster away", "west", 30, 90)]
+    lived.away = {"east"}
+    lived.watch.once()
+    lived.clock.to(130)
+    lived.sampled(120)
+    assert lived.told()[1:] == [("cluster away", "east", 95, 120)], "its mirror was killed"
+
+
+def test_a_sampler_that_is_late_makes_no_second_outage(lived: Lived) -> None:
+    lived.sampled(0, 60)
+    lived.away = {"west"}
+    lived.clock.to(10)
+    lived.watch.once()
+    lived.away = set()
+    lived.clock.to(29)
+    lived.watch.once()
+    lived.sampled(30, away="west")
+    lived.clock.to(65)
+    assert lived.told() == [("cluster away", "west", 10, 29)]
+
+
+def test_times_without_samples_are_events(lived: Lived) -> None:
+    lived.sampled(0, 30, 60, 600, 630)
+    lived.clock.to(640)
+    assert lived.told() == [("not sampled", "the mirror", 60, 600)]
+    lived.clock.to(1000)
+    assert lived.told()[1:] == [("not sampled", "the mirror", 630, None)]
+
+
+def test_changes_of_one_plan_are_one_event_and_an_operation_has_its_result(lived: Lived) -> None:
+    made = [Change(where="west", kind="topic", name=f"t{n}", action="create", flow="east->west") for n in range(5)]
+    lived.context.audit().record(made, command="apply")
+    journal = Journal(lived.lake, ("failover",), flow="east->west", where="west", now=lived.clock)
+    lived.clock.to(10)
+    operation = journal.begin("failover")
+    assert "not finished" in lived.events()[1].effect
+    lived.clock.to(22)
+    journal.write(
+        operation, DONE, after={"rpo_s": 1.5, "rto_s": 12, "groups": [{"group": "billing", "action": "move"}]}
+    )
+    applied, failover = lived.events()
+    assert (applied.kind, applied.subject, applied.cluster) == ("applied", "5 changes on west", "west")
+    assert applied.effect == "create topic t0, create topic t1, create topic t2 and 2 more"
+    assert (failover.kind, failover.seconds, failover.subject) == ("failover", 12.0, "east->west")
+    assert failover.effect == "RPO 1.5 s, RTO 12.0 s, 1 group moved"
+
+
+def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived) -> None:
+    place = {"topic": "orders", "generation": 1, "partition": 0}
+    lost = {"source": "east", "first_offset": 0, "last_offset": 6, "missing": 7, "kind": "expired"}
+    lived.lake.append_rows(GAPS, [place | lost | {"partition": p, "detected_at": NOON} for p in (0, 1)])
+    lived.lake.append_rows(GAPS, [place | lost | {"kind": "compacted", "detected_at": NOON}])
+    odd = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON", "lane": 0, "ledger_seq": 1}
+    times = [NOON + n * 60 * S for n in (1, 2, 3, 60)]
+    lived.lake.append_rows(QUARANTINE, [place | odd | {"offset": 1, "quarantined_at": at} for at in times])
+    left = {
+        "removal": "r",
+        "source": "east",
+        "first_offset": 0,
+        "last_offset": 9,
+        "record_count": 10,
+        "kind": "expired",
+    }
+    later = NOON + 7200 * S
+    lived.lake.append_rows(
+        REMOVED,
+        [place | left | {"reason": "30d", "relay_version": version, "removed_at": later} for version in (None, 4)],
+    )
+    proof = {"verification": "v", "kind": "relay-target", "source": "east", "flow": "east->west", "how": "full"}
+    lived.lake.append_rows(PROOFS, [place | proof | {"records": 100, "proven_at": later + S}])
+    lived.clock.to(8000)
+    assert [(one.kind, one.subject, one.effect) for one in lived.events()] == [
+        ("records lost", "orders of east", "14 offsets never landed"),
+        ("quarantined", "orders", "3 records withheld from the target"),
+        ("quarantined", "orders", "1 record withheld from the target"),
+        ("upkeep", "relay of east", "10 records left by its retention"),
+        ("verified", "east->west", "100 records compared, all equal"),
+    ]
+
+
+def test_a_feed_tells_each_event_when_it_begins_and_when_it_ends(lived: Lived) -> None:
+    lived.mirror.pause(flow="east->west")
+    feed = EventFeed(lived.mirror.events, mark=NOON)
+    assert [one.kind for one in feed.news()] == ["paused"]
+    assert feed.news() == ()
+    lived.away = {"west"}
+    lived.clock.to(10)
+    lived.watch.once()
+    lived.mirror.resume(flow="east->west")
+    assert [(one.kind, one.is_open) for one in feed.news()] == [("paused", False), ("cluster away", True)]
+    assert feed.news() == ()
+
+
+def test_events_after_a_mark_are_those_that_began_or_ended_after_it() -> None:
+    ended = Event(at=NOON, until=NOON + 9 * S, kind="paused", subject="flow a")
+    old = Event(at=NOON, kind="applied", subject="settings")
+    events = Events(start=NOON, end=NOON + 10 * S, events=(old, ended))
+    assert [*events.after(NOON + 5 * S)] == [ended]
