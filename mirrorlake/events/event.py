@@ -7,11 +7,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import ClassVar
 
-from mirrorlake.render import Badge, JsonDisplayable, Mood, Sheet, badge, clean, format_duration, format_time, table
+from mirrorlake.render import (
+    Badge,
+    JsonDisplayable,
+    Mark,
+    Mood,
+    Sheet,
+    badge,
+    clean,
+    format_duration,
+    format_time,
+    table,
+)
 
 CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
 LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED})
 """The kinds of events that last until they end; operations have a start and an end, other events a time."""
+
+MAX_MARKS = 60
+"""More marks would hide the lines of a chart."""
 
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", "different"), "bad"),
@@ -99,11 +113,15 @@ class Event(JsonDisplayable):
             return format_duration(self.until - self.at)
         return "still" if self.is_open else ""
 
+    def reasons(self) -> str:
+        """Return the reason, the effect and who ended it in one text."""
+        ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
+        return clean("; ".join(filter(None, (self.why, self.effect, ended))))
+
     def says(self) -> str:
         """Return persons, reason and effect in one text."""
-        by = f"by {self.who}" if self.who else ""
-        ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
-        return clean("; ".join(filter(None, (by, self.why, self.effect, ended))))
+        by = f"by {clean(self.who)}" if self.who else ""
+        return "; ".join(filter(None, (by, self.reasons())))
 
     def sheet(self) -> Sheet:
         """Show when, how long, who and why."""
@@ -114,7 +132,7 @@ class Event(JsonDisplayable):
         took = self.took()
         lasted = f" ({took if self.until is None else f'ended after {took}'})" if took else ""
         says = self.says()
-        return f"{at} {self.kind}: {clean(self.subject)}{lasted}{f': {says}' if says else ''}"
+        return clean(f"{at} {self.kind}: {self.subject}{lasted}{f': {says}' if says else ''}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -141,6 +159,9 @@ class Events(JsonDisplayable):
     def __len__(self) -> int:
         return len(self.events)
 
+    def __reversed__(self) -> Iterator[Event]:
+        return reversed(self.events)
+
     def __getitem__(self, index: int) -> Event:
         return self.events[index]
 
@@ -152,6 +173,10 @@ class Events(JsonDisplayable):
     def after(self, mark: datetime) -> Events:
         """Return the events that began or ended after a time."""
         return replace(self, start=mark, events=tuple(event for event in self.events if event.changed_at > mark))
+
+    def newest(self, count: int) -> Events:
+        """Return the newest events, at most so many."""
+        return replace(self, events=self.events[max(0, len(self.events) - count) :])
 
     def of(self, flow: str, *clusters: str) -> Events:
         """Return the events that concern a flow between these clusters."""
@@ -174,6 +199,13 @@ class Events(JsonDisplayable):
         columns = ("from", "until", "took", "event", "what", "why")
         parts = (table("", columns, rows, least=("took",)),) if rows else ()
         return Sheet(title="events", facts=(f"{len(self)} {since}",), parts=parts)
+
+    def marks(self) -> list[Mark]:
+        """Return the newest events as marks on a chart; what still lasts ends now."""
+        return [
+            Mark(str(event), event.at, event.until or (self.end if event.is_open else None))
+            for event in self.newest(MAX_MARKS)
+        ]
 
     def _clock(self, at: datetime) -> str:
         is_today = at.astimezone(timezone.utc).date() == self.end.astimezone(timezone.utc).date()

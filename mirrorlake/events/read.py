@@ -1,4 +1,4 @@
-"""Read the events of a mirror from its lake; no cluster is asked, and Spark only where nothing else reaches the lake."""
+"""Read the events of a mirror from its lake; no cluster is called, and Spark only where nothing else reaches the lake."""
 
 from __future__ import annotations
 

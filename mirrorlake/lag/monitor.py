@@ -13,6 +13,8 @@ from functools import partial
 from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
+from mirrorlake.events import Events, read_events
+from mirrorlake.lag.event_effects import EventEffects
 from mirrorlake.lag.hanging_transactions import HangingTransaction, find_hanging_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
@@ -40,6 +42,7 @@ class Monitor:
         self._context = context
         # A snapshot does not wait again for a cluster that another one found unreachable.
         self._unreachable = UnreachableClusters()
+        self._effects = EventEffects(self.lag)
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
 
     def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
@@ -85,18 +88,28 @@ class Monitor:
     ) -> Report:
         """Report on lag, latency, RPO and verdicts since a time, with `known` verifications and their times."""
         end, known = self._context.now(), [*known]
+        start = when(since, now=end)
         others = {flow.name for flow in flows} - {found.flow for found, _ in known}
         return make_report(
             self.lag(flows),
-            start=when(since, now=end),
+            start=start,
             end=end,
             settings=identity(plain(self._context.config)),
             verifications=[found for found, _ in known],
             verified_at=min((at for _, at in known), default=None),
             recorded=newest_proofs(self._context.lake, sorted(others)) if others else (),
+            events=self.events(start, flows[0].name if len(flows) == 1 else None),
             mirror=", ".join(flow.name for flow in flows),
             host=socket.gethostname(),
         )
+
+    def events(self, since: str | timedelta | datetime, flow: str | None = None) -> Events:
+        """Return what happened since a time, or to one flow (see `Mirror.events`)."""
+        context, flows = self._context, self._context.chosen(flow)
+        events = read_events(context, when(since, now=context.now()))
+        if flow is not None:
+            events = events.of(flow, flows[0].source, flows[0].target)
+        return self._effects.add(events, flows)
 
     def status(self, flow: str | None = None) -> Status:
         """Return the status of each flow, or of one."""

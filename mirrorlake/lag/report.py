@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.events import Events
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.objectives import objectives_table
@@ -26,6 +27,7 @@ from mirrorlake.render import (
     DURATIONS,
     Displayable,
     Line,
+    Mark,
     Sheet,
     Table,
     badge,
@@ -61,6 +63,7 @@ _WORDS = {
     "proven until": "the upstream offset up to which verifications found every landed record on the target",
     "verified": "records that were compared with source, relay and target, and are equal",
     "not compared": "records that the target no longer held, or that were sent after the cut; nothing is claimed of them",
+    "events": "what happened to the mirror, shaded in the pictures of lag; each says its name where the pointer rests on it",
     "withheld": "records that a rule of the flow kept from the target, with its reason in the table withheld",
 }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -85,6 +88,7 @@ class Report(Displayable):
     verifications: tuple[VerifyReport, ...] = ()
     verified_at: datetime | None = None
     recorded: tuple[NewestProof, ...] = ()
+    events: Events | None = None
     mirror: str = ""
     host: str = ""
 
@@ -113,6 +117,7 @@ class Report(Displayable):
             "settings": self.settings,
             "lag": self.verdict.as_dict(),
             "rpo": {flow: {"now_ms": now, "most_ms": most} for flow, (now, most) in self._rpo_of_flows().items()},
+            "events": [] if self.events is None else [event.as_dict() for event in self.events],
             "verified_at": None if self.verified_at is None else self.verified_at.isoformat(),
             "verifications": [{"flow": one.flow, "equal": one.equal} for one in self.verifications],
             "recorded": [{**asdict(one), "at": one.at.isoformat()} for one in self.recorded],
@@ -123,6 +128,7 @@ class Report(Displayable):
         sections = [
             ("Summary", self.sheet().html(zone=timezone.utc, rows=MAX_ROWS)),
             ("Verdicts", self.verdict.to_html(zone=timezone.utc, rows=MAX_ROWS)),
+            ("Events", self._events_section()),
             ("Lag", self._lag_section()),
             ("Latency from produce to target", self._latency_section()),
             ("RPO: what would have been lost", self._rpo_section()),
@@ -232,13 +238,19 @@ class Report(Displayable):
         title = "last verification" if rows else "no verification is recorded: mirrorlake report --verify runs one"
         return table(title, ["flow", "result", "records verified", "differences", "at"], rows)
 
+    def _events_section(self) -> str:
+        if not self.events:
+            return "<p>Nothing happened in this time, as far as the tables tell.</p>"
+        return self.events.to_html(zone=timezone.utc, rows=MAX_ROWS)
+
     def _lag_section(self) -> str:
         # An idle group is days behind: on one scale with the mirror it would press that to the ground.
         of_mirror, of_groups = ([p for p in self.lag if p.is_group is wanted] for wanted in (False, True))
+        marks = self.events.marks() if self.events else []
         rows = [(p.at, p.line, to_timedelta(p.time_lag_ms), p.offset_lag) for p in self.lag]
         return (
-            _lag_charts("the mirror", of_mirror)
-            + (_lag_charts("consumer groups", of_groups) if of_groups else "")
+            _lag_charts("the mirror", of_mirror, marks)
+            + (_lag_charts("consumer groups", of_groups, marks) if of_groups else "")
             + _series("lag in numbers", ["time", "hop", "time lag", "offset lag"], rows)
         )
 
@@ -309,9 +321,9 @@ def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     return table(title, columns, newest, folded=True).html(zone=timezone.utc, rows=MAX_ROWS)
 
 
-def _lag_charts(whose: str, points: Sequence[LagPoint]) -> str:
+def _lag_charts(whose: str, points: Sequence[LagPoint], marks: Sequence[Mark]) -> str:
     time, offsets = ([(p.line, p.at, getattr(p, name)) for p in points] for name in ("time_lag_ms", "offset_lag"))
-    return chart(f"time lag of {whose}", _lines(time), unit=DURATIONS) + chart(
+    return chart(f"time lag of {whose}", _lines(time), unit=DURATIONS, marks=marks) + chart(
         f"offset lag of {whose}", _lines(offsets)
     )
 
@@ -332,6 +344,7 @@ def make_report(
     verifications: Iterable[VerifyReport] = (),
     verified_at: datetime | None = None,
     recorded: Iterable[NewestProof] = (),
+    events: Events | None = None,
     mirror: str = "",
     host: str = "",
 ) -> Report:
@@ -357,6 +370,7 @@ def make_report(
         verifications=tuple(verifications),
         verified_at=verified_at,
         recorded=tuple(recorded),
+        events=events,
         mirror=mirror,
         host=host,
     )

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake import doctor, events, mm2, offsets, replay, republish, tracking
-from mirrorlake.config import find_settings, loads, when
+from mirrorlake import doctor, mm2, offsets, replay, republish, tracking
+from mirrorlake.config import find_settings, loads
 from mirrorlake.config import load as load_config
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
@@ -321,12 +321,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> [event.took() for event in mirror.events("2h") if event.kind == "cluster away"]  # doctest: +SKIP
             ['31.0 s']
         """
-        context = self._context
-        found = events.read_events(context, when(since, now=context.now()))
-        if flow is None:
-            return found
-        settings = self.config.flow(flow)
-        return found.of(flow, settings.source, settings.target)
+        return self._context.shared(Monitor).events(since, flow)
 
     @property
     def history(self) -> History:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
@@ -15,6 +16,8 @@ from mirrorlake.render import COLOURS, DURATIONS, LIMIT_IN_SIGHT, broken_at_gaps
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mirrorlake.events import Events
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
@@ -24,11 +27,19 @@ MAX_LINES = 30
 # Readable on white and on black; the console's own styles use the theme's colours.
 _GREY, _LINES = "#808080", "rgba(128,128,128,.3)"
 
+_SHADE = "rgba(230,159,0,.2)"
+
 Measure = Literal["time", "offsets"]
 _PERCENTILES = ["p50_ms", "p95_ms", "p99_ms"]
 
 
-def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Mapping[str, float] | None = None) -> Any:
+def lag_chart(
+    frame: pd.DataFrame,
+    *,
+    measure: Measure = "time",
+    objectives: Mapping[str, float] | None = None,
+    events: Events | None = None,
+) -> Any:
     """Return the lag of each hop of each flow over time: the largest time lag or the summed offset lag of its partitions.
 
     Consumer groups have a picture of their own below: an idle one is days behind, and would press the mirror's lines to the ground.
@@ -38,6 +49,7 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Map
             partition breaks the line: the unknown lag may be the largest.
         measure: `time` in seconds, or `offsets`.
         objectives: the agreed maximum time lag, in seconds by flow; a line each, or a word in the title where it is far above.
+        events: what happened meanwhile (`mirror.events`): outages and pauses are shaded, other events are lines.
 
     Returns:
         A plotly `Figure`.
@@ -60,7 +72,10 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Map
     title, unit = ("time lag", "seconds") if measure == "time" else ("offset lag", "offsets")
     limits = {f"objective of {flow}": most_s for flow, most_s in (objectives or {}).items() if measure == "time"}
     of_mirror, of_groups = ([line for line in lines if (line[0] in groups) is wanted] for wanted in (False, True))
-    return _figure([(title, of_mirror), (f"{title} of consumer groups", of_groups)], unit, limits=limits)
+    figure = _figure([(title, of_mirror), (f"{title} of consumer groups", of_groups)], unit, limits=limits)
+    if events is not None and len(frame):
+        _draw_events(figure, events, frame.observed_at)
+    return figure
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:
@@ -115,6 +130,25 @@ def group_chart(frame: pd.DataFrame, group: str) -> Any:
     place = long.flow + " " + long.topic + "-" + long.partition.astype(str)
     long["line"] = place + " " + long.variable.replace("end_position", "end")
     return _figure([(f"positions of {group}", _series(long, "line", "observed_at", "offset"))], "upstream offset")
+
+
+def _draw_events(figure: Any, events: Events, observed_at: pd.Series) -> None:
+    """Shade the events that last, and draw a line for others, behind the lines and within their times."""
+    import pandas as pd
+
+    times = pd.to_datetime(observed_at, utc=True)
+    first, last = times.min().to_pydatetime(), times.max().to_pydatetime()
+    marks = events.marks()
+    for event, mark in zip(events.newest(len(marks)), marks, strict=True):
+        start, end = max(mark.start, first), min(mark.end or mark.start, last)
+        if start > end:
+            continue
+        utc = [at.astimezone(timezone.utc).replace(tzinfo=None) for at in (start, end)]
+        named = {"annotation_text": _text(event.kind), "annotation_textangle": -90, "annotation_font_size": 10}
+        if mark.end is None:
+            figure.add_vline(x=utc[0], line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named)
+        else:
+            figure.add_vrect(x0=utc[0], x1=utc[1], fillcolor=_SHADE, line_width=0, layer="below", row="all", col=1, **named)
 
 
 def _require(frame: pd.DataFrame, *columns: str) -> None:

@@ -18,6 +18,7 @@ from mirrorlake.render.time_axis import COUNTS, Unit, broken_at_gaps, time_forma
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
 MARKERS = ("●", "■", "▲", "◆", "×")
+_MARK = "#E69F00"
 MAX_LINES = 12
 MAX_POINTS = 240
 # A limit is drawn up to so many times the highest value.
@@ -39,6 +40,15 @@ class Line:
     def peak(self) -> float:
         """The largest known value; -inf if none is known."""
         return max((value for _, value in self.points if value is not None), default=-math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: its name, and from when to when; a mark without an end is drawn as a line."""
+
+    name: str
+    start: datetime
+    end: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +75,19 @@ class Frame:
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def chart(title: str, lines: Iterable[Line], *, unit: Unit = COUNTS, limits: Mapping[str, float] | None = None) -> str:
+def chart(
+    title: str,
+    lines: Iterable[Line],
+    *,
+    unit: Unit = COUNTS,
+    limits: Mapping[str, float] | None = None,
+    marks: Iterable[Mark] = (),
+) -> str:
     """Draw lines over time as SVG with a legend, times in UTC; only the twelve highest, since more are not distinguishable.
 
     A line is broken where nothing was observed. `limits` are agreed values by name, such as objectives: each is a dotted line, or a
     word in the title where it is so high that it would press the lines to the ground. Of too many points, the highest of
-    neighbours remain.
+    neighbours remain. `marks` are shaded behind the lines, each with its name on hovering.
 
     Example:
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -90,7 +107,8 @@ def chart(title: str, lines: Iterable[Line], *, unit: Unit = COUNTS, limits: Map
     ]
     caption = escape("; ".join([title, *far]))
     frame = frame_of(chosen, unit, top=max(near.values(), default=0.0))
-    drawn = "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
+    drawn = "".join(_mark(frame, mark) for mark in marks)
+    drawn += "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
     drawn += _labels(frame, chosen) + "".join(_limit(frame, name, value) for name, value in near.items())
     legend = "".join(_legend(line, index) for index, line in enumerate(chosen))
     left_out = f" (the highest {len(chosen)} of {len(known)} lines)" if len(known) > len(chosen) else ""
@@ -156,6 +174,18 @@ def _limit(frame: Frame, name: str, value: float) -> str:
     return (
         f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" stroke-dasharray="1 4"/>'
         f'<text x="{right - 4}" y="{y - 3:.1f}" text-anchor="end" font-size="10">{escape(name)}</text>'
+    )
+
+
+def _mark(frame: Frame, mark: Mark) -> str:
+    """Draw a mark as far as it is in the frame."""
+    start, end = max(mark.start, frame.start), min(mark.end or mark.start, frame.end)
+    if start > end:
+        return ""
+    x, width = frame.x(start), max(1.5, frame.x(end) - frame.x(start))
+    return (
+        f'<rect x="{x:.1f}" y="{_TOP}" width="{width:.1f}" height="{_HEIGHT - _TOP - _BOTTOM}" fill="{_MARK}" opacity=".25">'
+        f"<title>{escape(mark.name)}</title></rect>"
     )
 
 

@@ -26,8 +26,20 @@ def status(
     cli: Invocation,
     flow: Flow = None,
     by: By = "topic",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show flows, lags and the last events every few seconds; q or Ctrl-C ends.")
+    ] = False,
+    every: Annotated[str, typer.Option("--every", help="Time between two looks of --watch.")] = "5s",
 ) -> int:
     """Show verdict, lags, rates and what is proven of each flow."""
+    if watch:
+        from mirrorlake.cli.watch import StatusPage
+        from mirrorlake.cli.watch import watch as show
+        from mirrorlake.config import length_of
+
+        page, every_s = StatusPage(cli.mirror, flow), length_of(every).total_seconds()
+        run_until_signal(lambda stop: show(cli, page, every_s=every_s, stop=stop))
+        return 0
     found = cli.mirror.status(flow).by(by)
     cli.answer(found)
     if not found.is_whole:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mirrorlake.errors import UsageError
+from mirrorlake.events import Events
 from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
@@ -24,12 +25,15 @@ _MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 class LagView(Panel):
     """Show the lag of every hop over time, with the objectives; draw nothing without two moments of data.
 
-    `seen` returns the frame of this console's statuses.
+    `seen` returns the frame of this console's statuses, `events` what happened in the time that the console has read.
     """
 
-    def __init__(self, session: Session, *, seen: Callable[[], Any]) -> None:
+    def __init__(
+        self, session: Session, *, seen: Callable[[], Any], events: Callable[[], Events | None] = lambda: None
+    ) -> None:
         super().__init__(session)
         self._seen = seen
+        self._events = events
         self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="lag-fresh")
         self.since = controls.dropdown("lag-since", "Lag over", _SPANS, SEEN)
         self.measure = controls.dropdown("lag-measure", "Measure", _MEASURES, "time")
@@ -97,7 +101,7 @@ class LagView(Panel):
         if measure == "time" and is_seen:
             # The timestamps of records not landed are unknown.
             lines = lines[lines.hop != "landed"]
-        self.chart.show(lag_chart(lines, measure=measure, objectives=self._objectives()))
+        self.chart.show(lag_chart(lines, measure=measure, objectives=self._objectives(), events=self._events()))
 
     def _objectives(self) -> dict[str, float]:
         """Return the RPO objectives by flow, in seconds."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.events import Events
 from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
@@ -35,9 +36,9 @@ COLUMNS = (
 
 
 class StatusView(Panel):
-    """Show the newest status, and the lag since the console was opened."""
+    """Show the newest status, and the lag since the console was opened, with the events that the console knows."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, events: Callable[[], Events | None] = lambda: None) -> None:
         super().__init__(session)
         self._drawn: Status | None = None
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
@@ -48,7 +49,7 @@ class StatusView(Panel):
         )
         self.refresh = self.button("status-refresh", "Refresh", self.poller.once)
         self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
-        self.lag = LagView(session, seen=self.lag_frame)
+        self.lag = LagView(session, seen=self.lag_frame, events=events)
         buttons = controls.row(self.refresh, self.live, self.poller.pulse)
         self.widget = controls.column(buttons, self.flows, self.rows, self.lag.widget)
         self.on_change(self._switch, self.live)

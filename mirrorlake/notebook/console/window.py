@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from mirrorlake.config import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.edit import Draft, without_secrets
 from mirrorlake.mirror import Mirror, utc_now
+from mirrorlake.notebook.console.events import EventsView
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
@@ -23,7 +24,7 @@ from mirrorlake.notebook.console.wizard import Wizard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABS = ("Set up", "Topics", "Status", "Groups", "Records", "Recovery")
+TABS = ("Set up", "Topics", "Status", "Events", "Groups", "Records", "Recovery")
 
 
 class Console:
@@ -42,7 +43,8 @@ class Console:
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
         self.session = Session(mirror, spark=spark, now=now)
-        self.status = StatusView(self.session)
+        self.events = EventsView(self.session)
+        self.status = StatusView(self.session, events=lambda: self.events.events)
         self.wizard = Wizard(
             self.session,
             _begin(mirror),
@@ -54,7 +56,7 @@ class Console:
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
         self.recovery = RecoveryView(self.session)
-        shown = (self.wizard, self.topics, self.status, self.groups, self.records, self.recovery)
+        shown = (self.wizard, self.topics, self.status, self.events, self.groups, self.records, self.recovery)
         views = [view.widget for view in shown]
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else TABS.index("Status"))
         self.tabs.add_class("ml-tabs")
@@ -84,11 +86,13 @@ class Console:
         """Refresh every few seconds if an event loop runs; displaying the console calls this."""
         if self.mirror is not None:
             self.status.start()
+            self.events.start()
             self.records.start()
 
     def stop(self) -> None:
         """Stop refreshing; the shown values become stale."""
         self.status.stop()
+        self.events.stop()
         self.records.stop()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import load
+from mirrorlake.events import Event, Events
 from mirrorlake.lag import Monitor
 from mirrorlake.lag.figures import measure
 from mirrorlake.lag.sampler import Sampler
@@ -144,6 +145,32 @@ def look_back(mirror: Mirror, *ages_s: int) -> None:
         Sampler(mirror._context, now=lambda at=at: at).once()
 
 
+def outage(events: Events) -> Event:
+    """Return the outage, or something that is none before it is known."""
+    away = [event for event in events if event.kind == "cluster away"]
+    assert len(away) <= 1, "one outage is one event"
+    return away[0] if away else Event(at=events.end, until=events.end, kind="none", subject="")
+
+
+def assert_told(mirror: Mirror, stopped_at: datetime, restarted_at: datetime) -> None:
+    """Assert that events say of the outage and of the pauses from when to when, by whom and why."""
+    events, late = mirror.events("1h"), timedelta(seconds=6)
+    away = outage(events)
+    assert away.subject == "central"
+    assert "central" in away.why
+    assert away.until is not None
+    assert stopped_at - late <= away.at <= stopped_at + 2 * late
+    assert away.at < away.until <= restarted_at
+    assert re.search(r"10 records of east->central arrived meanwhile .* after \d", away.effect)
+    paused = [event for event in events if event.kind == "paused"]
+    assert [(event.flow, event.why) for event in paused] == [(CENTRAL, "a drill"), (WEST, "a drill"), (CENTRAL, "")]
+    assert all("@" in event.who and event.until is not None and event.took() for event in paused)
+    told = json.loads(run_cli("events", "--since", "1h", "--json", "--conf", str(mirror.config.path)).stdout)["events"]
+    assert [(one["kind"], one["at"], one["seconds"]) for one in told] == [
+        (event.kind, event.as_dict()["at"], event.seconds) for event in events
+    ]
+
+
 @pytest.mark.law("E")
 def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_that_are_away(
     make_cluster: Callable[..., KafkaCluster],
@@ -203,14 +230,21 @@ def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_th
             return bool(webhook.bodies) and webhook.bodies[-1]["is"] == word
 
         wait_until(lambda: not webhook.bodies or told("OK"), "the receiver knows that all is well")
+        stopped_at = datetime.now(timezone.utc)
         central.stop()
+        produce(east, topic, 10, partitions=1, seed=4)
         wait_until(lambda: failures or told("CLUSTER_AWAY"), "the receiver is told of the outage")
         assert webhook.bodies[-1]["since"], "and since when"
-        central.start()
-        wait_until(lambda: failures or told("OK"), "and of its end")
+        wait_until(lambda: outage(mirror.events("1h")).is_open, "the outage is an event while it lasts")
+        central.restart()
+        until(central, 50, "it goes on where it was")
+        wait_until(lambda: failures or told("OK"), "the receiver is told of its end")
         assert not failures
+        wait_until(lambda: not outage(mirror.events("1h")).is_open, "the outage is over")
+        restarted_at = datetime.now(timezone.utc)
+    assert_told(mirror, stopped_at, restarted_at)
     ran = {one.flow: one.records for one in mirror.progress().republished}
-    assert ran == {CENTRAL: 20, WEST: 40}, "a run counts what its streams did before they started again"
+    assert ran == {CENTRAL: 30, WEST: 50}, "a run counts what its streams did before they started again"
     assert mirror.verify().equal
 
     def another() -> Mirror:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
+from mirrorlake.events import Event, Events
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.report import Report
@@ -110,6 +111,16 @@ def test_the_pictures_hold_the_same_figures_as_the_tables() -> None:
         "east-&gt;central 2026-01-01T12:01:00+00:00 1 min 30 s",
     ):
         assert said in titles
+
+
+def test_an_outage_is_a_row_and_shaded_in_the_pictures_of_lag() -> None:
+    away = Event(at=minute(1), until=minute(2), kind="cluster away", subject="central", why="no broker answers")
+    report = replace(a_report(), events=Events(start=NOON, end=minute(2), events=(away,)))
+    rows = Tables(report.html()).rows
+    assert ["12:01:00", "12:02:00", "1 min 0 s", "✗ cluster away", "central", "no broker answers"] in rows
+    assert report.html().count("<rect") == 2, "in both pictures of lag"
+    assert [one["kind"] for one in report.as_dict()["events"]] == ["cluster away"]
+    assert "Nothing happened" in a_report().html()
 
 
 def test_the_page_loads_and_runs_nothing_whatever_topics_and_groups_are_called() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
+from mirrorlake.events import Event, Events
 from mirrorlake.notebook.charts import MAX_LINES, group_chart, lag_chart, latency_chart, rpo_chart
 
 NOON = pd.Timestamp(2026, 1, 1, 12)
@@ -125,6 +127,29 @@ def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
     }
     with pytest.raises(UsageError, match="known groups: billing"):
         group_chart(frame, "billling")
+
+
+def test_outages_are_shaded_and_other_events_are_lines_within_the_times_of_the_frame() -> None:
+    frame = pd.DataFrame(rows(("landed", None)))
+    first, last = (at.to_pydatetime() for at in (frame.observed_at.min(), frame.observed_at.max()))
+    utc = {"tzinfo": timezone.utc}
+    away = Event(
+        at=first.replace(**utc) - timedelta(hours=1),
+        until=first.replace(**utc) + timedelta(seconds=9),
+        kind="cluster away",
+        subject="west",
+    )
+    applied = Event(at=last.replace(**utc), kind="applied", subject="settings")
+    pause = replace(away, kind="paused", at=last.replace(**utc) - timedelta(seconds=1), until=None)
+    later = replace(applied, at=last.replace(**utc) + timedelta(hours=1))
+    events = Events(start=away.at, end=later.at, events=(away, applied, pause, later))
+    figure = lag_chart(frame, events=events)
+    assert [(shape.x0, shape.x1) for shape in figure.layout.shapes] == [
+        (first, first + timedelta(seconds=9)),
+        (last, last),
+        (last - timedelta(seconds=1), last),
+    ]
+    assert [note.text for note in figure.layout.annotations] == ["cluster away", "applied", "paused"]
 
 
 def test_times_are_shown_in_utc_whatever_zone_they_come_in() -> None:

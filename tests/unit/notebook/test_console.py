@@ -89,6 +89,28 @@ def fill(console: Console, *, topics: str = "orders, clicks.*") -> None:
     flow.source.value, flow.target.value, flow.topics.value = "east", "west", topics
 
 
+def test_events_are_rows_the_newest_first_and_marks_on_the_lag_chart(clock: Clock, tmp_path: Path) -> None:
+    mirror = Mirror(mirror_config(lake={"root": str(tmp_path)}), now=clock, display=lambda: None)
+    mirror.pause(flow="east->west", reason=EVIL)
+    clock.time += timedelta(seconds=30)
+    mirror.resume(flow="east->west")
+    mirror.pause(cluster="east")
+    with Console(mirror, now=clock) as made:
+        assert made.events.events is None
+        asyncio.run(made.events.feed.once())
+        shown = [
+            {key: cell.get("text") if isinstance(cell, dict) else cell for key, cell in row["cells"].items()}
+            for row in made.events.rows.rows
+        ]
+        assert [(row["what"], row["until"], row["took"]) for row in shown] == [
+            ("cluster east", "still", None),
+            ("flow east->west", "2026-01-01 00:00:30", "30.0 s"),
+        ]
+        assert shown[1]["why"] == EVIL, "as text"
+        assert made.session.errors.errors == []
+        assert made.events.events is made.status.lag._events()
+
+
 def test_the_wizard_writes_what_a_person_would(console: Console) -> None:
     fill(console)
     flow = console.wizard.flow
