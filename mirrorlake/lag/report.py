@@ -324,7 +324,7 @@ def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
 def _lag_charts(whose: str, points: Sequence[LagPoint], marks: Sequence[Mark]) -> str:
     time, offsets = ([(p.line, p.at, getattr(p, name)) for p in points] for name in ("time_lag_ms", "offset_lag"))
     return chart(f"time lag of {whose}", _lines(time), unit=DURATIONS, marks=marks) + chart(
-        f"offset lag of {whose}", _lines(offsets)
+        f"offset lag of {whose}", _lines(offsets), marks=marks
     )
 
 

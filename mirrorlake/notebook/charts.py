@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import COLOURS, DURATIONS, LIMIT_IN_SIGHT, broken_at_gaps, format_duration
+from mirrorlake.render import COLOURS, DURATIONS, LIMIT_IN_SIGHT, broken_at_gaps, format_duration, middle
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mirrorlake.events import Events
+    from mirrorlake.events import Event, Events
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
 # A longer legend is not readable; the highest lines matter.
 MAX_LINES = 30
+_MAX_NAME = 30
 
 # Readable on white and on black; the console's own styles use the theme's colours.
 _GREY, _LINES = "#808080", "rgba(128,128,128,.3)"
@@ -132,6 +133,53 @@ def group_chart(frame: pd.DataFrame, group: str) -> Any:
     return _figure([(f"positions of {group}", _series(long, "line", "observed_at", "offset"))], "upstream offset")
 
 
+def events_chart(events: Events) -> Any:
+    """Return a timeline: a bar from start to end for each event that lasted, a point for each other one, by what it happened to.
+
+    Args:
+        events: as `mirror.events` returns them; the newest are drawn.
+
+    Returns:
+        A plotly `Figure`.
+
+    Raises:
+        UsageError: plotly is not installed.
+
+    Example:
+        >>> ml.charts.events_chart(mirror.events("24h"))  # doctest: +SKIP
+    """
+    figure = _figure([("events", [])], "")
+    shown = events.newest(MAX_LINES)
+    by_kind: dict[str, list[Event]] = {}
+    for event in shown:
+        by_kind.setdefault(event.kind, []).append(event)
+    for index, (kind, several) in enumerate(by_kind.items()):
+        ends = [event.until or (events.end if event.is_open else event.at) for event in several]
+        # A bar of a second would not be seen in a day.
+        least_ms = (events.end - events.start).total_seconds() * 1000 / 200
+        figure.add_bar(
+            name=_text(kind),
+            orientation="h",
+            y=[_text(middle(event.subject, _MAX_NAME)) for event in several],
+            base=[_naive(event.at) for event in several],
+            x=[
+                max(least_ms, (end - event.at).total_seconds() * 1000) for event, end in zip(several, ends, strict=True)
+            ],
+            hovertext=[_text(str(event)) for event in several],
+            hoverinfo="text",
+            marker_color=COLOURS[index % len(COLOURS)],
+        )
+    rows = len({event.subject for event in shown})
+    figure.update_layout(barmode="overlay", height=150 + 26 * rows, margin={"l": 220}, legend_y=-70 / (26 * rows + 10))
+    figure.update_xaxes(type="date", range=[_naive(events.start), _naive(events.end)])
+    return figure
+
+
+def _naive(at: datetime) -> datetime:
+    """Return a time in UTC without its zone: plotly shows it as it is, and the axis names the zone."""
+    return at.astimezone(timezone.utc).replace(tzinfo=None)
+
+
 def _draw_events(figure: Any, events: Events, observed_at: pd.Series) -> None:
     """Shade the events that last, and draw a line for others, behind the lines and within their times."""
     import pandas as pd
@@ -143,12 +191,22 @@ def _draw_events(figure: Any, events: Events, observed_at: pd.Series) -> None:
         start, end = max(mark.start, first), min(mark.end or mark.start, last)
         if start > end:
             continue
-        utc = [at.astimezone(timezone.utc).replace(tzinfo=None) for at in (start, end)]
         named = {"annotation_text": _text(event.kind), "annotation_textangle": -90, "annotation_font_size": 10}
         if mark.end is None:
-            figure.add_vline(x=utc[0], line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named)
+            figure.add_vline(
+                x=_naive(start), line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named
+            )
         else:
-            figure.add_vrect(x0=utc[0], x1=utc[1], fillcolor=_SHADE, line_width=0, layer="below", row="all", col=1, **named)
+            figure.add_vrect(
+                x0=_naive(start),
+                x1=_naive(end),
+                fillcolor=_SHADE,
+                line_width=0,
+                layer="below",
+                row="all",
+                col=1,
+                **named,
+            )
 
 
 def _require(frame: pd.DataFrame, *columns: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from mirrorlake.events import Event, Events
+from mirrorlake.notebook.charts import events_chart
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
@@ -38,7 +40,8 @@ class EventsView(Panel):
             "events-rows", COLUMNS, label="Events", empty="Nothing happened in this time.", file="events.csv"
         )
         self.refresh = self.button("events-refresh", "Refresh", self.feed.once)
-        self.widget = controls.column(controls.row(self.since, self.refresh, self.feed.pulse), self.rows)
+        self.timeline = Chart("events-timeline")
+        self.widget = controls.column(controls.row(self.since, self.refresh, self.feed.pulse), self.timeline, self.rows)
         self.on_change(self._choose, self.since)
 
     @property
@@ -66,6 +69,7 @@ class EventsView(Panel):
         """Show the newest events; the browser shows their age."""
         if self.events is not None:
             self.rows.show([_row(event) for event in reversed(self.events)])
+            self.timeline.show(events_chart(self.events) if len(self.events) else None)
 
 
 def _row(event: Event) -> Row:

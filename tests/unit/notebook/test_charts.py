@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
 from mirrorlake.events import Event, Events
-from mirrorlake.notebook.charts import MAX_LINES, group_chart, lag_chart, latency_chart, rpo_chart
+from mirrorlake.notebook.charts import MAX_LINES, events_chart, group_chart, lag_chart, latency_chart, rpo_chart
 
 NOON = pd.Timestamp(2026, 1, 1, 12)
 Points = dict[tuple[str, datetime], float | None]
@@ -150,6 +150,18 @@ def test_outages_are_shaded_and_other_events_are_lines_within_the_times_of_the_f
         (last - timedelta(seconds=1), last),
     ]
     assert [note.text for note in figure.layout.annotations] == ["cluster away", "applied", "paused"]
+
+
+def test_the_timeline_has_a_bar_for_each_event_from_its_start_to_its_end() -> None:
+    noon = NOON.replace(tzinfo=timezone.utc)
+    away = Event(at=noon, until=noon + timedelta(seconds=600), kind="cluster away", subject="<b>west</b>")
+    pause = Event(at=noon + timedelta(seconds=900), kind="paused", subject="flow f")
+    figure = events_chart(Events(start=noon, end=noon + timedelta(seconds=1800), events=(away, pause)))
+    bars = {bar.name: (bar.y[0], bar.base[0], bar.x[0]) for bar in figure.data}
+    assert bars == {
+        "cluster away": ("&lt;b&gt;west&lt;/b&gt;", NOON, 600_000),
+        "paused": ("flow f", NOON + timedelta(seconds=900), 900_000),
+    }
 
 
 def test_times_are_shown_in_utc_whatever_zone_they_come_in() -> None:
