@@ -24,7 +24,9 @@ _APPLY_TAKES = timedelta(minutes=5)
 
 def read_events(context: Context, since: datetime) -> Events:
     """Return what happened since a time, oldest first, and what began before it and lasted into it."""
-    lake, now = context.lake, context.now()
+    lake, now, wanted = context.lake, context.now(), since
+    # The same question all hour long: its answer is cached until a table changes.
+    since = since.replace(minute=0, second=0, microsecond=0)
     events = [
         *control_events(context.control().intentions()),
         *end_by_samples(lake, outages(stored_transitions(lake), sampled_transitions(lake, since))),
@@ -35,8 +37,8 @@ def read_events(context: Context, since: datetime) -> Events:
         *verifications(lake, since),
     ]
     events = _with_changes(events, audit_events(lake, since))
-    events = [event for event in events if event.is_open or event.changed_at >= since]
-    return Events(start=since, end=now, events=tuple(sorted(events, key=lambda event: event.at)))
+    events = [event for event in events if event.is_open or event.changed_at >= wanted]
+    return Events(start=wanted, end=now, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
 def _with_changes(events: list[Event], changes: list[Event]) -> list[Event]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _MAX_BROADCAST_ROWS = 100_000
 # The limit of one cached answer.
 _MAX_CACHED_BYTES = 4_000_000
+# Of questions with changing values, only the newest are asked again.
+_MAX_CACHED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,11 @@ class LakeReader(LakeAddresses):
                 raise named from error
             raise
         if query.cache and table.nbytes <= _MAX_CACHED_BYTES:
+            self._answers.pop(key, None)
             self._answers[key] = versions, table
+            if len(self._answers) > _MAX_CACHED:
+                # Another thread may drop the same one.
+                self._answers.pop(next(iter(self._answers)), None)
         return table
 
     def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
