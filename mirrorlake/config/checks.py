@@ -33,7 +33,7 @@ Placed = Sequence[tuple[int, FlowConfig]]
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
     """Return the faults of aliases and names across the file."""
     known = tuple(aliases)
-    remedy = "use letters, digits, _ and -, not - in front; a dot parts remote topic names"
+    remedy = "use letters, digits, _ and -, not - in front; dots separate the parts of remote topic names"
     found = [
         SettingsFault(("clusters", alias), f"'{alias}' is not an alias", remedy)
         for alias in known
@@ -96,9 +96,11 @@ def _unreadable_names(flows: Placed) -> SettingsFault | None:
         place, separator = ("flows", index, "policy"), policy.separator
         first = first or separator
         if separator != first:
-            problem = f"'{separator}' parts names here and '{first}' elsewhere, so no name would tell every hop"
+            problem = (
+                f"the separator is '{separator}' here and '{first}' in another flow, so topic names would be ambiguous"
+            )
             return SettingsFault(place, problem, "use one separator for all flows of the file")
         if separator in flow.source:
-            problem = f"the separator '{separator}' stands in the alias '{flow.source}', too"
+            problem = f"the alias '{flow.source}' contains the separator '{separator}'"
             return SettingsFault(place, problem, "choose another separator or alias")
     return None

@@ -111,7 +111,7 @@ class Document:
             if late or "${" not in text:
                 return text
             if secrets.has_secret(text):
-                raise secrets.BadReferenceError("a secret has no place here", "write the value, or use ${env:NAME}")
+                raise secrets.BadReferenceError("a secret is not allowed here", "write the value, or use ${env:NAME}")
             return secrets.expand(text)
         except secrets.BadReferenceError as fault:
             self.findings.append(SettingsFault(place, fault.problem, fault.remedy))

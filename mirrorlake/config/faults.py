@@ -147,9 +147,9 @@ def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Setting
     if kind in ("greater_than_equal", "less_than_equal", "greater_than", "less_than"):
         return SettingsFault(place, f"{value} is out of range", detail["msg"].replace("Input should", "it should"))
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return SettingsFault(place, f"{value} stands where a mapping is expected", "write `key: value` lines below it")
+        return SettingsFault(place, f"{value} is not a mapping", "write `key: value` lines below it")
     if kind in ("list_type", "tuple_type"):
-        return SettingsFault(place, f"{value} stands where a list is expected", "begin each item with `- `")
+        return SettingsFault(place, f"{value} is not a list", "begin each item with `- `")
     if kind == "string_type":
         remedy = "quote it; YAML reads words such as no, on and 1 as something else"
         return SettingsFault(place, f"{value} is not text", remedy)

@@ -156,7 +156,7 @@ def by_pattern(value: Any, example: str) -> dict[str, Any]:
         try:
             NameMatcher(parse_patterns(str(pattern)))
         except PatternError as error:
-            remedy = error.remedy or "see `topics` of a flow for how they are spelled"
+            remedy = error.remedy or "write them like `topics` of a flow"
             findings.append(SettingsFault((pattern,), error.problem, remedy))
     raise_any(findings)
     return {str(pattern): item for pattern, item in value.items()}
@@ -264,7 +264,7 @@ def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
 def filled(value: Any) -> Any:
     """Refuse an empty mapping or list."""
     if value in ([], {}):
-        raise fault_error("there is nothing in it", "see conf/example.yml")
+        raise fault_error("it is empty", "see conf/example.yml")
     return value
 
 
@@ -286,7 +286,7 @@ def flag(value: Any) -> bool:
 def options(value: Any) -> dict[str, str]:
     """Return client options as text, which both clients take."""
     if not isinstance(value, dict):
-        raise fault_error("the value (hidden) stands where a mapping is expected", "write `name: value` lines below it")
+        raise fault_error("the value (hidden) is not a mapping", "write `name: value` lines below it")
     findings = [
         SettingsFault((key,), "the value (hidden) is neither text, number nor truth value", "write one value")
         for key, item in value.items()

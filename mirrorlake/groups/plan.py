@@ -90,7 +90,7 @@ def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") 
             if not target.commit(group, to, seen={move.resume.target: move.target_offset for move in moves}):
                 done = done.holding(group, HoldCause.CHANGED, f"it has committed on {where} since the plan was made")
         except GroupActive:
-            reason = f"it has got members on {where} since the plan was made"
+            reason = f"it has new members on {where} since the plan was made"
             done = done.holding(group, HoldCause.ACTIVE_MEMBERS, reason)
     return done
 

@@ -34,7 +34,7 @@ class ClientFiles:
         try:
             from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
         except ImportError:
-            raise self.wrong(f"to read {path}, a package is missing", f"{_INSTALL}, {convert}") from None
+            raise self.wrong(f"a package to read {path} is missing", f"{_INSTALL}, {convert}") from None
         try:
             store = pkcs12.load_pkcs12(Path(path).read_bytes(), None if password is None else password.encode())
         except OSError as error:
@@ -55,7 +55,7 @@ class ClientFiles:
         try:
             from cryptography.hazmat.primitives import serialization
         except ImportError:
-            problem = "the private key is encrypted, or not in PKCS#8, and Java does not read it so"
+            problem = "Java cannot read the private key: it is encrypted, or not in PKCS#8"
             raise self.wrong(problem, f"{_INSTALL}, {convert}") from None
         is_encrypted = "ENCRYPTED" in pem
         if is_encrypted and password is None:

@@ -94,23 +94,23 @@ def diagnose_connection(
     if "SSL" not in str(options.get("security.protocol", "PLAINTEXT")):
         if tls_fault is None:
             return None
-        problem = f"the listener speaks TLS, and security.protocol is {options.get('security.protocol', 'PLAINTEXT')}"
+        problem = f"the listener speaks TLS, but security.protocol is {options.get('security.protocol', 'PLAINTEXT')}"
         return ConnectionFault(
             "TLS", problem, f"set security.protocol of {where} to SSL or SASL_SSL, or name a plain listener"
         )
     if tls_fault is None or any(sign in tls_fault for sign in _WRONG_VERSION):
-        problem = f"the listener does not speak TLS, and security.protocol is {options['security.protocol']}"
+        problem = f"the listener does not speak TLS, but security.protocol is {options['security.protocol']}"
         return ConnectionFault("TLS", problem, f"name a TLS listener in clusters.{alias}.bootstrap_servers")
     if any(sign in client_error.text for sign in _ASKS_CERTIFICATE) and not tls_fault:
         remedy = (
             f"add ssl.certificate.location and ssl.key.location to {where}, of a certificate that the broker trusts"
         )
         return ConnectionFault(
-            "TLS", f"the broker takes no client certificate, or none that it was given ({client_error.text})", remedy
+            "TLS", f"the broker rejects the client certificate, or got none ({client_error.text})", remedy
         )
     if tls_fault:
         return ConnectionFault(
-            "TLS", f"the broker's certificate is refused: {tls_fault}", _certificate_remedy(tls_fault, where)
+            "TLS", f"this client rejects the broker's certificate: {tls_fault}", _certificate_remedy(tls_fault, where)
         )
     if client_error.code == KafkaError._SSL:  # noqa: SLF001
         return ConnectionFault("TLS", client_error.text, f"check the ssl.* settings under {where}")
@@ -125,17 +125,17 @@ def _login_fault(text: str, where: str, mechanism: str) -> ConnectionFault:
         return ConnectionFault("SASL", text, f"write one of the broker's mechanisms as sasl.mechanism of {where}")
     if mechanism == "OAUTHBEARER":
         remedy = "check that the token's issuer, audience and time are what the broker expects"
-        return ConnectionFault("SASL", text, f"{remedy}, and the clocks of both")
+        return ConnectionFault("SASL", text, f"{remedy}, and compare the clocks of broker and client")
     return ConnectionFault(
-        "SASL", text, f"check sasl.username and sasl.password of {where}, and that they are of {mechanism}"
+        "SASL", text, f"check sasl.username and sasl.password of {where}, and that they are credentials for {mechanism}"
     )
 
 
 def _certificate_remedy(found: str, where: str) -> str:
     if "expired" in found or "not yet valid" in found:
-        return "renew the broker's certificate, and check the clocks of both"
+        return "renew the broker's certificate, or correct the clocks of broker and client"
     if "match" in found:
-        return "use a name that the certificate holds in bootstrap_servers and advertised.listeners, or renew it with this one"
+        return "write a name of the certificate into bootstrap_servers and advertised.listeners, or renew it with this name"
     return f"name the CA that issued it in ssl.ca.location of {where}"
 
 

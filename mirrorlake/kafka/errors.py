@@ -212,7 +212,7 @@ class ClientErrors:
             reason = problem.str() if isinstance(problem, KafkaError) else str(problem)
             raise ClusterError(
                 f"the client of cluster {self.alias} refuses its settings: {reason}",
-                consequence="nothing was asked or sent",
+                consequence="nothing was read or sent",
                 remedy=f"mend clusters.{self.alias}.client: the files that it names, and their passwords",
                 alias=self.alias,
             ) from error

@@ -67,13 +67,13 @@ def msk_token(spec: str, servers: str, *, file: str, place: str) -> MskToken:
 def _region(servers: str, file: str, place: str) -> str:
     named = {match.group(1) for server in servers.split(",") if (match := _HOST.search(server.strip()))}
     if len(named) > 1:
-        problem = f"the brokers stand in several AWS regions ({', '.join(sorted(named))})"
+        problem = f"the brokers are in several AWS regions ({', '.join(sorted(named))})"
         raise ConfigError([Fault(file, f"{place}.bootstrap_servers", problem, "name the brokers of one cluster")])
     found = next(iter(named), None) or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
     if found is None:
-        problem = "the brokers' names do not tell their AWS region, and neither does the environment"
+        problem = "neither the brokers' names nor the environment show their AWS region"
         raise ConfigError(
-            [Fault(file, f"{place}.client", problem, "export AWS_REGION=eu-west-1, or wherever they are")]
+            [Fault(file, f"{place}.client", problem, "export AWS_REGION=eu-west-1, or the region of these brokers")]
         )
     return found
 

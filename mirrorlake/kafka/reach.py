@@ -54,7 +54,7 @@ def require_listening(alias: str, servers: str) -> None:
     start = "start it (local brokers: `mirrorlake sandbox up`)" if local else "start it"
     raise ClusterUnreachable(
         f"cluster {alias} does not answer: {said}",
-        consequence="nothing was asked of it",
+        consequence="nothing was read from it or changed on it",
         remedy=f"{start}, or correct clusters.{alias}.bootstrap_servers; then `mirrorlake doctor`",
         alias=alias,
     )

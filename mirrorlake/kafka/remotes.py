@@ -107,7 +107,7 @@ def lost_topic_error(*topics: LostTopic) -> RemoteTopicLost:
     first = topics[0]
     return RemoteTopicLost(
         "; ".join(one.cause for one in topics),
-        consequence="nothing is sent to it until you choose; the relay keeps its records, and other topics go on",
+        consequence="nothing is sent to it until you choose; the relay keeps its records, and other topics continue",
         remedy="; ".join(one.remedy for one in topics),
         flow=first.flow,
         alias=first.target,

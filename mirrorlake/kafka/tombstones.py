@@ -167,7 +167,7 @@ class TombstoneWriter:
             finally:
                 producer.purge()
         raise ClusterError(
-            f"records of the erased keys came to {', '.join(topics)} again and again while tombstones were written",
+            f"records of the erased keys kept arriving in {', '.join(topics)} while tombstones were written",
             consequence="no tombstone was written; the lake is erased",
             remedy="stop the producer of these keys at the source, then run the same command again",
             alias=self._alias,

@@ -81,8 +81,8 @@ def broken_table(paths: Iterable[str]) -> StoreError | None:
             names = ", ".join(file.path for file, _ in broken[:3])
             return StoreError(
                 f"the table {path.rpartition('/')[2]} has files that cannot be read: {names}",
-                consequence="nothing was changed; commands that read it end here",
-                remedy="mirrorlake repair --source A takes them out, and says what is made again",
+                consequence="nothing was changed; no command can read this table",
+                remedy="mirrorlake repair --source A (A: any source) removes these files and lists the rows that it writes again",
             )
     return None
 

@@ -173,9 +173,9 @@ class Lake(LakeReader):
         """Raise `UsageError` for an operation of Spark's if the tables are on an object store."""
         if self._store is not None:
             raise UsageError(
-                f"{what} is Spark's work, and tables on an object store are written by delta-rs alone",
+                f"{what} needs Spark, but only delta-rs writes tables on an object store",
                 consequence="nothing was changed: two kinds of writers of one table may each miss a commit of the other",
-                remedy="copy the lake into a folder for it (docs/object-stores.md)",
+                remedy="copy the lake into a folder first (docs/object-stores.md)",
             )
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:

@@ -160,8 +160,8 @@ def lander_replaced_error(alias: str, newest: LandingCommit | None = None) -> La
     """Return the error of a lander that another one has replaced; `newest` is the commit of the other, if known."""
     who = "" if newest is None else f": {said_owner(newest.owner)}"
     return LanderReplaced(
-        f"another lander of {alias} has taken its relay over{who}",
-        consequence="this one wrote nothing more and stopped",
-        remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
+        f"another lander has claimed the relay of {alias}{who}",
+        consequence="this lander stopped and wrote nothing more",
+        remedy=f"run only one lander for {alias}; `mirrorlake status` shows its progress",
         alias=alias,
     )

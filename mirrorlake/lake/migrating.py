@@ -36,7 +36,7 @@ def lake_changes(lake: Lake) -> list[Change]:
         reason = "written by a release that kept no version; nothing else changes"
         changes = [change(action="record_version", after=LAKE_VERSION, reason=reason)]
     if removed := lake.removed_tables():
-        reason = "removed by hand and made again, empty; apply only forgets that it was"
+        reason = "removed by hand and created again, empty; apply only clears the note of it"
         changes.append(change(action="forget_removed", before=", ".join(removed), reason=reason))
     return changes
 
@@ -68,13 +68,13 @@ def _refuse_beside(name: str, sign: StreamSign, now: datetime) -> None:
     if age_s < -_QUIET_S:
         # That machine's clock, or this one's, is wrong; waiting does not make such a sign old.
         raise SafetyError(
-            f"a mirror left a sign on the lake that is dated {-age_s:.0f} s in the future ({name})",
-            consequence="nobody can tell by it whether that mirror still works; the lake was not migrated",
+            f"a mirror's last sign of life on the lake is dated {-age_s:.0f} s in the future ({name})",
+            consequence="it does not show whether that mirror still runs; the lake was not migrated",
             remedy=f"stop every job on this lake, delete {sign.place}, then mirrorlake apply",
         )
     if age_s < _QUIET_S:
         raise SafetyError(
-            f"a mirror worked on the lake {max(0, age_s):.0f} s ago ({name})",
+            f"a mirror used the lake {max(0, age_s):.0f} s ago ({name})",
             consequence="the lake was not migrated: an earlier release may not write to the new version",
             remedy=f"stop every job on this lake, wait {_QUIET_S} s, then mirrorlake apply",
         )

@@ -89,7 +89,7 @@ def broken_commits(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
         except ValueError:
             is_whole = False
         if not is_whole:
-            yield file, "a commit without content" if not file.stat().st_size else "a commit that is cut"
+            yield file, "an empty commit" if not file.stat().st_size else "a truncated commit"
 
 
 def _put_aside(folder: Path) -> bool:

@@ -106,7 +106,7 @@ def unreadable_error(uri: str, error: Exception, parts: Sequence[RelayFile] = ()
         facts = {"source_topic": ",".join(topics), "broken_file": uri}
     return StoreError(
         f"{name} in the relay of {alias} {what}{holds}",
-        consequence=f"these records of {', '.join(topics) or alias} and those after them wait; nothing was skipped",
+        consequence=f"these records of {', '.join(topics) or alias} and all later ones wait; nothing was skipped",
         remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
         **facts,
     )

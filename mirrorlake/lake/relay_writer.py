@@ -100,7 +100,7 @@ def _require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
     for file in files:
         if not os.path.exists(f"{folder}/{file.path}"):  # noqa: PTH110  a `Path` costs more than the look
             raise SafetyError(
-                f"a worker has written {file.path} into a folder {folder} that is not this process's",
+                f"this process does not see the file {file.path} that a worker wrote into its folder {folder}",
                 consequence="the batch was not landed; the next start lands it",
                 remedy="put the lake on a folder that all machines share, or on an object store (docs/clusters.md)",
             )

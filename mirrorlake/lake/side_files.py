@@ -88,9 +88,9 @@ def delete_rows(
             for one in written:
                 table.delete(one.path)
     raise StoreError(
-        f"rows of {table.path} come back while they are taken out",
-        consequence="some of them are still there; the next upkeep takes them out",
-        remedy="mirrorlake maintain, while no other upkeep runs",
+        f"other processes write rows of {table.path} again while they are removed",
+        consequence="some of these rows remain; the next maintenance removes them",
+        remedy="run mirrorlake maintain while no other maintenance runs",
     )
 
 

@@ -123,8 +123,8 @@ class SparkTables:
         if not reads_store(self.session, self._store):
             raise StoreError(
                 f"Spark cannot read {self._store.root}: its Java has no file system for this address",
-                consequence="what runs without Spark SQL works all the same",
-                remedy="start Spark with --packages org.apache.hadoop:hadoop-aws:3.4.1, of the version of its Hadoop "
+                consequence="commands without Spark SQL still work",
+                remedy="start Spark with --packages org.apache.hadoop:hadoop-aws:3.4.1, in the version of its Hadoop "
                 "(docs/object-stores.md)",
             )
 

@@ -78,6 +78,6 @@ def _race(store: Store, address: str) -> tuple[str, str]:
     if DeltaTable(address, storage_options=dict(store.for_delta)).version() == 2 * _ROUNDS:
         return "", ""
     return (
-        "the store lets a second writer's commit take the place of the first's: records would be lost",
+        "the store lets a second writer overwrite the first one's commit: records would be lost",
         "use a store with conditional puts (If-None-Match on S3; Amazon's has them since 2024)",
     )

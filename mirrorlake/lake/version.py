@@ -56,8 +56,8 @@ def refuse_newer(properties: Mapping[str, str], place: str) -> None:
     text = properties.get(VERSION_PROPERTY, "1")
     if not text.isdigit() or int(text) > LAKE_VERSION:
         raise SafetyError(
-            f"the lake {place} has version {text}, and this release knows versions up to {LAKE_VERSION}",
-            consequence="nothing was read or changed: what a later release wrote may be misread here",
+            f"the lake {place} has version {text}, but this release knows versions up to {LAKE_VERSION} only",
+            consequence="nothing was read or changed: this release may misread what a later one wrote",
             remedy="run the release that upgraded it, or a later one (pip install --upgrade mirrorlake; docs/upgrades.md)",
         )
 
@@ -76,7 +76,7 @@ def refuse_unmigrated(properties: Mapping[str, str], place: str) -> None:
     version = version_in(properties) or 1
     if due(version):
         raise SafetyError(
-            f"the lake {place} has version {version}, and this release writes version {LAKE_VERSION}",
-            consequence="nothing was written; questions are answered as before",
-            remedy="stop its other jobs, then `mirrorlake plan` shows the steps and `mirrorlake apply` takes them",
+            f"the lake {place} has version {version}, but this release writes version {LAKE_VERSION}",
+            consequence="nothing was written; reading works as before",
+            remedy="stop the other jobs on the lake; `mirrorlake plan` shows the migration, `mirrorlake apply` does it",
         )

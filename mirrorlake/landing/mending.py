@@ -107,8 +107,8 @@ class Mending:
             for file in files:
                 table.delete(file.path)
             raise StoreError(
-                f"{broken.file.path} in the relay of {self._alias} was rewritten while it was mended",
-                consequence="the relay is as it was",
+                f"{broken.file.path} in the relay of {self._alias} was rewritten during its repair",
+                consequence="the relay was not changed",
                 remedy=f"mirrorlake repair --source {self._alias}",
                 alias=self._alias,
             )

@@ -68,7 +68,7 @@ def retry_or_raise(
         raise LanderReplaced(
             f"another lander of {alias} uses the same checkpoint location",
             consequence="this lander stopped and wrote nothing more",
-            remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
+            remedy=f"run only one lander for {alias}; `mirrorlake status` shows its progress",
             alias=alias,
         ) from error
     failure = failure or java_client_error(alias, text)
@@ -93,7 +93,7 @@ def retry_or_raise(
             raise failure from error
     raise StoreError(
         f"landing {alias} failed: {root_cause(text)}",
-        consequence="the batch under way may not have been landed; the next start goes on from what the relay holds",
+        consequence="the last batch may not have been landed; the next start continues after the relay's last records",
         remedy=f"mirrorlake doctor, then mirrorlake land --source {alias} again",
         alias=alias,
     ) from error
@@ -122,7 +122,7 @@ def java_client_error(alias: str, text: str) -> ClusterUnreachable | None:
     kind = LoginRefused if layer == "SASL" else ClusterUnreachable
     return kind(
         f"cluster {alias}: {layer} fails while Java's client, inside Spark, reads it: {root_cause(text)}",
-        consequence="the batch under way was not landed; the next start goes on from what the relay holds",
+        consequence="the last batch was not landed; the next start continues after the relay's last records",
         remedy=f"check the {'sasl' if layer == 'SASL' else 'ssl'}.* settings under clusters.{alias}.client; `mirrorlake doctor` "
         "tries them with librdkafka",
         alias=alias,

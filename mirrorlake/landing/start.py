@@ -157,9 +157,9 @@ def _checkpoint_lost_error(
         return None
     return CheckpointLost(
         f"the checkpoint location {known.path} {known.ending}, but the relay of {alias} holds batch {signed.batch} of it",
-        consequence="Spark would start again under numbers that Delta has already seen and drop records "
+        consequence="Spark would reuse batch numbers that Delta has already seen, and Delta would drop those records "
         "silently; nothing was landed",
-        remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "
+        remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (continues after the relay's last offsets; "
         "loses and repeats nothing)",
         location=known.path,
     )
@@ -192,16 +192,16 @@ def source_gap_error(alias: str, expired: Sequence[Gap], truncated: Sequence[Gap
         consequences.append("they are gone from the source")
     if truncated:
         places = ", ".join(
-            f"{gap.source} landed up to {gap.last_offset + 1}, cut at {gap.first_offset}" for gap in truncated
+            f"{gap.source} landed up to {gap.last_offset + 1}, truncated at {gap.first_offset}" for gap in truncated
         )
-        causes.append(f"the log of {alias} went back (an unclean election, a lost or restored disk): {places}")
+        causes.append(f"the log of {alias} was truncated (an unclean election, a lost or restored disk): {places}")
         consequences.append(
-            "the relay keeps what it landed past the cut, and the source holds another history from there on"
+            "the relay keeps what it landed past the truncation, and the source holds other records there"
         )
     return SourceGap(
         "; ".join(causes),
         consequence="; ".join([*consequences, "nothing after them was landed"]),
-        remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and go on"
-        + (" (what the source holds from the cut on is then landed as a generation of its own)" if truncated else ""),
+        remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and continue"
+        + (" (the source's records past the truncation then become a generation of their own)" if truncated else ""),
         gaps=(*expired, *truncated),
     )

@@ -160,7 +160,7 @@ def rewrite(table: TableMaintenance, alias: str, split: Split) -> list[WrittenFi
             table.delete(file.path)
         raise StoreError(
             f"files of {expected[0][0]} in the relay of {alias} do not hold what their statistics say",
-            consequence="they stay as they are; nothing was replaced",
+            consequence="the files stay as they are; nothing was replaced",
             remedy=f"mirrorlake repair --source {alias} --check",
             alias=alias,
         )

@@ -28,7 +28,7 @@ _ROWS = 10_000
 # A writer finishes a file within seconds of its last record.
 _WRITTEN_WITHIN_S, _LOOKS, _PAUSE_S = 600.0, 3, 0.2
 _STRAY = "stray"
-_COPY = "a copy that is no table's: delete it"
+_COPY = "a copy that belongs to no table: delete it"
 _UNNAMED = "no commit names it: the same command deletes it once it is ten minutes old"
 _SENT = """
     SELECT DISTINCT m.flow, m.target_topic FROM {offset_map} AS m JOIN {erased} AS e

@@ -28,13 +28,13 @@ def erase_records(
     config = context.config
     if targets not in CHOICES:
         raise UsageError(
-            f"targets is {targets}, which is none of {', '.join(CHOICES)}",
+            f"'{targets}' is not a choice for records on the targets ({', '.join(CHOICES)})",
             consequence="nothing was erased",
-            remedy="say what becomes of what was sent; see docs/erasure.md",
+            remedy="choose what to do with records that were sent; see docs/erasure.md",
         )
     if config.cluster(source).is_lake:
         raise SafetyError(
-            f"{source} is a lake cluster: its relay's history tells what was published, and is not rewritten",
+            f"{source} is a lake cluster: its relay shows what was published, and is never rewritten",
             consequence="nothing was erased",
             remedy="publish a tombstone for the key, and let the targets compact; see docs/erasure.md",
             alias=source,

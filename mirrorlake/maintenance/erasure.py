@@ -75,9 +75,9 @@ class Eraser:
         table = lake.open_maintenance(lake.relay_location(alias))
         if table is None:
             raise UsageError(
-                f"the relay of {alias} is not a table that is reached without Spark",
+                f"the relay of {alias} can only be written by Spark",
                 consequence="nothing was erased",
-                remedy="elsewhere: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
+                remedy="in Spark SQL: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
             )
         self._lake = lake
         self._alias = alias
@@ -187,7 +187,7 @@ class Eraser:
             raise UsageError(
                 f"the relay of {self._alias} holds nothing of {topic}",
                 consequence="nothing was erased",
-                remedy="name the topic as the source calls it; its old names are topics of their own",
+                remedy="give the topic's name on the source; its earlier names count as other topics",
                 alias=self._alias,
             )
         return found
@@ -266,9 +266,9 @@ class Eraser:
                 if max(offsets) >= position:
                     raise SafetyError(
                         f"{standing.flow.name} streams the relay (execution: streaming) and has read {source} up to {position}",
-                        consequence=f"its stream would end at a file that is gone; offsets up to {max(offsets)} are meant; "
-                        "nothing was erased",
-                        remedy=f"let it go on (mirrorlake republish --flow '{standing.flow.name}' --once), then erase again",
+                        consequence=f"the erasure reaches offset {max(offsets)}, so the stream would fail at a missing file; nothing "
+                        "was erased",
+                        remedy=f"let it catch up (mirrorlake republish --flow '{standing.flow.name}' --once), then erase again",
                         flow=standing.flow.name,
                     )
 

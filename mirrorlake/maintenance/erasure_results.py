@@ -165,7 +165,7 @@ class Erasure(JsonDisplayable):
             )
         if self.waiting or self.left:
             notes.append(
-                f"not erased, landed a moment ago or not accounted for yet: {plural(max(self.waiting, self.left), 'record')}. "
+                f"not erased, because just landed or not accounted for yet: {plural(max(self.waiting, self.left), 'record')}. "
                 "Next: the same command again"
             )
         mood = (

@@ -73,7 +73,7 @@ class LakeUpkeep:
         name, table = f"relay of {alias}", self._lake.open_maintenance(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
-            why_not = "its retention is kept only where the lake is reached without Spark: nothing leaves it"
+            why_not = "its retention needs a lake in a folder or an object store: nothing leaves it"
             return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_spark_only else None
         if is_published:
             # Spark writes it, and publishers find in its history which batches they have published.

@@ -129,9 +129,9 @@ class Removals:
             if all([self._replaced(part, gone, why) for part in parts]):  # noqa: C419  each is tried
                 return self._table.version()
         raise StoreError(
-            f"files of the relay of {self._alias} were rewritten again and again while records were taken out of them",
-            consequence="it is announced in the table removed, and the next upkeep does it",
-            remedy="keep one upkeep for a lake; mirrorlake maintain",
+            f"another process kept rewriting files of the relay of {self._alias} while records were removed from them",
+            consequence="some records remain; the table removed announces them, and the next maintenance removes them",
+            remedy="run only one mirrorlake maintain on a lake at a time",
             alias=self._alias,
         )
 
@@ -165,8 +165,8 @@ class Removals:
         for one in written:
             self._table.delete(one.path)
         raise StoreError(
-            f"{file.path} in the relay of {self._alias} was not rewritten as it should have been",
-            consequence="it stays as it is; nothing was replaced",
+            f"{file.path} in the relay of {self._alias} was rewritten with the wrong number of records",
+            consequence="the file stays as it is; nothing was replaced",
             remedy=f"mirrorlake repair --source {self._alias} --check",
             alias=self._alias,
         )

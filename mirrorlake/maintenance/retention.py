@@ -113,8 +113,8 @@ def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) ->
 def _overlapping(file: KeptFile, following: KeptFile | None) -> KeepReason | None:
     if following is None or following.source != file.source or following.first_offset > file.last_offset:
         return None
-    why = f"its offsets {file.first_offset}..{file.last_offset} stand in another file, too"
-    return KeepReason("the relay", why, "mirrorlake repair --check tells which records stand there twice")
+    why = f"its offsets {file.first_offset}..{file.last_offset} are in another file, too"
+    return KeepReason("the relay", why, "mirrorlake repair --check lists the records that are there twice")
 
 
 def _held(files: Sequence[KeptFile], need: KeepReason) -> HeldBack:
@@ -137,7 +137,7 @@ def not_sent(standing: SentUpTo) -> Guard:
         if standing.is_past(file):
             return None
         if standing.positions is None:
-            why = f"{flow.name} cannot tell how far it has sent: the ledger on {flow.target} does not answer"
+            why = f"the position of {flow.name} is not known: {flow.target}, which holds its ledger, does not answer"
             return KeepReason(flow.name, why, f"bring {flow.target} back; mirrorlake doctor")
         position, start = standing.positions.get(file.source), flow.start.timestamp
         if position is None and start is not None and file.newest is not None and file.newest < start:
@@ -145,7 +145,7 @@ def not_sent(standing: SentUpTo) -> Guard:
             return None
         why = f"{flow.name} has sent {file.source} up to {position or 0}"
         return KeepReason(
-            flow.name, why, f"let the flow go on, or, if it is gone for good: mirrorlake retire --flow '{flow.name}'"
+            flow.name, why, f"run the flow, or, if it is gone for good: mirrorlake retire --flow '{flow.name}'"
         )
 
     return needs
@@ -162,7 +162,7 @@ def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Gua
         if file.last_offset < known().get(file.source, 0):
             return None
         return KeepReason(
-            "landing", "landing has not accounted for it yet", "mirrorlake land --once, or a mirror that runs"
+            "landing", "landing has not accounted for it yet", "run the mirror, or mirrorlake land --once"
         )
 
     return needs
@@ -175,7 +175,7 @@ def replayable(window: timedelta, now: datetime) -> Guard:
         youngest = max(file.landed_by, file.newest or file.landed_by)
         if window == _EPOCH_0 or youngest < now - window:
             return None
-        why = f"it lies in the replay window of {format_duration(window)}"
+        why = f"it is in the replay window of {format_duration(window)}"
         return KeepReason("maintenance.replay_window", why, "shorten maintenance.replay_window")
 
     return needs
@@ -187,7 +187,7 @@ def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callabl
     def needs(file: KeptFile) -> KeepReason | None:
         if not carries(file.source.topic) or file.last_offset < until.get(file.source, 0):
             return None
-        why = f"verify has proven {flow} of {file.source} up to {until.get(file.source, 0)}"
+        why = f"verify has proven {file.source} of {flow} only up to {until.get(file.source, 0)}"
         return KeepReason(flow, why, f"mirrorlake verify --flow '{flow}'")
 
     return needs
@@ -200,7 +200,7 @@ def replaying(name: str, spans: Mapping[SourcePartition, tuple[int, int]]) -> Gu
         first, end = spans.get(file.source, (0, 0))
         if file.last_offset < first or file.first_offset >= end:
             return None
-        why = f"the replay {name} was begun and is not done; it reads {file.source} from {first} to {end}"
-        return KeepReason(name, why, f"mirrorlake replay --name {name} goes on with it")
+        why = f"the unfinished replay {name} reads {file.source} from {first} to {end}"
+        return KeepReason(name, why, f"mirrorlake replay --name {name} finishes it")
 
     return needs

@@ -41,7 +41,7 @@ class Selector:
         given = [self.key is not None, self.header is not None, bool(self.where)]
         if sum(given) != 1:
             raise UsageError(
-                f"{sum(given)} ways to choose the records" if any(given) else "nothing says which records are meant",
+                f"{sum(given)} ways to choose the records" if any(given) else "no records are named",
                 consequence="nothing was erased",
                 remedy="give one of --key K, --header NAME=VALUE and --where PREDICATE",
             )

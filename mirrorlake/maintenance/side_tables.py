@@ -56,7 +56,7 @@ def _rewrite(table: TableMaintenance, schema: TableSchema, group: Sequence[Mappi
     if rows.num_rows != sum(file["num_records"] for file in group):
         raise StoreError(
             f"files of {schema.name} do not hold what their statistics say",
-            consequence="they stay as they are; nothing was replaced",
+            consequence="the files stay as they are; nothing was replaced",
             remedy="mirrorlake doctor",
         )
     # The order by which look-ups filter.

@@ -53,9 +53,7 @@ def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicT
     def do() -> None:
         done = maintain_lake(context, is_stopped=is_stopped)
         if not done.ok:
-            raise StoreError(
-                "; ".join(done.why_not), consequence="the rest was kept", remedy="mirrorlake maintain tries again"
-            )
+            raise StoreError("; ".join(done.why_not), consequence="all else was done", remedy="run mirrorlake maintain")
 
     every_s = context.config.maintenance.every.total_seconds()
     # At their start the streams need all cores.
@@ -70,7 +68,7 @@ def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Ret
         raise UsageError(
             f"{flow} is a flow of this settings file",
             consequence="nothing was retired",
-            remedy="take it out of `flows` first; what it has not sent stays in the relay until then",
+            remedy="remove it from `flows` first; the records it has not sent stay in the relay until then",
             flow=flow,
         )
     others = {each.name: each for each in settings_in_force.flows_of_other_files(config, state)}
@@ -90,8 +88,8 @@ def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Ret
     if age_s < SIGN_TIMEOUT.total_seconds():
         raise SafetyError(
             f"{flow} was republished {age_s:.0f} s ago",
-            consequence="it runs, so it was not retired",
-            remedy="stop it, and run this again a minute later",
+            consequence="the flow still runs; it was not retired",
+            remedy="stop the flow, wait a minute, and run the same command again",
             flow=flow,
         )
     landed = landed_positions(context.lake, others[flow].source).reached

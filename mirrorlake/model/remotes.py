@@ -102,9 +102,7 @@ class LostTopic(JsonDisplayable):
             ends = ", ".join(
                 _TRUNCATED_PARTITION.sub(r"partition \1 ends at \2 and had records up to \3", one) for one in places
             )
-            return (
-                f"the log of {self.remote} on {self.target} went back, and {self.flow} had sent what it lacks: {ends}"
-            )
+            return f"the log of {self.remote} on {self.target} was truncated; {self.flow} had sent the records it lost: {ends}"
         what = "was deleted" if self.found is None else "was deleted and created again"
         return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
 
@@ -130,10 +128,10 @@ class LostTopic(JsonDisplayable):
         if self.is_truncated:
             return (
                 f"delete {self.remote} on {self.target}, then `{again}` sends everything again from the relay; until then "
-                "consumers there can read what is left of it"
+                "consumers there can read the rest"
             )
         return (
-            f"`{again}` sends everything again from the relay; `{empty}` goes on there with what has not been sent yet"
+            f"`{again}` sends everything again from the relay; `{empty}` sends only the records that were not sent yet"
         )
 
     def sheet(self) -> Sheet:

@@ -106,8 +106,8 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Contex
         moved = {TopicPartition(flow.remote_topic(tp.topic), tp.partition): o for tp, o in given.items() if o < 0}
     elif any(offset < 0 for offset in given.values()):
         raise UsageError(
-            f"{flow.name} places records in other partitions than the source, and earliest or latest of one says nothing there",
-            remedy="give offsets of all partitions",
+            f"{flow.name} places records in other partitions than the source, so earliest and latest cannot be translated",
+            remedy="give a number as the offset of each partition",
         )
     readers = {flow.name: {("", sources[tp]): Committed(offset) for tp, offset in given.items() if offset >= 0}}
     found = resume_readers(lake, related_flows(lake, flow, clusters.config.flows), readers, clusters)

@@ -75,7 +75,7 @@ def ranges_to_send(ordered: Sequence[RecordedRange], sent: Mapping[Origin, int])
         ):
             raise ValueError(
                 f"{one.target} holds {one.source}@{one.first_upstream} of {one.flow}, but not yet "
-                f"{before.source}@{before.last_upstream} of {before.flow}, which stands before it"
+                f"{before.source}@{before.last_upstream} of {before.flow}, which comes before it"
             )
         if position <= one.last_upstream:
             waiting.setdefault(one.target, one)

@@ -133,7 +133,7 @@ class Mesh:
         if remote not in self._earliest:
             return replace(held, reason=f"{remote} does not exist on {flow.target} yet")
         if remote not in self._known:
-            return replace(held, reason=f"a transaction into {flow.target} is under way: not all records are known")
+            return replace(held, reason=f"a transaction into {flow.target} is open: not all records are known")
         answer = self._interleaved(remote.partition).answer(goal, read, known_to=self._known[remote])
         earliest = self._earliest[remote]
         waiting = [one.again for one in checked]
@@ -141,7 +141,9 @@ class Mesh:
         reason = next((one.reason for one in checked if one.reason), "")
         if answer.again:
             whose = answer.decides
-            first = f"{whose.alias}'s own record" if whose is not None else f"what {goal.alias} has not handed on yet"
+            first = (
+                f"{whose.alias}'s own record" if whose is not None else f"a record that {goal.alias} has not sent on"
+            )
             reason = f"the logs interleave: {first} is the first that it has not read" + (reason and f"; {reason}")
         return replace(
             held,

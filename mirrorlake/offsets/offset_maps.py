@@ -128,7 +128,7 @@ class OffsetMaps:
         begins = self.begins.get(flow, {}).get(source, 0)
         if republished_from is not None or offset >= begins:
             return ""
-        return f"records between {offset} and {begins} stood in an earlier life of the topic that was deleted"
+        return f"records between {offset} and {begins} were in an earlier remote topic, which was deleted"
 
     def __add__(self, other: OffsetMaps) -> OffsetMaps:
         return OffsetMaps(

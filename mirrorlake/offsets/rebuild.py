@@ -44,8 +44,8 @@ def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> d
             found = stable_ends(target, remotes, related.flows)
             if not found and target.describe(remotes):
                 raise SafetyError(
-                    f"the order at {flow.target} is not certain: a transaction of {flow.name} or of another flow into its "
-                    "topics is under way, or one delivers at least once",
+                    f"the order of records on {flow.target} is not certain: a transaction of {flow.name} or of another flow into its "
+                    "topics is open, or one of these flows delivers at least once",
                     consequence="nothing was sent",
                     remedy=f"stop the flows into {flow.target}, wait a minute, and run the same command again",
                     flow=flow.name,
@@ -167,7 +167,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, reference: str, target: 
         ordered = in_recorded_order(_recorded_stretches(maps, flows, certain))
     except ValueError as problem:
         raise UsageError(
-            f"the order at {reference} cannot be repeated: {problem}",
+            f"the order of records on {reference} cannot be repeated: {problem}",
             consequence="nothing was sent",
             remedy=f"`mirrorlake republish` gives {target} the same records with the order of each key, without a rebuild",
         ) from None
@@ -176,8 +176,8 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, reference: str, target: 
         _refuse_ahead(flows, maps, sent, left)
     except ValueError as problem:
         raise SafetyError(
-            f"{target} does not hold the beginning of the order at {reference}: {problem}",
-            consequence="the rest could not be put in its place; nothing was sent",
+            f"{target} does not hold the first records in the order of {reference}: {problem}",
+            consequence="the missing records would come too late; nothing was sent",
             remedy=f"empty the remote topics on {target} and give its flows new names in the settings, then rebuild before "
             "they run",
         ) from None
@@ -234,7 +234,7 @@ def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedRa
         for act in removed_from(lake, alias):
             if (alias, act.source) in first and act.last_offset >= first[alias, act.source]:
                 what = f"{plural(act.records, 'record')} of {alias} {act.source} from {act.first_offset} to {act.last_offset}"
-                yield f"{what} left the relay ({act.kind}): those that were to be sent are not"
+                yield f"{what} left the relay ({act.kind}) and cannot be sent"
 
 
 def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: OffsetMaps, sent: Sent, left: Iterable[RecordedRange]) -> None:

@@ -169,7 +169,7 @@ class _ResumeQuery:
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
             flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
-            why = f"{', '.join(flows)} delivers at least once" if flows else "a transaction is under way"
+            why = f"{', '.join(flows)} delivers at least once" if flows else "a transaction is open"
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
@@ -185,7 +185,7 @@ class _ResumeQuery:
         if several:
             reason = f"{len(parts)} source partitions feed {target}; {decides} decides" + (reason and f"; {reason}")
         if among_strangers:
-            reason = f"{target} has no record of {decides.source} yet, but other records; the group will read those"
+            reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
         return replace(
             Resume.of(decides, target, reason=reason),
             downstream_offset=position,

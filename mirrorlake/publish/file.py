@@ -29,7 +29,7 @@ def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, ke
 
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"{path} does not exist", consequence="nothing was published", remedy="name an existing one")
+        raise UsageError(f"{path} does not exist", consequence="nothing was published", remedy="name an existing file")
     spark = session()
     if file.suffix != ".parquet":
         return _json_lines(spark, file, key)

@@ -228,16 +228,16 @@ class LakeProducer:
         limits = self._limits[topic]
         problem = None
         if message.partition() >= limits.partitions or message.partition() < -1:
-            problem = f"partition {message.partition()} of {topic}, which has {limits.partitions}"
+            problem = f"the topic {topic} has {limits.partitions} partitions, no partition {message.partition()}"
         elif message.timestamp()[1] <= 0:
-            problem = "a timestamp of 1970 or before"
+            problem = f"a record of {topic} with a timestamp of 1970 or before"
         elif message.size + OVERHEAD > limits.max_bytes:
-            problem = f"a record of {message.size} bytes, {topic} takes {limits.max_bytes} with {OVERHEAD} of overhead"
+            problem = f"a record of {message.size} bytes plus {OVERHEAD} of overhead, but {topic} takes {limits.max_bytes} bytes"
         if problem:
             raise UsageError(
-                f"no flow could carry it on: {problem}",
+                f"no flow could mirror the record: {problem}",
                 consequence="the record was not queued",
-                remedy="counts and sizes stand under `topics` of the lake cluster (partitions, configs)",
+                remedy="change the record, or `partitions` and `configs` of the topic under `topics` of the lake cluster",
             )
 
     def _is_due(self) -> bool:
@@ -357,7 +357,7 @@ def _options(config: Mapping[str, Any]) -> dict[str, float]:
         if name not in found or number < 0:
             raise UsageError(
                 f"'{name}: {value}' is not an option of a lake cluster's producer",
-                consequence="no producer was made",
+                consequence="no producer was created",
                 remedy=f"known are {', '.join(_DEFAULTS)}, each a number",
             )
         found[name] = number

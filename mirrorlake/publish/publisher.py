@@ -235,9 +235,9 @@ class Publisher:
         except Exception as error:
             name = f"batch_id '{signature.batch_id}'" if signature.batch_id else "a batch_id, from the first try on"
             raise StoreError(
-                f"publishing into {self.alias} failed when the commit was looked for: {root_cause(str(error))}",
-                consequence="whether it was published is not known",
-                remedy=f"publish it again with {name}, which publishes nothing twice",
+                f"publishing into {self.alias} failed while reading whether the commit was made: {root_cause(str(error))}",
+                consequence="the batch may or may not have been published",
+                remedy=f"publish the batch again with {name}, which publishes nothing twice",
                 alias=self.alias,
             ) from error
         return signature.id in self._log.ids
@@ -307,7 +307,7 @@ class Publisher:
 
     def _give_up(self, _: Any) -> Any:
         raise StoreError(
-            f"other publishers into {self.alias} came first for {_PATIENCE_S:.0f} s",
+            f"for {_PATIENCE_S:.0f} s other publishers into {self.alias} committed first",
             consequence="nothing was published",
             remedy="publish larger batches less often, or through one producer",
             alias=self.alias,
@@ -319,9 +319,9 @@ class Publisher:
         _, marked, rest = str(failure).partition(REFUSAL)
         if marked:
             return UsageError(
-                f"{rest.splitlines()[0]}: no flow could carry it on" if rest else "a record cannot be published",
+                f"{rest.splitlines()[0]}: no flow could mirror it" if rest else "a record cannot be published",
                 consequence="nothing was published",
-                remedy="mend or leave out such records; sizes follow max.message.bytes in `configs` of the topic",
+                remedy="change or leave out such records; `configs` of the topic sets their size (max.message.bytes)",
             )
         return StoreError(
             f"publishing into {self.alias} failed: {root_cause(str(failure))}",

@@ -53,8 +53,8 @@ def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
         raise UsageError(
             f"the frame to publish does not fit: {problem}",
             consequence="nothing was published",
-            remedy="give it value and, where wanted, key, headers, timestamp, partition and topic; "
-            "to_json(struct('*')) AS value makes one of many columns",
+            remedy="give it the column value and, if you need them, key, headers, timestamp, partition and topic; "
+            "to_json(struct('*')) AS value makes one column of many",
         )
     if (topic is None) == ("topic" not in held):
         problem = "both a column and an argument name" if topic else "neither a column nor an argument names"
@@ -214,7 +214,7 @@ def _headers(found: T.DataType | None) -> Column:
 
 def _unfit(name: str, found: T.DataType, remedy: str) -> UsageError:
     return UsageError(
-        f"the column {name} of the frame to publish is {found.simpleString()}",
+        f"the column {name} of the frame to publish has the unfit type {found.simpleString()}",
         consequence="nothing was published",
         remedy=remedy,
     )

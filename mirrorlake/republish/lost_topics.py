@@ -69,7 +69,7 @@ def resolve_lost_topic(
     if lost_topic is not None and lost_topic.is_truncated:
         raise UsageError(
             f"{lost_topic.cause}",
-            consequence=f"{action} goes on in an empty topic; here readers and map would take one record for another",
+            consequence=f"{action} needs an empty topic: here new records would get offsets of lost ones; nothing was changed",
             remedy=lost_topic.remedy,
             flow=flow.name,
         )
@@ -81,10 +81,10 @@ def resolve_lost_topic(
     before = control.state().choices
     if any(one.flow == flow.name and one.remote in names and one.action == action for one in before):
         return None
-    lost = ", ".join(one.remote for one in lost_topics) or "none; `mirrorlake status` shows topics that are held"
+    lost = ", ".join(one.remote for one in lost_topics) or "none; `mirrorlake status` shows topics that wait"
     raise UsageError(
         f"{topic} of {flow.name} was not lost on {flow.target}" if topic else "no topic is named",
         consequence="nothing was changed",
-        remedy=f"topics that wait for a choice: {lost}",
+        remedy=f"name a topic that waits for a choice: {lost}",
         flow=flow.name,
     )

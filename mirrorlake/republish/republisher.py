@@ -324,7 +324,7 @@ class Republisher:
             if isinstance(self._failure, MirrorlakeError | TopicsWait):
                 raise self._failure from error
             if is_location_in_use(str(error)):
-                why = "it has gone on from the same checkpoint location"
+                why = "it uses the same checkpoint location"
                 raise fenced_error(self._flow.name, why, flow=self._flow.name) from error
             raise self._failure_error(error) from error
 

@@ -47,8 +47,8 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
     what = _describe_partial(flow, last) or _describe_loss(flow, last, copy.copied_seqs)
     if not what and not any(last.values()) and copy.has_takeover():
         what = (
-            f"the ledger {flow.ledger_topic} on {flow.target} holds nothing, but positions in the lake "
-            f"say that {flow.name} took another mirror over"
+            f"the ledger {flow.ledger_topic} on {flow.target} is empty, but positions in the lake "
+            f"show that {flow.name} has taken over from MirrorMaker 2"
         )
     impossible = [record for record in last.values() if record and not is_possible(record.claim.epoch)]
     if impossible and not restore:
@@ -71,8 +71,8 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], orig
     if origin is None or not origin.cluster_id or found <= {origin.cluster_id}:
         return
     raise SafetyError(
-        f"the ledger {flow.ledger_topic} on {flow.target} belongs to a flow {flow.name} from cluster {min(found)}, and "
-        f"{flow.source} is cluster {origin.cluster_id}",
+        f"the ledger {flow.ledger_topic} on {flow.target} belongs to a flow {flow.name} from cluster {min(found)}, but "
+        f"{flow.source} has the cluster id {origin.cluster_id}",
         consequence="its positions would skip records of this cluster; nothing was republished",
         remedy=f"give this flow a `name` of its own; if the other one is gone for good, delete the topic {flow.ledger_topic}",
         flow=flow.name,
@@ -89,9 +89,9 @@ def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
     """
     if any(scope.selection != selection for scope in lanes.scopes):
         raise SafetyError(
-            f"the ledger {flow.ledger_topic} on {flow.target} belongs to another {flow.name}, with other records",
-            consequence="going on in it would skip some and repeat others; nothing was sent",
-            remedy="give this one a name of its own with --name",
+            f"the ledger {flow.ledger_topic} on {flow.target} belongs to another {flow.name}, which sends other records",
+            consequence="continuing it would skip some records and repeat others; nothing was sent",
+            remedy="give this replay a name of its own with --name",
             flow=flow.name,
         )
 
@@ -127,7 +127,7 @@ def _describe_partial(flow: FlowConfig, last: Mapping[int, LedgerRecord | None])
         return ""
     return (
         f"lane {partial.claim.lane} of the ledger {flow.ledger_topic} on {flow.target} lacks its last full record "
-        f"{partial.base_seq}: record {partial.seq} holds only what moved since"
+        f"{partial.base_seq}: record {partial.seq} holds only the positions that changed since"
     )
 
 
@@ -154,8 +154,8 @@ def _ledger_lost_error(flow: FlowConfig, what: str) -> LedgerLost:
         what,
         consequence="without the ledger every record would be sent again; nothing was republished",
         remedy=f"if the remote topics are as they were: mirrorlake republish --flow '{flow.name}' "
-        "--restore-ledger (goes on at the furthest position that the ledger or the lake knows; only what was sent after "
-        f"both is sent again); if {flow.target} was emptied: give the flow a new name in the settings, and it gets "
+        "--restore-ledger (continues from the furthest position in the ledger or the lake; only records sent after "
+        f"both are sent again); if {flow.target} was emptied: give the flow a new name in the settings, and it gets "
         "everything from the relay",
         flow=flow.name,
     )
@@ -166,7 +166,7 @@ def _impossible_epoch_error(flow: FlowConfig, record: LedgerRecord) -> SafetyErr
     return SafetyError(
         f"lane {claim.lane} of the ledger {flow.ledger_topic} on {flow.target} ends in epoch {claim.epoch}: no owner of "
         "the flow can have reached it, unless the clock of its machine was centuries ahead",
-        consequence="a later owner could not be told from an earlier one; nothing was republished",
+        consequence="mirrorlake could not tell a later owner from an earlier one; nothing was republished",
         remedy=f"if nobody else writes to {flow.ledger_topic}: mirrorlake republish --flow '{flow.name}' "
         "--restore-ledger (keeps every position, and counts the epochs from the clock of today)",
         flow=flow.name,
@@ -175,8 +175,8 @@ def _impossible_epoch_error(flow: FlowConfig, record: LedgerRecord) -> SafetyErr
 
 def _complete_ledger_error(flow: FlowConfig) -> SafetyError:
     return SafetyError(
-        f"the ledger {flow.ledger_topic} on {flow.target} lacks nothing that the lake knows",
-        consequence="there is nothing to restore; nothing was republished",
+        f"the ledger {flow.ledger_topic} on {flow.target} is complete",
+        consequence="nothing was restored or republished",
         remedy=f"mirrorlake republish --flow '{flow.name}', without --restore-ledger",
         flow=flow.name,
     )
@@ -185,8 +185,8 @@ def _complete_ledger_error(flow: FlowConfig) -> SafetyError:
 def _checkpoint_lost_error(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> CheckpointLost:
     return CheckpointLost(
         f"the checkpoint location {seen.path} {seen.ending}, but the ledger of {flow.name} holds batch {batch} of it",
-        consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
-        remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (goes on at the ledger's positions)",
+        consequence="Spark would start at its first batch again; nothing was republished",
+        remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (continues from the ledger's positions)",
         location=seen.path,
         flow=flow.name,
     )

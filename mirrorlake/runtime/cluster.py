@@ -24,6 +24,6 @@ def no_slots_error(what: str) -> StoreError:
     """Return the error of a cluster without slots for tasks."""
     return StoreError(
         f"Spark's cluster has too few free slots: {what}",
-        consequence="what was landed and sent until now stands",
-        remedy=f"more cores, fewer lanes, or a smaller spark.mirrorlake.liveSlots ({PAGE})",
+        consequence="records landed and sent so far are safe",
+        remedy=f"give it more cores, fewer lanes, or a smaller spark.mirrorlake.liveSlots ({PAGE})",
     )

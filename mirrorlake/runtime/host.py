@@ -15,9 +15,9 @@ _PARENT = os.getppid()
 def spark_gone_error() -> StoreError:
     """Return the error of a process whose Spark has ended."""
     return StoreError(
-        "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
-        consequence="no stream can run in this process; what was under way is finished by the next one",
-        remedy="start the same command again; where the system's log says that memory ran out, give it more",
+        "Spark does not answer: its JVM ended, or its Connect server is unreachable or was restarted",
+        consequence="no stream can run in this process; the next one finishes its batches",
+        remedy="run the same command again; if the system's log shows that memory ran out, give it more",
     )
 
 

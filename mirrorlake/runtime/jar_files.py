@@ -169,7 +169,7 @@ def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[st
         raise SandboxError(
             f"the jars of {set_name!r} are not the ones this version was tested with ({'; '.join(found)})",
             consequence="they were not installed",
-            remedy="try again; if it persists, something between here and the Maven repository changes the files",
+            remedy="run the same command again; if it fails again, a proxy or mirror of the Maven repository changes the files",
             jar_set=set_name,
         )
 

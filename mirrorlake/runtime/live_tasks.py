@@ -181,7 +181,7 @@ class LiveTasks:
             if answer.kind == _BLIND and not self._asked_to_end:
                 raise StoreError(
                     f"the worker on {answer.body.decode()} does not see the lake's checkpoints",
-                    consequence="it landed and sent nothing",
+                    consequence="this worker landed and sent nothing",
                     remedy=f"put the lake on a folder that all machines share, or on an object store ({PAGE})",
                 )
         return self._results

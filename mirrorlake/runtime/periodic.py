@@ -103,7 +103,7 @@ class PeriodicTasks:
             return MirrorlakeError(
                 f"{task.name} of {self._flow} failed: {type(error).__name__}: {error}",
                 consequence="the records themselves were republished",
-                remedy="MIRRORLAKE_LOG=INFO shows where; then run the same command again",
+                remedy="set MIRRORLAKE_LOG=INFO to see where, then run the same command again",
             )
         self._logged_causes.pop(task.name, None)
         return None

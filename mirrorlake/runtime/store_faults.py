@@ -50,7 +50,7 @@ _SIGNS = (
 _SIGNS_OF_FOLDER = (
     (
         ("no space left on device", "disk quota exceeded"),
-        "is on a disk that is full",
+        "is on a full disk",
         "free space there, or move the lake to a larger disk",
     ),
     (
@@ -69,7 +69,7 @@ def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
     for signs, problem, fix in _SIGNS:
         if any(sign in lower for sign in signs):
             return f"the store at {place} {problem}", fix.format(bucket=bucket, root=store.root)
-    return f"the store at {place} failed: {text[:200]}", f"check lake.storage and the rights below {store.root}"
+    return f"the store at {place} failed: {text[:200]}", f"check lake.storage and the permissions below {store.root}"
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def translating_store_errors(address: str, *passed: type[Exception]) -> Iterator
         if named is None or isinstance(error, known) or not _is_of_store(error):
             raise
         cause, remedy = named
-        raise StoreError(cause, consequence="what was under way there may not have been done", remedy=remedy) from error
+        raise StoreError(cause, consequence="the last write there may not have been made", remedy=remedy) from error
 
 
 def _describe_folder_fault(address: str, error: Exception) -> tuple[str, str] | None:

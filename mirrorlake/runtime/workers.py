@@ -88,14 +88,14 @@ def _inspect_worker(addresses: tuple[str, ...], sign: str) -> Callable[[int], It
 def _require_usable(host: str, version: str, unseen: Sequence[str]) -> None:
     if version != mirrorlake.__version__:
         raise StoreError(
-            f"the worker on {host} has mirrorlake {version}, and this process {mirrorlake.__version__}",
+            f"the worker on {host} has mirrorlake {version}, but this process {mirrorlake.__version__}",
             consequence="nothing was started",
-            remedy=f"give both the same package ({PAGE})",
+            remedy=f"install the same version on both ({PAGE})",
         )
     if unseen:
         raise SafetyError(
-            f"the worker on {host} does not see what this process sees in {unseen[0]}",
-            consequence="it would write records where nobody looks for them, so nothing was started",
+            f"the worker on {host} does not see this process's files in {unseen[0]}",
+            consequence="it would write records where nobody reads them, so nothing was started",
             remedy=f"put the lake on a folder that all machines share, or on an object store ({PAGE})",
         )
 
@@ -131,6 +131,6 @@ def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[Ta
         raise StoreError(
             f"the workers cannot run mirrorlake's tasks: {cause}",
             consequence="nothing was started",
-            remedy=f"give them the package and what it needs ({PAGE})" if lacks else "read an executor's stderr",
+            remedy=f"install mirrorlake there ({PAGE})" if lacks else "read an executor's stderr",
         ) from failure
     return answers

@@ -77,9 +77,9 @@ def acl_changes(
         if acl not in actual:
             change("create", acl, f"on the source: {origin}")
         elif flow not in holders and holders:
-            change("share", acl, f"made by {', '.join(sorted(holders))}; kept until all have given it up")
+            change("share", acl, f"created by {', '.join(sorted(holders))}; stays until all release it")
         elif flow not in holders and flow in owned.intended.get(acl, set()):
-            change("adopt", acl, "made by a run that was interrupted before it could say so")
+            change("adopt", acl, "created by a run that was interrupted before it recorded this")
     for acl in sorted({*owned.concerning(flow)}, key=lambda one: (one.permission == "DENY", one)):
         if acl in wanted:
             continue
@@ -87,7 +87,7 @@ def acl_changes(
         if acl not in actual:
             change("release", acl, "it is gone from the target")
         elif flow in holders and len(holders) == 1:
-            change("delete", acl, "made by mirrorlake, and the source no longer has it")
+            change("delete", acl, "created by mirrorlake, and the source no longer has it")
         elif holders:
             change("release", acl, f"still needed by {', '.join(sorted(holders - {flow}))}")
         else:
@@ -96,7 +96,7 @@ def acl_changes(
                     where=where,
                     kind="acl",
                     name=str(acl),
-                    reason="a run that was interrupted made it, or somebody else did at that moment, and the source no longer "
+                    reason="an interrupted run created it, or somebody else did at that moment; the source no longer "
                     "has it; delete it with kafka-acls.sh --remove if nobody needs it",
                 )
             )

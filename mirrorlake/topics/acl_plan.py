@@ -84,7 +84,7 @@ def acl_plan(
     return Plan(plan.changes, (*_notes(flow.source, translated.left_out), *plan.notes))
 
 
-_NO_AUTHORIZER = "the cluster has no authorizer, so there is nothing to keep in step"
+_NO_AUTHORIZER = "the cluster has no authorizer, so there are no ACLs to copy"
 
 
 def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_flows: Iterable[FlowConfig]) -> AclFlow:

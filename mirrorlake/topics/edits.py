@@ -34,7 +34,7 @@ def _of(kind: str, name: str, before: Plain | None, after: Plain | None) -> Iter
     if before is None and after is not None:
         action, reason = "create", "new in the settings"
     elif before is not None and after is None:
-        action, reason = "remove", "no longer in the settings; what it mirrored stays"
+        action, reason = "remove", "no longer in the settings; the topics and records it mirrored stay"
     else:
         action, reason = "change", "edited in the settings; None is the default"
         old, new = _flat(before or {}), _flat(after or {})

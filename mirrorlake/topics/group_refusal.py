@@ -18,9 +18,9 @@ def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:
     moved = sorted(each.name for each in mesh if each.placement.kind != "keep")
     doubling = sorted(each.name for each in mesh if each.target == flow.target and each.delivery != "exactly_once")
     if moved:
-        return f"{', '.join(moved)} places records in other partitions: {flow.target}'s own are not told apart there"
+        return f"{', '.join(moved)} places records in other partitions, where {flow.target}'s own records cannot be recognized"
     if doubling:
         return (
-            f"{', '.join(doubling)} delivers at least once: {flow.target}'s own records are not told apart from copies"
+            f"{', '.join(doubling)} delivers at least once, so {flow.target}'s own records cannot be told from copies"
         )
     return ""

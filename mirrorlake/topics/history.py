@@ -80,7 +80,7 @@ class History:
         if not then.topics and not then.acls:
             raise UsageError(
                 f"nothing of {', '.join(self._targets)} was recorded up to {time.isoformat(timespec='seconds')}",
-                remedy="mirrorlake history --from 1970-01-01T00:00:00Z shows what was",
+                remedy="mirrorlake history --from 1970-01-01T00:00:00Z shows what was recorded",
             )
         owned = {alias: read_ownership(alias, self._audit) for alias in self._targets}
 

@@ -181,16 +181,16 @@ class OtherFiles:
         if not writers:
             return TopicRefusal(
                 f"{remote} on {flow.target} holds records, and no ledger there says that {flow.name} sent them",
-                f"where another mirror filled it for {flow.name}: mirrorlake takeover; else name the topic otherwise with "
+                f"if MirrorMaker 2 filled it for {flow.name}: mirrorlake takeover; else give the topic another name with "
                 f"`policy`, or {append}",
             )
         names = ", ".join(dict.fromkeys(f"{one.name} ({_from(one)}ledger {one.ledger})" for one in writers))
         first = writers[0].name
         return TopicRefusal(
             f"{remote} on {flow.target} was filled by {names}, not by {flow.name}",
-            f"if {flow.name} is {first} under a new name: give it the old name back, and it goes on where that ended; if "
-            f"{first} goes on: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
-            f"'{first}', and {append}, once more what {first} had sent",
+            f"if {flow.name} is {first} under a new name: give it the old name back, and it continues there; if "
+            f"{first} still runs: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
+            f"'{first}', and {append}, records of {first} included",
         )
 
     # -- round trips ----------------------------------------------------------------------------------------------
@@ -276,9 +276,9 @@ class OtherFiles:
         names = ", ".join((flow.name, *(step.name for step in trip), flow.name))
         other = next(step for step in trip if step.origin)
         return TopicRefusal(
-            f"records of {topic} could go round for ever: {names}; {other.name} belongs to another settings file (ledger "
+            f"records of {topic} could be mirrored in an endless loop: {names}; {other.name} belongs to another settings file (ledger "
             f"{other.ledger})",
-            "use policy: default on these flows, or topics that do not meet, or provenance: true on all of them and the same "
+            "use policy: default on these flows, or different topics, or provenance: true on all of them and the same "
             f"aliases in all files; if {other.name} is gone for good, delete the topic {other.ledger}",
         )
 

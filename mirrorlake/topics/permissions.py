@@ -53,7 +53,7 @@ def needed_acls(
         raise UsageError(f"'{principal}' is not a principal of Kafka", remedy="write User:name, as the broker sees it")
     unknown = sorted(set(extras) - set(EXTRAS))
     if unknown:
-        raise UsageError(f"nothing is called {unknown[0]} here", remedy=f"choose from: {', '.join(EXTRAS)}")
+        raise UsageError(f"'{unknown[0]}' is not a use to add ACLs for", remedy=f"choose from: {', '.join(EXTRAS)}")
     chosen, home = list(flows), list(ways_home) if "failback" in extras else []
     notes: dict[str, None] = {}
     found = [acl for flow in (*chosen, *home) for acl in _of_flow(config, flow, notes)]
@@ -86,7 +86,7 @@ def _on_source(config: MirrorConfig, flow: FlowConfig, notes: dict[str, None]) -
         _note_wide(place, "topic", alias, notes)
         yield _topic(alias, place, ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"), f"land and verify {flow.name}")
     _note_denied(config, flow, places, notes)
-    purpose = "see whether anybody consumes here: else reading would create this topic (law H)"
+    purpose = "see whether the topic exists: if not, reading would create it (law H)"
     yield NeededAcl(cluster=alias, resource="TOPIC", name=_GROUPS_TOPIC, operations=("DESCRIBE",), purpose=purpose)
     yield _own_readers(alias)
     if _asks_groups(config, flow):
@@ -215,8 +215,8 @@ def _note_wide(place: AclNames, kind: str, alias: str, notes: dict[str, None]) -
     if place.wider_than:
         covered = "every name" if (place.pattern, place.name) == EVERY else f"every name that begins with {place.name}"
         notes[
-            f"{place.wider_than} of {kind}s cannot be said in an ACL, which knows names and beginnings only: on {alias} "
-            f"{covered} is covered"
+            f"an ACL cannot express the {kind}s {place.wider_than}, only names and prefixes: on {alias} it covers "
+            f"{covered}"
         ] = None
 
 
@@ -231,6 +231,6 @@ def _note_denied(config: MirrorConfig, flow: FlowConfig, places: Iterable[AclNam
         ) or any((one.pattern, one.name) == EVERY for one in places)
         if reached:
             notes[
-                f"{expression} of clusters.{flow.source}.never_leave is kept back by mirrorlake, not by these ACLs: deny READ "
-                "on it, if the broker is to keep it back, too"
+                f"mirrorlake does not read {expression} of clusters.{flow.source}.never_leave, but these ACLs allow it: deny READ "
+                "on it if the broker is to refuse it, too"
             ] = None

@@ -84,8 +84,8 @@ class ConflictCheck:
         if self._rivals and remote in self._written_by_rivals:
             other, name = self._written_by_rivals[remote]
             raise self._conflict(
-                f"{flow.name} ({topic}) and {other.name} ({name}) both write {remote} on {flow.target} without saying "
-                "that they merge",
+                f"{flow.name} ({topic}) and {other.name} ({name}) both write {remote} on {flow.target} without "
+                "a template that merges them",
                 remedy="exclude the topic from one of them, use policy: default, or the same template on both",
                 topic=remote,
             )
@@ -95,8 +95,8 @@ class ConflictCheck:
         alike = self._unified_names.setdefault(unified(remote), remote)
         if alike != remote:
             raise self._conflict(
-                f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
-                "one in its metrics",
+                f"{remote} cannot be created on {self._flow.target}: it differs from {alike} in . and _ only, so Kafka's metrics "
+                "would mix the two",
                 remedy=f"exclude its source from {self._flow.name}, or give it another name by a template",
                 topic=remote,
             )
@@ -106,8 +106,8 @@ class ConflictCheck:
         flow, wanted, name = self._flow, topic.spec, topic.name
         if wanted.is_keyed and partitions != wanted.partitions:
             raise self._conflict(
-                f"{name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
-                consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
+                f"{name} has {partitions} partitions on {flow.target}, but placement by key expects {wanted.partitions}",
+                consequence="keys would go to other partitions than before, and than Kafka's own clients expect; "
                 "nothing was republished to it",
                 remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with "
                 "`policy` (and another name for the flow, so that it gets everything from the relay)",
@@ -119,7 +119,7 @@ class ConflictCheck:
         ):
             needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
             raise self._conflict(
-                f"{name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has {wanted.partitions}",
+                f"{name} exists on {flow.target} with {partitions} partitions, but {needs} {flow.source} has {wanted.partitions}",
                 consequence="records would lose their partition; nothing was republished to it",
                 remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
                 "(keys of other producers may change partition); or choose another policy",
@@ -132,9 +132,9 @@ class ConflictCheck:
         missing = flow.placement.unmapped(topic.name, topic.partitions)
         if missing:
             raise self._conflict(
-                f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
+                f"`placement` of {flow.name} does not map partition {', '.join(map(str, missing))} of {topic.name}, which has "
                 f"{topic.partitions} partitions on {flow.source}",
-                consequence="their records would have no place on the target; nothing of this batch was republished",
+                consequence="their records would have no partition on the target; nothing of this batch was republished",
                 remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
                 topic=topic.name,
                 partition=missing[0],

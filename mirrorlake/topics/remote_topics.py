@@ -232,9 +232,9 @@ class RemoteTopics:
                 state, known = states.get(one.name), settings.get(one.name)
                 if state is None:
                     raise ClusterError(
-                        f"cluster {self._flow.target} made topic {one.name} and does not show it yet",
+                        f"cluster {self._flow.target} created topic {one.name}, but does not describe it yet",
                         consequence="nothing was republished to it",
-                        remedy="a running mirror tries again by itself; then `mirrorlake doctor`",
+                        remedy="wait, a running mirror retries; if it lasts, run `mirrorlake doctor`",
                         alias=self._flow.target,
                     )
                 # The broker asked may not know a new topic yet; a second call raises `NotAuthorized` if that is the reason.

@@ -159,8 +159,8 @@ def apply_plan(
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
-            remedy="exclude the topic from the flow or name it otherwise; where partitions are missing, set sync.partitions: true, "
-            "grow it yourself or change placement; where it holds records of others: existing: append",
+            remedy="exclude the topic from the flow or give it another name; if partitions are missing, set sync.partitions: true, "
+            "grow it yourself or change placement; if it holds records of others, set existing: append",
             topic=first.name,
         )
     tables = sum(change.where == "lake" for change in plan.changes)

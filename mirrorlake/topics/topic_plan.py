@@ -231,9 +231,9 @@ def name_conflicts(
         met = written.get(remote)
         alike = [each for each in sorted(by_unified[unified(remote)]) if each != remote]
         if met is not None:
-            reason = f"{met[0].name} writes it too, from {met[1]} on {met[0].source}, and neither says that they merge"
+            reason = f"{met[0].name} also writes it, from {met[1]} on {met[0].source}, and no template merges the two"
         elif alike and remote not in ends.target_names:
-            reason = f"it differs from {alike[0]} in . and _ only, and Kafka treats them as one in its metrics"
+            reason = f"it differs from {alike[0]} in . and _ only, so Kafka's metrics would mix the two"
         else:
             continue
         found.append(_conflict(flow, remote, name, reason))
@@ -271,7 +271,7 @@ def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:
     missing = flow.placement.unmapped(topic.name, topic.partitions)
     if not missing:
         return []
-    reason = f"`placement` maps no place for source partition {', '.join(map(str, missing))}; add it to the settings"
+    reason = f"`placement` does not map source partition {', '.join(map(str, missing))}; add it to the settings"
     return [_conflict(flow, flow.remote_topic(topic.name), f"{topic.partitions} source partitions", reason)]
 
 

@@ -55,15 +55,15 @@ def msk(login: Login | None, sides: Sides) -> None:
         if key in options and unshaded(options[key]) not in _HANDLERS:
             sides.fault(key, f"{options[key]} is not Amazon's handler", "remove it: mirrorlake names the handler")
     for name in sorted(set(found) - {*_BOTH, *_JAVA}):
-        remedy = f"known to both clients are {', '.join(_BOTH)}; else let the environment hold the credentials"
+        remedy = f"use {', '.join(_BOTH)}, which both clients know, or give the credentials in the environment"
         sides.fault(line, f"the signer for librdkafka has no option {name}", remedy)
     if "awsRoleSessionName" in found and "awsRoleArn" not in found:
-        sides.fault(line, "a session name without a role means nothing", "add awsRoleArn, or remove it")
+        sides.fault(line, "a session name has no effect without a role", "add awsRoleArn, or remove it")
     if "awsProfileName" in found and "awsRoleArn" in found:
         sides.fault(line, "the signer takes a profile or a role, not both", "keep one of them")
     for key in options:
         if key.startswith("sasl.") and key not in _NAMES and key not in _TIMING:
-            sides.fault(key, f"it means nothing beside {MECHANISM}")
+            sides.fault(key, f"it has no effect with {MECHANISM}")
     if options.get("security.protocol", "").upper() == "SASL_PLAINTEXT":
         sides.fault("security.protocol", "MSK takes IAM logins over TLS only", "write SASL_SSL")
     prefix = SHADED_MSK if sides.shaded else ""

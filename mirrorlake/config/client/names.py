@@ -152,13 +152,13 @@ _NO_JAVA_PRODUCER = "it belongs to Java's producer; mirrorlake produces with lib
 _ELSEWHERE = "write bootstrap_servers beside client"
 # Refused names: the reason, and the remedy unless it is to remove the name.
 _REFUSED: dict[str, tuple[str, ...]] = {
-    "bootstrap.servers metadata.broker.list": ("it has a place of its own", _ELSEWHERE),
+    "bootstrap.servers metadata.broker.list": ("it is a setting of the cluster itself", _ELSEWHERE),
     "bootstrap.controllers": ("the mirror speaks to brokers", _ELSEWHERE),
     "isolation.level": (f"{_OWNED}: read_committed, so that aborted records are never mirrored",),
     "enable.idempotence": (f"{_OWNED}: without it a retry may repeat or reorder records (law D)",),
     "acks request.required.acks": (f"{_OWNED}: all, or a record could be lost after it was counted (law E)",),
     "transactional.id": (f"{_OWNED}: it fences the older holder of a lane (law F)",),
-    "group.id": ("positions are kept by the mirror, and Spark refuses it",),
+    "group.id": ("the mirror stores positions itself, and Spark refuses it",),
     "auto.offset.reset": ("a reset would skip records silently, and Spark refuses it", "use `start:` of the flow"),
     "enable.auto.commit": ("the mirror writes nothing to a source (law H), and Spark refuses it",),
     "auto.commit.enable auto.commit.interval.ms": ("the mirror writes nothing to a source (law H)",),

@@ -168,7 +168,7 @@ def _tuning(sides: Sides) -> None:
         if row is not None:
             first = spelled.setdefault(row.java, key)
             if first != key:
-                sides.fault(key, f"it says the same as {first}", "keep one of them")
+                sides.fault(key, f"it is another name of {first}, which is also set", "keep one of them")
             in_java = key == row.java
             sides.java[row.java] = value if in_java else row.to_java(value)
             sides.librdkafka[row.librdkafka] = row.to_librdkafka(value) if in_java else value
@@ -194,7 +194,7 @@ def _refusal(key: str) -> tuple[str, ...]:
     if key.startswith(_ONE_CLIENT):
         return (
             "one connection serves every client of the cluster, and this name sets it for one of them only",
-            "write it without the beginning if it holds for all, else remove it",
+            "write it without the prefix if it is for all clients, else remove it",
         )
     if key.startswith("kafka."):
         return "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}"

@@ -170,7 +170,7 @@ def _unsecured(login: dict[str, str], sides: Sides) -> None:
     if principal is None or set(config) - {"principal"} or set(login) - {_SUBJECT}:
         key, problem = (
             _UNSECURE[1] if config else "sasl.mechanism",
-            "an unsecured token has a principal and nothing else",
+            "an unsecured token takes only a principal",
         )
         sides.fault(key, problem, "write sasl.oauthbearer.config: principal=NAME")
         return

@@ -85,7 +85,7 @@ def _reference(alias: str, password: str) -> str:
     if not is_bare_reference(reference):
         raise UsageError(
             f"the password of {alias} is not a reference",
-            consequence="it is not kept: a settings file is not the place for a password",
-            remedy=f"write {usual_reference(alias)} or ${{secret:scope/key}}, and type the password where it is hidden",
+            consequence="it was not stored: a settings file must not hold a password",
+            remedy=f"write {usual_reference(alias)} or ${{secret:scope/key}}, and store the password in that secret",
         )
     return reference

@@ -15,7 +15,7 @@ from mirrorlake.render import Displayable, Sheet, badge, format_count, table
 Verdict = Literal["mirrored", "excluded", "never_leaves", "internal", "comes_back", "no_name"]
 _WORDS: dict[Verdict, str] = {
     "mirrored": "",
-    "excluded": "exclude_topics leaves it out",
+    "excluded": "exclude_topics excludes it",
     "never_leaves": "never_leave keeps it on its cluster",
     "internal": "internal to Kafka, MirrorMaker or mirrorlake",
     "comes_back": "it came from the target",
@@ -123,7 +123,7 @@ def stays_after(flow: FlowConfig) -> str:
     return "\n".join(
         (
             f"Nothing is deleted. On {flow.target} stay the topics it wrote and its ledger {flow.ledger_topic}.",
-            f"In the lake stay the relay of {flow.source} and all that the tables tell of the flow.",
-            "A flow of the same name would go on where this one stopped.",
+            f"In the lake stay the relay of {flow.source} and the flow's rows in the tables.",
+            "A later flow of the same name would continue where this one stopped.",
         )
     )

@@ -33,9 +33,9 @@ def save(text: str, path: str | Path, *, read: str | None = None, replace: bool 
             return file
         if there is not None and there != read and not replace:
             problem = f"{path} holds other settings" if read is None else f"{path} has changed since it was read"
-            remedy = "name another file, or allow that this one is replaced"
+            remedy = "name another file, or allow replacing this one"
             if read is not None:
-                remedy = "read the file again and make your change to what it holds now, or name another file"
+                remedy = "read the file again and repeat your change, or name another file"
             raise UsageError(problem, consequence="nothing was written", remedy=remedy)
         target = file.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,5 +69,5 @@ def difference(before: str, after: str) -> str:
         old, new = (without_secrets(text)[0].splitlines() for text in (before, after))
     except Exception:
         # A text that cannot be read as settings may contain a secret anywhere.
-        return "it cannot be read as settings any more"
+        return "the file is no longer valid YAML settings"
     return "\n".join(difflib.unified_diff(old, new, "as it was read", "as it is now", lineterm="", n=2))

@@ -177,7 +177,7 @@ class Clients:
         text = text.strip()
         if _PROVIDED.search(text):
             reference = variable(name)
-            self.notes.append(f"set the environment variable {reference} to what {text} stood for")
+            self.notes.append(f"set the environment variable {reference} to the value of {text}")
             return f"${{env:{reference}}}"
         return text.replace("${", "$${")
 

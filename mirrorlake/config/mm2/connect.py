@@ -98,7 +98,7 @@ def _take(found: Mm2File, prefix: str, config: Mapping[str, Any], pair: tuple[st
         elif key == "tasks.max" and not main:
             found.off(label, "groups and heartbeats take no lanes")
         elif isinstance(value, Mapping | list):
-            found.off(label, "no value of a connector's configuration")
+            found.off(label, "not a value that a connector's configuration can hold")
         else:
             found.put(label, _property(found, key, text_of(value), pair), value)
 

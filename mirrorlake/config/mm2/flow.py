@@ -93,7 +93,7 @@ class Mm2Flow:
         """Translate the replication policy; an unknown class stays, so that the settings do not load."""
         separator = self.given.get("replication.policy.separator", ".")
         if name not in POLICIES:
-            self.open.append(f"policy: {name} is a class of its own; write a template that makes the same names")
+            self.open.append(f"policy: {name} is not known here; write a template that makes the same names")
             self.entry["policy"] = name
             return
         kind = POLICIES[name]

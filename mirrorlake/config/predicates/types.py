@@ -266,7 +266,7 @@ def _try_cast(node: Node, type_name: str) -> Node:
 def _refusal(node: Any) -> Exception:
     if node.find(exp.Query) is not None or isinstance(node, exp.Subquery):
         return fault_error(
-            "a subquery cannot be evaluated record by record", "compare with values that stand in the predicate"
+            "a subquery cannot be evaluated record by record", "compare with values written in the predicate"
         )
     if isinstance(node, exp.AggFunc | exp.Window):
         return fault_error(f"'{_written(node)}' is an aggregate", "a predicate sees one record at a time")

@@ -24,13 +24,15 @@ class MaintenanceConfig(Settings):
     )
     max_wait_for_flows: Interval = Field(
         default=timedelta(days=1),
-        description="how long files wait for a flow that stands still before they are rewritten",
+        description="how long files wait for a flow that sends nothing before they are rewritten",
     )
     keep_removed: Annotated[
-        Interval, at_least(timedelta(hours=1), "a reader may need a file for an hour", 'write "1h" or more')
-    ] = Field(default=timedelta(hours=6), description="how long rewritten files stay on disk for who reads them")
+        Interval,
+        at_least(timedelta(hours=1), "a reader may need it for an hour", 'write "1h" or more'),
+    ] = Field(default=timedelta(hours=6), description="how long rewritten files stay on disk for their readers")
     keep_log: Annotated[
-        Interval, at_least(timedelta(minutes=5), "a reader may need the log for minutes", 'write "5m" or more')
+        Interval,
+        at_least(timedelta(minutes=5), "a reader may need it for minutes", 'write "5m" or more'),
     ] = Field(default=timedelta(minutes=10), description="how long commits stay in the tables' logs")
     replay_window: Interval = Field(
         default=timedelta(0), description="records younger than this never leave a relay, whatever `retention` says"
@@ -46,8 +48,8 @@ class MetricsConfig(Settings):
     address: str = Field(default="127.0.0.1", description="the address to listen at")
     per_partition: Flag = Field(default=True, description="a series for each partition, or only for each topic")
     every: Annotated[
-        Interval, at_least(timedelta(seconds=5), "less than 5 s between two looks at the tables", 'write "30s" or more')
-    ] = Field(default=timedelta(seconds=60), description="time between two looks at the tables")
+        Interval, at_least(timedelta(seconds=5), "less than 5 s between two reads of the tables", 'write "30s" or more')
+    ] = Field(default=timedelta(seconds=60), description="time between two reads of the tables")
 
     @field_validator("address", mode="before")
     @classmethod
@@ -65,12 +67,12 @@ class SamplingConfig(Settings):
     """Samples of a mirror's positions over time (table `positions`)."""
 
     every: Interval = Field(
-        default=timedelta(seconds=30), description="time between two looks; 0s for none while running"
+        default=timedelta(seconds=30), description="time between two samples; 0s for none while running"
     )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups whose positions are recorded")
-    keep: Annotated[Interval, at_least(timedelta(days=1), "less than a day is kept", 'write "1d" or more')] = Field(
-        default=timedelta(days=90), description="how long they are kept"
-    )
+    keep: Annotated[
+        Interval, at_least(timedelta(days=1), "less than a day of samples is stored", 'write "1d" or more')
+    ] = Field(default=timedelta(days=90), description="how long samples are stored")
 
     @cached_property
     def group_selection(self) -> NameMatcher:
@@ -83,5 +85,5 @@ class VerifyConfig(Settings):
 
     every: Interval = Field(
         default=timedelta(0),
-        description="time between two verifications of what came meanwhile; 0s for none while running",
+        description="time between two verifications of new records; 0s for none while running",
     )

@@ -82,9 +82,9 @@ class ClusterConfig(Settings):
     def _keys_of_its_kind(self) -> ClusterConfig:
         if self.is_lake:
             other = {"client": bool(self.client), "land": self.land != LandConfig()}
-            why, remedy = "means nothing on a lake cluster, which has no brokers", "leave it out"
+            why, remedy = "has no effect on a lake cluster, which has no brokers", "leave it out"
             if self.retention:
-                problem = "'retention' is not kept on a lake cluster: its relay's history tells what was published"
+                problem = "'retention' is not possible on a lake cluster: its relay's history shows what was published"
                 raise_any([SettingsFault(("retention",), problem, "leave it out: its relay keeps all records")])
         else:
             other = {"partitions": self.partitions != 1, "topics": bool(self.topics)}

@@ -64,10 +64,10 @@ class Mm2Config(Settings):
     offset_syncs: Flag = Field(default=False, description="write offset syncs")
     heartbeat_interval: Interval = Field(default=timedelta(seconds=1), description="time between two heartbeats")
     offset_sync_interval: Interval = Field(
-        default=timedelta(seconds=5), description="time between two looks for new offset syncs"
+        default=timedelta(seconds=5), description="time between two checks for new offset syncs"
     )
     offset_lag_max: Count = Field(default=100, description="records between two offset syncs")
-    separator_in_internal: Flag = Field(default=True, description="whether a separator of one's own is in their names")
+    separator_in_internal: Flag = Field(default=True, description="whether their names contain a custom separator")
 
 
 class RateConfig(Settings):
@@ -82,7 +82,7 @@ class RateConfig(Settings):
         return Rate(records_per_second=self.records_per_second, bytes_per_second=self.bytes_per_second)
 
 
-_Objective = Annotated[Interval, at_least(timedelta(seconds=1), "no mirror keeps less than a second", 'write "30s"')]
+_Objective = Annotated[Interval, at_least(timedelta(seconds=1), "no mirror can meet this", 'write "30s"')]
 
 
 class ObjectivesConfig(Settings):
@@ -108,14 +108,14 @@ class FlowConfig(Settings):
         values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
     provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.auto_or_flag)] = Field(
-        default="auto", description="whether a header tells where each record has been"
+        default="auto", description="whether a header lists the clusters each record visited"
     )
     placement: Annotated[Placement, BeforeValidator(read_placement), PlainSerializer(lambda one: one.plain())] = Field(
         default=Placement(), description="which target partition a record goes to"
     )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
-    sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
+    sync: SyncConfig = Field(default_factory=SyncConfig, description="what is synced besides records")
     mm2: Mm2Config = Field(default_factory=Mm2Config, description="MirrorMaker 2's topics on the target")
     rules: Annotated[tuple[RuleConfig, ...], BeforeValidator(named), AfterValidator(check_names)] = Field(
         default=(), description="what happens to records on their way"
@@ -130,7 +130,7 @@ class FlowConfig(Settings):
         default="halt", description="what to do with a record that cannot arrive unchanged"
     )
     existing: Literal["refuse", "append"] = Field(
-        default="refuse", description="what to do with a remote topic that holds records of others"
+        default="refuse", description="what to do with a remote topic that holds records of other writers"
     )
     start: Annotated[values.Start, BeforeValidator(values.start), PlainSerializer(lambda start: start.plain())] = Field(
         default=values.Start(), description="where a topic begins"
@@ -181,10 +181,10 @@ class FlowConfig(Settings):
         merges = self.policy.template is not None and TemplatePolicy(self.policy.template).merges_topics
         if merges and (len(names) > 1 or None in names):
             problem = (
-                f"'{self.policy.template}' gives every topic of the flow one name, and `topics` may select several"
+                f"'{self.policy.template}' gives all topics of the flow the same name, and `topics` may select several"
             )
             remedy = "put {topic} into the template, or write a flow for each topic"
-            raise finding_error(SettingsFault(("policy",), f"{problem}: their records would mix", remedy))
+            raise finding_error(SettingsFault(("policy",), f"{problem}: their records would be mixed", remedy))
         return self
 
     @model_validator(mode="after")
@@ -193,8 +193,8 @@ class FlowConfig(Settings):
             raise finding_error(
                 SettingsFault(
                     ("mm2", "offset_syncs"),
-                    "an offset sync of MirrorMaker 2 names one partition for both ends, and `placement` changes it",
-                    "leave offset_syncs out; `offsets` and `groups` know every record's place",
+                    "an offset sync of MirrorMaker 2 holds one partition number for both clusters, and `placement` changes it",
+                    "leave offset_syncs out; `mirrorlake offsets` and `groups` translate exactly without it",
                 )
             )
         return self

@@ -17,7 +17,7 @@ class LakeConfig(Settings):
     """The location of the lake: a path, or a catalog and schema with a folder for checkpoint locations."""
 
     root: str | None = Field(
-        default=None, description="any path Spark can write; a relative one stands beside this file"
+        default=None, description="any path Spark can write; a relative one starts at this file's folder"
     )
     catalog: str | None = Field(default=None, description="a Unity Catalog catalog, instead of root")
     schema_name: str | None = Field(default=None, alias="schema", description="the schema in the catalog")
@@ -35,7 +35,9 @@ class LakeConfig(Settings):
             findings = [SettingsFault((key,), f"'{key}' beside 'root'", "keep either root or catalog") for key in given]
         elif not self.root and not given:
             findings = [
-                SettingsFault((), "no place for the relay", "add `root:` or `catalog:`, `schema:` and `checkpoints:`")
+                SettingsFault(
+                    (), "the relay has no location", "add `root:` or `catalog:`, `schema:` and `checkpoints:`"
+                )
             ]
         elif not self.root:
             missing = [key for key, value in named.items() if not value]

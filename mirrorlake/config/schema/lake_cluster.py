@@ -26,7 +26,7 @@ def topic_fault(name: str) -> tuple[str, str] | None:
     if not is_legal_topic(name):
         return f"'{name[:60]}' is not a legal topic name", "use letters, digits, . _ and -, at most 249"
     if not _ANY.matches(name):
-        return f"'{name}' is internal to Kafka, MirrorMaker or mirrorlake", "no flow carries it; choose another name"
+        return (f"'{name}' is internal to Kafka, MirrorMaker or mirrorlake", "no flow mirrors it; choose another name")
     return None
 
 

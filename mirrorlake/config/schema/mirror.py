@@ -87,7 +87,7 @@ class MirrorConfig(Settings):
         findings = [*_live_on_catalog(self), *_receiver_faults(self)]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
-            no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
+            no_place = "the lake is not a folder of this machine, so it cannot hold a sqlite file"
             findings.append(
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )

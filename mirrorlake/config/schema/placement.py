@@ -101,7 +101,7 @@ def read_placement(value: Any) -> Placement:
 def _by_key(value: Mapping[Any, Any]) -> Placement:
     findings = []
     if value["by"] != "key":
-        findings.append(SettingsFault(("by",), f"'{value['by']}' is nothing to place by", "write key"))
+        findings.append(SettingsFault(("by",), f"records cannot be placed by '{value['by']}'", "write key"))
     findings += [
         SettingsFault((key,), f"unknown key '{key}'", did_you_mean(str(key), ["by", "count"]))
         for key in value
@@ -120,13 +120,13 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
         raise fault_error("a mapping is expected", _PAIR_REMEDY)
     nested = [isinstance(target, Mapping) for target in value.values()]
     if any(nested) and not all(nested):
-        raise fault_error("topics and partitions stand side by side", _PAIR_REMEDY)
+        raise fault_error("topics and partitions are mixed in one mapping", _PAIR_REMEDY)
     by_topics = values.by_pattern(value, _PAIR_REMEDY) if all(nested) else {".*": value}
     findings, maps = [], []
     for topics, pairs in by_topics.items():
         place = (topics,) if all(nested) else ()
         if not pairs:
-            findings.append(SettingsFault(place, "there is nothing in it", _PAIR_REMEDY))
+            findings.append(SettingsFault(place, "it is empty", _PAIR_REMEDY))
         found = {values.whole(source): values.whole(target) for source, target in pairs.items()}
         findings += [
             SettingsFault((*place, str(source)), f"{source}: {target} are not two partitions", _PAIR_REMEDY)

@@ -17,8 +17,8 @@ from mirrorlake.model.patterns import parse_patterns
 class RetentionConfig(Settings):
     """The retention of topics in the relay: records past either bound may leave it once every flow has sent them."""
 
-    age: Annotated[Interval, at_least(timedelta(hours=1), "less than an hour is kept", 'write "1h" or more')] | None = (
-        Field(default=None, description="how old a record may become, by its timestamp")
+    age: Annotated[Interval, at_least(timedelta(hours=1), "less than an hour", 'write "1h" or more')] | None = Field(
+        default=None, description="how old a record may become, by its timestamp"
     )
     bytes: Size | None = Field(default=None, description="how large the files of one partition may become")
     proven: Flag = Field(default=False, description="only what verify has proven on every target may leave")

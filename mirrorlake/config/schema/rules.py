@@ -59,7 +59,7 @@ def _key(value: Any) -> Any:
 def _hash(value: Any) -> Any:
     if not isinstance(value, dict | HashConfig):
         raise fault_error(
-            "the value (hidden) stands where a mapping is expected",
+            "the value (hidden) is not a mapping",
             "write {fields: [email], key: ${secret:scope/key}}",
         )
     return value
@@ -115,7 +115,7 @@ class RuleConfig(Settings):
     name: str = Field(default="", description="default: rule-1, rule-2, ...")
     topics: Selection = Field(default=TopicPattern((".*",)), description="source topics that it is for")
     keep: str | None = Field(default=None, description="a predicate; only records for which it is true go out")
-    drop: str | None = Field(default=None, description="a predicate; records for which it is true stay back")
+    drop: str | None = Field(default=None, description="a predicate; records for which it is true are withheld")
     fields: dict[str, str] = Field(default_factory=dict, description="{member of the value: type} of keep and drop")
     mask: Paths | None = Field(default=None, description='paths of members that become "***"')
     remove: Paths | None = Field(default=None, description="paths of members that are left out")
@@ -130,10 +130,10 @@ class RuleConfig(Settings):
     headers: HeadersConfig | None = Field(default=None, description="{drop: [...], rename: {old: new}}")
     function: str | None = Field(default=None, description="a registered name, or package.module:callable")
     on_error: Literal["quarantine", "pass", "drop"] = Field(
-        default="quarantine", description="what becomes of records that the rule fails on"
+        default="quarantine", description="what to do with records that the rule fails on"
     )
     framed: Literal["pass", "read", "quarantine", "drop"] = Field(
-        default="pass", description="what becomes of payloads that a schema registry framed"
+        default="pass", description="what to do with payloads in a schema registry's frame"
     )
 
     _predicate: Predicate | None = PrivateAttr(default=None)
@@ -194,7 +194,7 @@ class RuleConfig(Settings):
         hidden = self.hidden
         if self.of == "key" and self.action not in HIDING:
             findings.append(
-                SettingsFault(("of",), "'of' names what is hidden, and this rule hides nothing", "leave it out")
+                SettingsFault(("of",), "'of' chooses what to hide, but this rule hides nothing", "leave it out")
             )
         if self.of == "value" and () in hidden:
             problem, remedy = "'$' names the whole value", "name a member, like $.email; drop withholds whole records"
@@ -202,7 +202,7 @@ class RuleConfig(Settings):
         if () in hidden and len(hidden) > 1:
             findings.append(SettingsFault((self.action,), "'$' is the whole key already", "leave the other paths out"))
         if self.framed != "pass" and (not self.reads_json or () in hidden):
-            problem = "'framed' says something about JSON values, and this rule reads none"
+            problem = "'framed' is for rules that read JSON values, and this one reads none"
             findings.append(SettingsFault(("framed",), problem, "leave it out"))
         return findings
 

@@ -45,21 +45,21 @@ class StorageConfig(Settings):
     @classmethod
     def _by_reference(cls, value: str | None) -> str | None:
         if value is not None and not secrets.is_bare_reference(value):
-            raise fault_error("the value (hidden) stands in the file", "write ${env:NAME} or ${secret:scope/key}")
+            raise fault_error("the value (hidden) is written in the file", "write ${env:NAME} or ${secret:scope/key}")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> StorageConfig:
         findings = []
         if self.endpoint and self.endpoint.lower().startswith("http://") and not self.allow_http:
-            problem = "'endpoint' has no TLS: credentials are signed, and records travel in the open"
+            problem = "'endpoint' has no TLS: credentials are only used to sign, but records are sent unencrypted"
             findings.append(SettingsFault(("endpoint",), problem, "write https://…, or add `allow_http: true`"))
         if (self.access_key is None) != (self.secret_key is None):
             findings.append(
                 SettingsFault((), "'access_key' and 'secret_key' belong together", "write both, or neither")
             )
         if self.session_token and self.access_key is None:
-            findings.append(SettingsFault(("session_token",), "'session_token' is of a key", "add the keys it is of"))
+            findings.append(SettingsFault(("session_token",), "it needs a key", "add access_key and secret_key"))
         raise_any(findings)
         return self
 
@@ -73,8 +73,8 @@ class StorageConfig(Settings):
             return
         for key in self.model_fields_set:
             if key not in known:
-                remedy = f"leave it out; known there: {', '.join(known) or 'none, the environment says all'}"
-                yield SettingsFault(("storage", key), f"'{key}' means nothing to {scheme}://", remedy)
+                remedy = f"leave it out; allowed keys: {', '.join(known) or 'none, the environment holds all settings'}"
+                yield SettingsFault(("storage", key), f"'{key}' has no effect for {scheme}://", remedy)
 
     def values_of(self, scheme: str) -> dict[str, str]:
         """Return the given values as texts, with references unresolved."""

@@ -47,7 +47,7 @@ class SyncConfig(Settings):
     """Settings of a flow's sync on the target besides records."""
 
     groups: Flag = Field(default=True, description="positions of inactive consumer groups")
-    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
+    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two syncs of groups")
     configs: Flag = Field(default=True, description="topic configurations")
     configs_exclude: Exclusion = Field(default=DEFAULT_EXCLUDE_CONFIGS, description="topic settings to leave alone")
     configs_override: Annotated[dict[str, dict[str, str]], BeforeValidator(_overrides)] = Field(
@@ -65,8 +65,8 @@ class SyncConfig(Settings):
     partitions: Flag = Field(default=True, description="partition counts, upwards")
     continuous: Flag = Field(default=True, description="correct configurations, partitions and ACLs while running")
     interval: Annotated[
-        Interval, at_least(timedelta.resolution, "'0s' would ask the clusters without a pause", "write 60s")
-    ] = Field(default=timedelta(seconds=60), description="time between two looks at them")
+        Interval, at_least(timedelta.resolution, "'0s' would read the clusters without a pause", "write 60s")
+    ] = Field(default=timedelta(seconds=60), description="time between two corrections")
 
     @field_validator("acls_principals")
     @classmethod

@@ -29,7 +29,7 @@ class TrackingConfig(Settings):
     """
 
     enabled: Annotated[Literal["auto", True, False], BeforeValidator(values.auto_or_flag)] = Field(
-        default="auto", description="auto: where mlflow is installed and there is a place for the runs"
+        default="auto", description="auto: true if mlflow is installed and the runs can be stored"
     )
     uri: str | None = Field(default=None, description="MLflow's tracking URI; a sqlite file in the lake without it")
     experiment: str = Field(default="mirrorlake", min_length=1, description="the experiment that holds the runs")

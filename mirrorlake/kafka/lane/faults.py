@@ -82,8 +82,8 @@ def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
     """Return the error of an owner that another republisher has fenced, in a flow or in the part of it that `what` names."""
     return LaneFenced(
         f"{what} belongs to another republisher: {why}",
-        consequence="this one wrote nothing more and stopped",
-        remedy=f"keep one republisher for {flow}; `mirrorlake status` shows its progress",
+        consequence="this republisher stopped and wrote nothing more",
+        remedy=f"run only one republisher for {flow}; `mirrorlake status` shows its progress",
         flow=flow,
         **facts,
     )
@@ -108,7 +108,7 @@ class Faults:
         return LedgerLost(
             f"lane {self._lane} of the ledger {self._ledger} on {self._spec.target} {found}, but its owner "
             f"{said_owner(self._spec.claim.owner)} has confirmed record {known}",
-            consequence="what was sent since would be sent again; nothing more was sent",
+            consequence="records sent since then would be sent again; nothing more was sent",
             remedy=f"run mirrorlake republish --flow '{self._flow}' again: it compares the ledger with the lake before it "
             "sends",
             flow=self._flow,
@@ -123,7 +123,7 @@ class Faults:
         target = self._spec.target
         return ClusterUnreachable(
             f"cluster {target} did not {restart.doing} within {self._spec.retry_timeout_s:.0f} s",
-            consequence=f"{self._flow} stopped; everything that was confirmed stands in its ledger",
+            consequence=f"{self._flow} stopped; its ledger holds everything that was confirmed",
             remedy=f"bring {target} back, then run the same command again",
             alias=target,
         )

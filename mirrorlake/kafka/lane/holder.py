@@ -103,7 +103,7 @@ class LaneHolder:
             if isinstance(error, RestartProducer):
                 raise self._faults.gave_up_error(error) from error
             if is_replaced(error.args[0]):
-                why = "another republisher fenced it before this one could claim it"
+                why = "another republisher fenced this one during its claim"
                 raise self._faults.fenced_error(why, contested=True) from error
             raise self._faults.refused_record_error(error.args[0], "claim the lane", record=record) from error
         return record
@@ -137,7 +137,7 @@ class LaneHolder:
             if last is not None:
                 self._ends.record(last)
             if not self._is_fencing:
-                with restarting_if_unreachable("say where its topics end"):
+                with restarting_if_unreachable("return the end offsets of its topics"):
                     self._ends.require_not_truncated(self._admin)
         except BaseException:
             # A producer that has not read the ledger would send its records again.

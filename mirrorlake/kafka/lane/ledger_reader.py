@@ -76,10 +76,10 @@ class LedgerReader:
     def _full_record_gone(self, last: LedgerRecord) -> ClusterError:
         return ClusterError(
             f"lane {last.claim.lane} of the ledger {self.topic} on {self.alias} lacks its last full record {last.base_seq}: "
-            f"record {last.seq} holds only what moved since",
+            f"record {last.seq} holds only the positions that changed since",
             consequence="the flow's position cannot be read; nothing was republished",
-            remedy=f"mirrorlake republish --flow '{last.claim.flow}' --restore-ledger (goes on at the furthest position that "
-            "the ledger or the lake knows)",
+            remedy=f"mirrorlake republish --flow '{last.claim.flow}' --restore-ledger (continues from the furthest position in "
+            "the ledger or the lake)",
             alias=self.alias,
         )
 

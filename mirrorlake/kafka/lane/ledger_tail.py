@@ -60,7 +60,7 @@ def read_own_tail(spec: LaneSpec, *, seq: int) -> LedgerRecord | None:
     mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
     if last is not None and last.claim.epoch >= claim.epoch and not mine:
         raise faults.fenced_error(
-            f"{said_owner(last.claim.owner)} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
+            f"{said_owner(last.claim.owner)} claimed it in epoch {last.claim.epoch}, this republisher in epoch {claim.epoch}"
         )
     known = max(seq, -1 if spec.seq is None else spec.seq)
     if (last.seq if last is not None else -1) < known or not (mine or spec.seq is None):

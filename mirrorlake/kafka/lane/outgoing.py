@@ -97,7 +97,7 @@ def unsendable_error(batch: Batch, problem: Unsendable, *, flow: str) -> Unsenda
     return UnsendableRecord(
         f"record {batch.source}@{offset} cannot be sent to {batch.target} unchanged: {problem.why}",
         consequence=f"{flow} stopped before it; the relay holds the record",
-        remedy="look at it in the relay, then set unsendable: quarantine on the flow to keep such records back and go on, "
+        remedy="set unsendable: quarantine on the flow to quarantine such records and continue, "
         f"or leave the topic out with exclude_topics: [{batch.source.topic}]",
         topic=batch.source.topic,
         partition=batch.source.partition,

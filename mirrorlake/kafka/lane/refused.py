@@ -84,7 +84,7 @@ def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
         consequence=f"{batch.source.topic} stopped before the chunk that holds it; the relay holds the record",
         remedy=f"raise max.message.bytes of {batch.target.topic} on {target} "
         f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again; "
-        "or set unsendable: quarantine on the flow to keep such records back and go on",
+        "or set unsendable: quarantine on the flow to quarantine such records and continue",
         alias=target,
         flow=flow,
         source_topic=batch.source.topic,
@@ -97,9 +97,9 @@ def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
 def batches_refused_error(*, flow: str, target: str) -> ClusterError:
     """Return the error for records that are refused in batches and taken alone."""
     return ClusterError(
-        f"{target} refuses records of {flow} as too large, and takes each of them when it is tried by itself",
+        f"{target} refuses records of {flow} as too large, but accepts each of them alone",
         consequence=f"{flow} stopped before the chunk that holds them; the relay holds the records",
-        remedy=f"look whether max.message.bytes of the topics on {target} changes just now, then run the same command again",
+        remedy=f"check whether somebody is changing max.message.bytes of the topics on {target}, then run the same command again",
         alias=target,
     )
 

@@ -233,7 +233,7 @@ class _Sent:
         if not self._is_dense:
             first = min(self._ends)
             if max(self._ends) - first != len(upstream) - 1:
-                raise RestartWithReports(None, "write the chunk without another producer in between")
+                raise RestartWithReports(None, "write the chunk without records of other producers in between")
             yield _run(source, target, upstream, first)
             return
         downstream = np.asarray(self._each, dtype=np.int64)

@@ -142,20 +142,20 @@ def _round_trip(way: Sequence[FlowLike]) -> Collision:
     return Collision(
         names[0],
         "policy",
-        f"records could go round for ever: {', '.join((*names, names[0]))}",
+        f"records could be mirrored in an endless loop: {', '.join((*names, names[0]))}",
         f"use policy: default on these flows, or topics that do not meet, or provenance: true on {blind}",
     )
 
 
 def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: TopicPlace | None) -> Collision:
     if trip is not None:
-        what = f"records could go round for ever: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
+        what = f"records could be mirrored in an endless loop: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
     else:
         what = f"records could come to {place.topic} on {place.alias} twice" if place else "records could come twice"
     return Collision(
         flow.name,
         "provenance",
-        f"{what}, and only a header that says where they have been keeps them apart",
+        f"{what}; only a provenance header prevents it",
         "leave `provenance` out, or use policy: default on these flows",
     )
 

@@ -47,7 +47,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
             wait_until(lambda: idle.done() or places(mirror, topic) == {1: 200}, "the first lander has landed")
             mirror.land("east", once=True, rebuild_checkpoint=True)
             pair.produce(100, seed=2)
-            with pytest.raises(LanderReplaced, match="keep one lander") as refused:
+            with pytest.raises(LanderReplaced, match="run only one lander") as refused:
                 idle.result(timeout=400)
         finally:
             stop.set()

@@ -101,7 +101,9 @@ def test_law_e_a_source_whose_log_went_back(
         caplog.clear()
         with (
             caplog.at_level("INFO", "mirrorlake.landing.truncations"),
-            pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused,
+            pytest.raises(
+                SourceGap, match=rf"was truncated.*{topic}-0 landed up to {begun}, truncated at 150"
+            ) as refused,
         ):
             mirror.land("own", once=True)
         assert refused.value.exit_code == 3

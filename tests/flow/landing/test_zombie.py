@@ -63,7 +63,7 @@ def test_law_f_a_woken_zombie_writes_nothing(pair: Pair, tmp_path: Path) -> None
         wait_until(lambda: not zombie.is_running, "the zombie notices that it was replaced")
         assert zombie.popen.returncode == 3, zombie.output
         assert "belongs to another republisher" in zombie.output
-        assert "another lander of east has taken its relay over" in zombie.output
+        assert "another lander has claimed the relay of east" in zombie.output
         wait_until(lambda: arrived() == sent, "the heir goes on")
         assert groups_in(mirror) == {0, 1, 2}
         more(500)

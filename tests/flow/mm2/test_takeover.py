@@ -86,7 +86,7 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     assert "the flow has begun already" in json.loads(again.stdout)["refused"][0]
     # Its positions stand in the lake, too: a flow of which they are all that is known does not begin at offset 0 either.
     delete_topic(servers["central"], house.config.flow("clean").ledger_topic)
-    with pytest.raises(LedgerLost, match="took another mirror over"):
+    with pytest.raises(LedgerLost, match="has taken over from MirrorMaker 2"):
         house.run("clean", once=True)
     house.republish("clean", once=True, restore_ledger=True)
     check(house, servers, "clean")

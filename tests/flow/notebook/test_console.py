@@ -65,7 +65,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         flow.keep.value = ""
         flow.look.click()
         assert made.session.errors.errors == [], made.session.errors.errors
-        for word in (f"east.{name}.clicks", "never_leave keeps it", "exclude_topics leaves it out"):
+        for word in (f"east.{name}.clicks", "never_leave keeps it", "exclude_topics excludes it"):
             assert word in flow.preview.value
         assert f"{name}-group" in flow.groups_there["east"]
         flow.policy.value, flow.template.value = "template", "all.{topic}"

@@ -94,7 +94,7 @@ def test_one_section_serves_both_clients(form: str, secured: Secured, topic: str
 
 FAILURES: dict[str, tuple[str, dict[str, str | None], str, str]] = {
     "wrong CA": ("TLS", {"ssl.ca.location": "other-ca.pem"}, "TLS", "name the CA that issued it"),
-    "wrong host name": ("WRONG_HOST", {}, "TLS", "use a name that the certificate holds"),
+    "wrong host name": ("WRONG_HOST", {}, "TLS", "write a name of the certificate"),
     "expired certificate": ("EXPIRED", {}, "TLS", "renew the broker's certificate"),
     "no client certificate": ("MTLS", dict.fromkeys(FILES), "TLS", "add ssl.certificate.location"),
     "plain client, TLS listener": (

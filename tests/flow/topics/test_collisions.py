@@ -27,11 +27,11 @@ def test_flows_that_meet_in_one_name_are_stopped_before_the_first_record(
         (topic, "east->central"),
         (topic, "west->central"),
     }
-    with pytest.raises(TopicConflict, match="neither says that they merge"):
+    with pytest.raises(TopicConflict, match="no template merges the two"):
         mirror.apply()
     for alias in ("east", "west"):
         mirror.land(alias, once=True)
-    with pytest.raises(TopicConflict, match="without saying that they merge"):
+    with pytest.raises(TopicConflict, match="without a template that merges them"):
         mirror.republish("east->central", once=True)
     assert topic not in mirror.admin("central").topic_names()
 

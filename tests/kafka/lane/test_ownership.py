@@ -197,7 +197,7 @@ def test_law_f_the_newer_owner_of_a_busy_flow_wins_however_long_it_decides(flow:
                 before = upto
                 wait_until(lambda n=before, one=owner: upto > n + 3 or one.done(), "the older owner sends")
                 newer = take_over(decides_s)
-                with pytest.raises(LaneFenced, match=rf"process {os.getpid()} on .* took over in epoch"):
+                with pytest.raises(LaneFenced, match=rf"process {os.getpid()} on .* claimed it in epoch"):
                     owner.result(timeout=60)
                 owner = pool.submit(carry_on, newer)
             # Who was fenced by somebody that never claims goes on.
@@ -315,7 +315,7 @@ def test_law_f_a_ledger_of_release_0_2_0_is_gone_on_with_by_records_of_what_move
         [*_, (at, _)] = ((at, one) for at, one in reader.since(0, 0) if one.is_whole)
         flow.admin.delete_records_before({TopicPartition(flow.ledger, 0): at + 1})
         with pytest.raises(
-            ClusterError, match=r"lacks its last full record .*: record \d+ holds only what moved"
+            ClusterError, match=r"lacks its last full record .*: record \d+ holds only the positions that changed"
         ) as gone:
             reader.last(0)
         assert "--restore-ledger" in gone.value.remedy

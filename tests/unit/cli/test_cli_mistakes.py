@@ -33,7 +33,7 @@ flows:
         (
             GOOD.replace("topics: orders}", "topics: .*, policy: identity}")
             + "  - {source: west, target: east, topics: .*, policy: identity, provenance: false}\n",
-            "for ever",
+            "endless loop",
         ),
         ("", "empty"),
     ],

@@ -142,4 +142,4 @@ def test_a_driver_ends_with_the_jvm_that_started_it_whatever_its_stream_waits_fo
     process.terminate()
     # The pipes end with the last process that holds them: the driver.
     _, err = process.communicate(timeout=30)
-    assert "error: Spark does not answer: its JVM has ended" in err
+    assert "error: Spark does not answer: its JVM ended" in err

@@ -93,8 +93,8 @@ def test_every_setting_of_the_example_has_a_sentence_above_it() -> None:
     [
         ("a", ('{name: default, separator: ""}', "default"), "the separator is empty"),
         ("a", ('{name: default, separator: "#"}', "default"), "'#' is not a separator"),
-        ("a", ('{name: default, separator: "_"}', "default"), "'.' parts names here and '_' elsewhere"),
-        ("a_1", ('{name: default, separator: "_"}', "identity"), "stands in the alias 'a_1', too"),
+        ("a", ('{name: default, separator: "_"}', "default"), "the separator is '.' here and '_' in another flow"),
+        ("a_1", ('{name: default, separator: "_"}', "identity"), "the alias 'a_1' contains the separator"),
     ],
 )
 def test_separators_that_would_hide_a_hop_are_refused(alias: str, policies: tuple[str, str], problem: str) -> None:
@@ -160,7 +160,7 @@ def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert loads(unity).lake.checkpoint_location() == "/Volumes/main/ml/c"
     assert "keep either root or catalog" in faults(text.replace("./lake", "./lake, catalog: main"))[0]
     assert "add `checkpoints:` beside catalog" in faults(text.replace("root: ./lake", "catalog: main, schema: ml"))[0]
-    assert "no place for the relay" in faults(text.replace("root: ./lake", ""))[0]
+    assert "the relay has no location" in faults(text.replace("root: ./lake", ""))[0]
 
 
 def test_live_tasks_on_a_catalog_are_refused_and_the_default_there_is_streaming_without_a_word() -> None:
@@ -205,7 +205,7 @@ def test_environment_references_stand_for_any_value(monkeypatch: pytest.MonkeyPa
     assert (flow.topics.expressions, flow.lanes, flow.sync.acls) == (("orders", "clicks.*"), 7, True)
     monkeypatch.delenv("ML_TOPICS")
     assert "environment variable ML_TOPICS (not set)" in fault(line)
-    assert "a secret has no place here" in fault('source: east, target: central, topics: "${secret:a/b}"')
+    assert "a secret is not allowed here" in fault('source: east, target: central, topics: "${secret:a/b}"')
 
 
 def test_settings_survive_being_written_and_read_again() -> None:
@@ -258,7 +258,7 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: a, start: {timestamp: tomorrow}", "start", "not an ISO 8601 time", "2026-01-01T00:00:00Z"),
         ("topics: a, sync: {grups: true}", "sync.grups", "unknown key 'grups'", "did you mean 'groups'?"),
         ("topics: a, sync: {groups: maybe}", "sync.groups", "neither true nor false", "write true or false"),
-        ("topics: a, sync: {interval: 0s}", "sync.interval", "'0s' would ask", "write 60s"),
+        ("topics: a, sync: {interval: 0s}", "sync.interval", "'0s' would read", "write 60s"),
         ("topics: a, sync: {configs_exclude: 'a('}", "sync.configs_exclude", "unclosed", ""),
         (
             "topics: a, sync: {configs_override: {a: {retention.mss: 1}}}",
@@ -272,7 +272,7 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
             "not a principal",
             "User:name",
         ),
-        ("topics: a, sync: 3", "sync", "'3' stands where a mapping is expected", "key: value"),
+        ("topics: a, sync: 3", "sync", "'3' is not a mapping", "key: value"),
         ("topics: orders*", "topics", "dangling star", "orders.*"),
         ("topics: '[z-a]'", "topics", "invalid character class range", ""),
         ("topics: []", "topics", "nothing is selected", "orders"),
@@ -284,14 +284,14 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
             (f"topics: a, name: '{name}'", "name", f"'{name}' is not a name for a flow", "in front")
             for name in (".", "..", "-", "--conf", "../up", "->b", ".hidden")
         ),
-        ("topics: 'a, b', policy: {template: all}", "policy", "gives every topic of the flow one name", "{topic}"),
-        ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would mix", "each topic"),
+        ("topics: 'a, b', policy: {template: all}", "policy", "gives all topics of the flow the same name", "{topic}"),
+        ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would be mixed", "each topic"),
         ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
         ("topics: a, rate: {records_per_second: 0}", "rate.records_per_second", "records_per_second", ""),
         ("topics: a, rate: {bytes_per_second: 10}", "rate.bytes_per_second", "", "unit"),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
-        ("topics: a, producer: [acks]", "producer", "(hidden) stands where a mapping is expected", "name: value"),
+        ("topics: a, producer: [acks]", "producer", "(hidden) is not a mapping", "name: value"),
     ],
 )
 def test_a_fault_names_its_place_what_is_wrong_and_the_remedy(line: str, where: str, problem: str, remedy: str) -> None:
@@ -311,8 +311,8 @@ def test_a_fault_names_its_place_what_is_wrong_and_the_remedy(line: str, where: 
         ("{bootstrap_servers: 9092}", "'9092' is not an address"),
         ("{bootstrap_servers: a:1, land: {on_gap: hlt}}", "did you mean 'halt'?"),
         ("{bootstrap_server: a:1}", "did you mean 'bootstrap_servers'?"),
-        ("a:1", "stands where a mapping is expected"),
-        ("", "nothing stands where a mapping is expected"),
+        ("a:1", "is not a mapping"),
+        ("", "nothing is not a mapping"),
     ],
 )
 def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
@@ -363,7 +363,10 @@ def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() ->
         "source: east, target: west, topics: orders, policy: {template: '{topic}'}",
         "source: west, target: east, topics: orders, policy: identity",
     )
-    assert "settings:7 flows[0].policy: records could go round for ever: east->west, west->east, east->west" in text
+    assert (
+        "settings:7 flows[0].policy: records could be mirrored in an endless loop: east->west, west->east, east->west"
+        in text
+    )
     assert "use policy: default" in text
     assert "provenance: true on east->west, west->east" in text
     flows(
@@ -378,7 +381,7 @@ def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() ->
         ("", "conf/x.yml: the file is empty"),
         (
             "lake: {root: x}\nclusters: {}\nflows: []",
-            "conf/x.yml:2 clusters: there is nothing in it — see conf/example.yml",
+            "conf/x.yml:2 clusters: it is empty — see conf/example.yml",
         ),
         ("# nothing\n", "conf/x.yml: the file is empty"),
         ("- a\n", "conf/x.yml:1: the file holds no mapping"),

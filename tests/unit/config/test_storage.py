@@ -66,9 +66,9 @@ def test_without_storage_only_spark_reaches_it() -> None:
         ("./lake", "{region: eu}", "'storage' is for a root on an object store"),
         ("s3a://b/p", "{endpoint: 'http://h:9000'}", "no TLS"),
         ("s3a://b/p", "{access_key: A}", "belong together"),
-        ("s3a://b/p", "{access_key: A, secret_key: hunter2}", "stands in the file"),
-        ("s3a://b/p", "{account_key: '${env:X}'}", "'account_key' means nothing to s3a://"),
-        ("gs://b/p", "{region: eu}", "'region' means nothing to gs://"),
+        ("s3a://b/p", "{access_key: A, secret_key: hunter2}", "is written in the file"),
+        ("s3a://b/p", "{account_key: '${env:X}'}", "'account_key' has no effect for s3a://"),
+        ("gs://b/p", "{region: eu}", "'region' has no effect for gs://"),
         ("s3a://b/p", "{regoin: eu}", "regoin"),
     ],
 )

@@ -63,8 +63,13 @@ def context_of(certificates: Certificates, name: str) -> ssl.SSLContext:
 @pytest.mark.parametrize(
     ("served", "ca", "problem", "remedy"),
     [
-        ("good", "other-ca.pem", "refused: ", "name the CA that issued it in ssl.ca.location of clusters.east.client"),
-        ("elsewhere", "ca.pem", "mismatch", "use a name that the certificate holds"),
+        (
+            "good",
+            "other-ca.pem",
+            "rejects the broker's certificate: ",
+            "name the CA that issued it in ssl.ca.location of clusters.east.client",
+        ),
+        ("elsewhere", "ca.pem", "mismatch", "write a name of the certificate"),
         ("expired", "ca.pem", "expired", "renew the broker's certificate"),
     ],
 )
@@ -99,13 +104,13 @@ def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen,
         "east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, ClientErrorListener()
     )
     assert plain is not None
-    assert "speaks TLS, and security.protocol is PLAINTEXT" in plain.problem
+    assert "speaks TLS, but security.protocol is PLAINTEXT" in plain.problem
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
     secure = diagnose_connection(
         "east", {**options, "bootstrap.servers": listen(None, reads=reads)}, ClientErrorListener()
     )
     assert secure is not None
-    assert "does not speak TLS, and security.protocol is SSL" in secure.problem
+    assert "does not speak TLS, but security.protocol is SSL" in secure.problem
     assert diagnose_connection("east", {"bootstrap.servers": listen(None)}, ClientErrorListener()) is None, (
         "a plain one is none"
     )

@@ -96,7 +96,7 @@ def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_
     monkeypatch.setattr(ledger_tail, "LedgerReader", target.reader)
     task = LaneSpec(claim=claim, target="central", options={}, reader_options={}, retry_timeout_s=0.0)
     # By any other error its stream would be tried again, and take the flow from the heir.
-    with pytest.raises(LaneFenced, match="heir took over"):
+    with pytest.raises(LaneFenced, match="heir claimed it"):
         LaneSender(task).open()
 
 

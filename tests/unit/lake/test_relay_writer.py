@@ -146,7 +146,7 @@ def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: P
     """A cluster whose workers have another folder under the same path."""
     files = list(write_files(str(tmp_path), SCHEMA, iter([batch(rows("orders", 0, 1))])))
     _require_seen(str(tmp_path), files)
-    with pytest.raises(SafetyError, match="not this process's") as refused:
+    with pytest.raises(SafetyError, match="this process does not see") as refused:
         _require_seen(str(tmp_path / "elsewhere"), files)
     assert "was not landed" in refused.value.consequence
 

@@ -75,7 +75,7 @@ def test_a_newer_lake_is_refused_before_anything_is_read_or_written(tmp_path: Pa
     for _ in range(2):
         lake = lake_at(tmp_path)
         with pytest.raises(
-            SafetyError, match=f"has version {version}, and this release knows versions up to 1"
+            SafetyError, match=f"has version {version}, but this release knows versions up to 1 only"
         ) as found:
             READS[what](lake)
         with pytest.raises(SafetyError):
@@ -223,7 +223,7 @@ def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
 
     for beside in ("east", flow_sign("east->central")):
         StreamSign(lake, beside, now_ms=lambda: int(NOW.timestamp() * 1000)).write()
-        with pytest.raises(SafetyError, match=rf"a mirror worked on the lake 5 s ago \({beside}\)"):
+        with pytest.raises(SafetyError, match=rf"a mirror used the lake 5 s ago \({beside}\)"):
             migrate(lake, now=NOW + timedelta(seconds=5))
         # By a clock that is a year ahead: no wait makes it old, so the person hears what does.
         StreamSign(lake, beside, now_ms=lambda: int((NOW + timedelta(days=365)).timestamp() * 1000)).write()

@@ -194,7 +194,7 @@ def test_what_a_predicate_cannot_judge_stays_and_is_counted(world: World) -> Non
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "nothing says which records"),
+        ({}, "no records are named"),
         ({"key": b"a", "where": "offset = 1"}, "2 ways"),
         ({"where": "no_such = 1"}, "predicate"),
     ],
@@ -253,7 +253,7 @@ def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_
     assert found.keys() == {exported, fresh, aside, cut}
     assert found[exported] == found[fresh] == found[aside] == 1
     assert found[cut] is None
-    assert "a copy that is no table" in str(again)
+    assert "a copy that belongs to no table" in str(again)
     for file in (cut, fresh):
         os.utime(file, (0, 0))
     exported.unlink()

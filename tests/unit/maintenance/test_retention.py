@@ -164,7 +164,7 @@ def test_bytes_bound_a_partition_as_kafka_does(world: World) -> None:
     [
         ([up_to(60), up_to(25, name="slow")], {}, 20, "slow", "slow has sent orders-0 up to 25"),
         ([up_to(60), up_to(0, name="new")], {}, 0, "new", "new has sent orders-0 up to 0"),
-        ([up_to(None)], {}, 0, "east->central", "the ledger on central does not answer"),
+        ([up_to(None)], {}, 0, "east->central", "central, which holds its ledger, does not answer"),
         ([up_to(60)], {"replay_window": "5d"}, 10, "maintenance.replay_window", "replay window of 5 d 0 h"),
         ([up_to(60)], {"retention": {".*": {"age": "3d", "proven": True}}}, 0, "east->central", "verify has proven"),
     ],

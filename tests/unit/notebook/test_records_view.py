@@ -140,7 +140,7 @@ class Library:
         assert flow == plan.flow
         self.applied = plan
         return plan.holding(
-            "search", HoldCause.ACTIVE_MEMBERS, "it has got members on the target since the plan was made"
+            "search", HoldCause.ACTIVE_MEMBERS, "it has new members on the target since the plan was made"
         )
 
 
@@ -418,7 +418,7 @@ def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(open_console: Ope
     assert console.session.errors.errors == []
     assert library.applied is shown
     assert "1 position moved" in view.outcome.value
-    assert "has got members" in view.outcome.value
+    assert "has new members" in view.outcome.value
     assert "<script" not in view.outcome.value + view.shown.value
     view.grid.selected = []
     with pytest.raises(UsageError, match="no group is chosen"):

@@ -105,7 +105,7 @@ def test_a_target_that_holds_another_order_is_refused(history: list[RecordedRang
     if any((one.flow, one.source) != (out.flow, out.source) for one in follows) and not any(
         (one.flow, one.source) == (out.flow, out.source) for one in follows
     ):
-        with pytest.raises(ValueError, match="stands before it"):
+        with pytest.raises(ValueError, match="comes before it"):
             ranges_to_send(ordered, sent)
 
 

@@ -38,8 +38,8 @@ def test_a_lake_cluster_has_topics_and_counts() -> None:
     ("app", "place", "problem"),
     [
         ("{kind: lake, bootstrap_servers: 'a:1'}", ".bootstrap_servers", "a lake cluster has no brokers"),
-        ("{kind: lake, client: {client.id: x}}", ".client", "'client' means nothing on a lake cluster"),
-        ("{kind: lake, land: {on_gap: record}}", ".land", "'land' means nothing on a lake cluster"),
+        ("{kind: lake, client: {client.id: x}}", ".client", "'client' has no effect on a lake cluster"),
+        ("{kind: lake, land: {on_gap: record}}", ".land", "'land' has no effect on a lake cluster"),
         ("{bootstrap_servers: 'a:1', partitions: 2}", ".partitions", "'partitions' is for lake clusters"),
         ("{bootstrap_servers: 'a:1', topics: {a: }}", ".topics", "'topics' is for lake clusters"),
         ("{kind: lke}", ".kind", "did you mean 'lake'?"),
@@ -155,7 +155,7 @@ def test_reports_come_from_poll_and_flush_only_and_may_produce() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"topic": "t", "partition": 6}, "partition 6 of t, which has 6"),
+        ({"topic": "t", "partition": 6}, "t has 6 partitions, no partition 6"),
         ({"topic": "t", "partition": -2}, "partition -2"),
         ({"topic": "t", "timestamp": -1}, "1970 or before"),
         ({"topic": "t", "value": "x" * 1000}, "1000 bytes"),

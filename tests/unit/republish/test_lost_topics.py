@@ -160,7 +160,7 @@ def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
     [held] = found_lost(known, {"east.a": "1", "east.b": "2"})
     assert held.is_truncated
     assert held.cause == (
-        "the log of east.a on west went back, and f had sent what it lacks: "
+        "the log of east.a on west was truncated; f had sent the records it lost: "
         "partition 0 ends at 120 and had records up to 216, partition 3 ends at 0 and had records up to 7"
     )
     assert held.remedy.startswith("delete east.a on west, then `mirrorlake republish")

@@ -13,7 +13,7 @@ from mirrorlake.runtime import translating_store_errors
 
 def test_a_full_disk_is_a_sentence() -> None:
     with (
-        pytest.raises(StoreError, match="/lake/meta is on a disk that is full"),
+        pytest.raises(StoreError, match="/lake/meta is on a full disk"),
         translating_store_errors("/lake/meta"),
     ):
         Path("/dev/full").write_text("a row")

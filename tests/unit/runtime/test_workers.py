@@ -98,7 +98,7 @@ def test_a_worker_with_another_release_is_refused(here: Path, monkeypatch: pytes
     monkeypatch.setattr(
         workers, "_require_usable", lambda host, _, unseen, judge=workers._require_usable: judge(host, "0.0.1", unseen)
     )
-    with pytest.raises(StoreError, match=rf"mirrorlake 0.0.1, and this process {mirrorlake.__version__}"):
+    with pytest.raises(StoreError, match=rf"mirrorlake 0.0.1, but this process {mirrorlake.__version__}"):
         require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
 
 

@@ -92,7 +92,7 @@ def test_each_topic_says_where_it_is_mirrored_or_why_not() -> None:
     assert {line.topic: line.mirrored for line in found} == {
         "orders": "central: east.orders",
         "pii-names": "east->central: never_leave keeps it on its cluster",
-        "tmp.x": "east->central: exclude_topics leaves it out",
+        "tmp.x": "east->central: exclude_topics excludes it",
         "clicks": "east->central: no pattern of the flow matches",
     }
     assert (found.hidden, [line.is_mirrored for line in found]) == (1, [True, False, False, False])

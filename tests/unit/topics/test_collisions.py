@@ -42,7 +42,7 @@ def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there
     assert conflicts(first, ends(["x1orders"]), [(second, ["x2orders"])]) == []
     [(name, reason)] = conflicts(first, ends(["x1orders"]), [(second, ["x1orders", "other"])])
     assert name == "x1orders"
-    assert "b->c writes it too, from x1orders on b" in reason
+    assert "b->c also writes it, from x1orders on b" in reason
     assert rivals(first, [(second, ["x1orders"])]) == {"x1orders": (second, "x1orders")}
 
 
