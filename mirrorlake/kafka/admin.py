@@ -1,16 +1,16 @@
-"""Administer the topics of one cluster: list, describe, create, grow, configure, and read their offsets."""
+"""Administer the topics of one cluster: list, describe, create, grow and configure them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -20,16 +20,15 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import COORDINATOR_MOVING, LEADER_STARTING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.partition_offsets import PartitionOffsets
 from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TIMEOUT_S, TopicMetadataReader, TopicState
-from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import Change, TopicSpec, made_by
@@ -39,24 +38,23 @@ _SHOWN_TIMEOUT_S = 10.0
 # A topic that is gone by now costs 10 s of retries.
 _MAX_ASKED = 3
 _POLL_INTERVAL_S = 0.05
-# A new or moving partition gets its leader in a moment.
-_LEADER_UNKNOWN = {*LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
-class ClusterAdmin:
+class ClusterAdmin(PartitionOffsets):
     """Administer one cluster. Keep the object while its calls run: a future dies with its AdminClient.
 
     `probes` tries the addresses before the first call (see `ClientErrors`).
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
+        errors = ClientErrors.from_options(alias, options, probes=probes)
+        with errors.creating_client():
+            client = AdminClient(errors.with_error_callback(), logger=client_log)
+        errors.poll = partial(client.poll, 0)
+        super().__init__(client, errors)
         self.alias = alias
-        self._errors = ClientErrors.from_options(alias, options, probes=probes)
-        with self._errors.creating_client():
-            self._client = AdminClient(self._errors.with_error_callback(), logger=client_log)
-        self._errors.poll = partial(self._client.poll, 0)
-        self.acls = ClusterAcls(self._client, self._errors)
-        self.topic_metadata = TopicMetadataReader(self._client, self._errors)
+        self.acls = ClusterAcls(client, errors)
+        self.topic_metadata = TopicMetadataReader(client, errors)
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` if topics of a selection may not be described: Kafka would leave them out silently."""
@@ -360,45 +358,6 @@ class ClusterAdmin:
             [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
             future.result()
 
-    def log_start_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the first offset that each partition still holds."""
-        return self._offsets(partitions, OffsetSpec.earliest())
-
-    def last_stable_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the last stable offset of each partition: the end that a `read_committed` reader sees."""
-        return self._offsets(partitions, OffsetSpec.latest())
-
-    def offsets_for_time(
-        self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int
-    ) -> dict[flow.TopicPartition, int]:
-        """Return the first offset at or after a time in each partition, or its last stable offset if there is none."""
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
-        missing = [partition for partition, offset in found.items() if offset < 0]
-        return found | self.last_stable_offsets(missing)
-
-    def _offsets(
-        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, is_committed: bool = True
-    ) -> dict[flow.TopicPartition, int]:
-        found = self._list_with_retry(partitions, spec, LEADER_STARTING, is_committed=is_committed)
-        return {tp: int(one.offset) for tp, one in found.items()}
-
-    def _list_with_retry(
-        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, transient: Set[int], *, is_committed: bool
-    ) -> dict[flow.TopicPartition, Any]:
-        wanted = list(partitions)
-        with self._errors.translating("read offsets"):
-            return retry_transient(transient)(self._list_offsets, wanted, spec, is_committed)
-
-    def _list_offsets(
-        self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec, is_committed: bool
-    ) -> dict[flow.TopicPartition, Any]:
-        isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        if not request:
-            return {}
-        futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
-        return {flow.TopicPartition(tp.topic, tp.partition): future.result() for tp, future in futures.items()}
-
     def members(self, group: str) -> int:
         """Return how many members a group has, of any protocol; Connect's workers form one, too."""
         need = Need("DESCRIBE", "GROUP", group)
@@ -408,35 +367,9 @@ class ClusterAdmin:
             found = retry_transient(COORDINATOR_MOVING)(self._client.list_groups, group, timeout=TIMEOUT_S)
         return sum(len(one.members) for one in found)
 
-    def high_watermarks(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the high watermark of each partition: its end, open transactions included."""
-        return self._offsets(partitions, OffsetSpec.latest(), is_committed=False)
-
-    def high_watermarks_and_epochs(
-        self, partitions: Iterable[flow.TopicPartition]
-    ) -> dict[flow.TopicPartition, tuple[int, int]]:
-        """Return the high watermark and the leader epoch of each partition; the epoch is -1 if it is unknown.
-
-        The epoch grows with every election (KIP-320). While it stays, a log only grows.
-        """
-        found = self._list_with_retry(partitions, OffsetSpec.latest(), _LEADER_UNKNOWN, is_committed=False)
-        return {
-            tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
-            for tp, one in found.items()
-        }
-
     def reconnect(self) -> ClusterAdmin:
         """Return a new client of the same cluster, with connections of its own and no cached leaders."""
         return ClusterAdmin(self.alias, self._errors.options)
-
-    def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
-        """Delete the records below the given offsets (KIP-107)."""
-        request = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
-        if not request:
-            return
-        with self._errors.translating("delete old ledger records"):
-            for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
-                future.result()
 
 
 def _is_unknown(error: BaseException) -> bool:

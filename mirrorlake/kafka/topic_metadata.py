@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -125,17 +126,21 @@ class TopicMetadataReader:
     def _list_offsets(
         self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec
     ) -> dict[flow.TopicPartition, Any]:
-        request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        if not request:
-            return {}
         with self._errors.translating("read offsets"):
-            futures = self._client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
-            )
-        found = {}
+            futures = request_offsets(self._client, partitions, spec, IsolationLevel.READ_UNCOMMITTED)
+        answers = {}
         for tp, future in futures.items():
-            try:
-                found[flow.TopicPartition(tp.topic, tp.partition)] = future.result()
-            except KafkaException:
-                continue
-        return found
+            with suppress(KafkaException):
+                answers[tp] = future.result()
+        return answers
+
+
+def request_offsets(
+    client: AdminClient, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[flow.TopicPartition, Any]:
+    """Request the offsets of partitions, and return the future of each."""
+    request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+    if not request:
+        return {}
+    futures = client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
+    return {flow.TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
