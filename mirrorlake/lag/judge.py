@@ -16,10 +16,10 @@ import pyarrow as pa
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lag.columns import NOTHING, numbers
 from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.hop_verdicts import HopKey, HopVerdict, LagVerdict
 from mirrorlake.lag.log_bytes import OffsetBytes, read_offset_bytes
-from mirrorlake.lag.position_history import NOTHING, numbers
 from mirrorlake.lag.sql import LagQuery
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_hops import HopWindows, append_snapshot

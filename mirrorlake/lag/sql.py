@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.position_history import PositionHistory, RangesByRoute, read_dense_ranges
+from mirrorlake.lag.dense_ranges import RangesByRoute, read_dense_ranges
+from mirrorlake.lag.position_history import PositionHistory
 from mirrorlake.lag.sql_hops import (
     DENSE_RANGES_BY_ROUTE,
     HOPS,
@@ -205,19 +206,19 @@ def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> La
         keep: caches the dense ranges of all routes for the next call; no time limits them.
     """
 
-    def stretches() -> RangesByRoute:
+    def read_ranges() -> RangesByRoute:
         targets = history.read_targets()
-        about = replace(
+        limited = replace(
             tables, tables={**tables.tables, "read_targets": pa.Table.from_pylist(targets, schema=_TARGETS)}
         )
-        read = partial(_read_routes, about)
+        read = partial(_read_routes, limited)
         return keep(repr(targets), read) if keep else read()
 
-    listed, looks, flows = (
+    sampled, samples, flows = (
         _build_query(text, tables).table() for text in (SAMPLED_POSITIONS, SAMPLE_TIMES, "SELECT * FROM {flows}")
     )
     history = PositionHistory(
-        listed, looks, flows, since=micros(tables.since) if tables.since else 0, read_ranges=stretches
+        sampled, samples, flows, since=micros(tables.since) if tables.since else 0, read_ranges=read_ranges
     )
     made = {
         "made_hops": history.hops(),

@@ -14,8 +14,9 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.columns import Ints, numbers
+from mirrorlake.lag.dense_ranges import RangesByRoute, SourcePartitionKey
 from mirrorlake.lag.last_read import LastRead
-from mirrorlake.lag.position_history import Ints, RangesByRoute, SourcePartitionKey, numbers
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
 from mirrorlake.model.flow import SourcePartition

@@ -8,9 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.lag.position_history import NOTHING, Ints, SourcePartitionKey, lists, numbers
-
-_TIME = pa.timestamp("us", "UTC")
+from mirrorlake.lag.columns import NOTHING, TIME, Ints, lists, numbers, rows
+from mirrorlake.lag.dense_ranges import SourcePartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def add_waiting(
     waits[oldest] = backlogs.offsets[at[oldest]] < known_end[oldest]
     since = np.full(len(waits), NOTHING)
     since[waits] = backlogs.stamps[at[waits]]
-    found = hops.append_column("waiting_since", pa.array(since, mask=since == NOTHING).cast(_TIME))
+    found = hops.append_column("waiting_since", pa.array(since, mask=since == NOTHING).cast(TIME))
     if counted:
         _, past = backlogs.find(backlog, known_end)
         found = found.append_column("records", pa.array(np.where(position < known_end, after - past, 0)))
@@ -73,27 +72,24 @@ def add_waiting(
 def _build_backlogs(flow_partitions: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Backlogs, Ints]:
     """Order the records of all backlogs, and number these; a flow that withheld nothing shares its source partition's."""
     counts, held = lists(records["records"])
-    spots = [
-        SourcePartitionKey(*row)
-        for row in zip(*(records[name].to_pylist() for name in SourcePartitionKey._fields), strict=True)
-    ]
+    partitions = [SourcePartitionKey(*row) for row in rows(records, SourcePartitionKey._fields)]
     known: dict[SourcePartitionKey, tuple[Ints, Ints]] = {}
-    for spot, (begin, end) in zip(spots, pairwise([0, *np.cumsum(counts)]), strict=True):
+    for partition, (begin, end) in zip(partitions, pairwise([0, *np.cumsum(counts)]), strict=True):
         offsets, stamps = held["offset"][begin:end], held["stamp"][begin:end]
         if np.any(offsets[1:] < offsets[:-1]):
             order = np.argsort(offsets, kind="stable")
             offsets, stamps = offsets[order], stamps[order]
-        known[spot] = offsets, stamps
-    parts, number_of_spot = list(known.values()), {spot: number for number, spot in enumerate(known)}
+        known[partition] = offsets, stamps
+    parts, number_of_partition = list(known.values()), {partition: number for number, partition in enumerate(known)}
     kept_back = _ranges(withheld)
     # By backlog: positive for a flow's partition, negative for a source partition.
     number_of = np.full(2 * len(flow_partitions) + 1, -1)
     for row in flow_partitions.to_pylist():
-        spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
-        number = number_of_spot.get(spot, -1)
+        partition = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
+        number = number_of_partition.get(partition, -1)
         number_of[len(flow_partitions) - row["spot"]] = number_of[len(flow_partitions) + row["flow_partition"]] = number
         if number >= 0 and row["flow_partition"] in kept_back:
-            offsets, stamps = known[spot]
+            offsets, stamps = known[partition]
             sent = ~_within(offsets, *kept_back[row["flow_partition"]])
             number_of[len(flow_partitions) + row["flow_partition"]] = len(parts) if sent.any() else -1
             if sent.any():

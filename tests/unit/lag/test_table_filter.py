@@ -13,8 +13,8 @@ import pytest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag import sql, table_filter
+from mirrorlake.lag.dense_ranges import RangesByRoute
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.position_history import RangesByRoute
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
