@@ -17,6 +17,7 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import sampler as sampler_module
+from mirrorlake.lag import source_reader
 from mirrorlake.lag import status_reader as status_module
 from mirrorlake.lag.hanging_transactions import HangingTransaction
 from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
@@ -196,7 +197,7 @@ def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
         # The relay is written first, and then the checkpoint location.
         return {TopicPartition("orders", 0): 12}
 
-    monkeypatch.setattr(sampler_module, "read_landing_positions", read_to)
+    monkeypatch.setattr(source_reader, "read_landing_positions", read_to)
     source = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 0)})
     [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
     assert told(orders)[:4] == (12, 12, 10, 2), "no marker stands at the end, as the relay tells"

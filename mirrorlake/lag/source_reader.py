@@ -1,0 +1,215 @@
+"""Read the positions of one source: its ends, how far it is landed, and how far each flow has sent it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import describe_with_leaders, format_partitions
+from mirrorlake.lake import (
+    METADATA,
+    KnownTopic,
+    LandedPositions,
+    PositionKey,
+    SourceTopics,
+    Subject,
+    erased_from,
+    landed_and_republished,
+    landed_positions,
+    left_before,
+    next_generation,
+    read_landing_positions,
+    update_landed_positions,
+)
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.removed import Removed, past_removed
+
+log = logging.getLogger(__name__)
+
+Positions = dict[Subject, dict[PositionKey, int]]
+_NOTHING_LANDED = LandedPositions({}, {})
+
+
+class SourceReader:
+    """Read the positions of one source at each sample; it remembers what the last sample found.
+
+    `flows` are the flows from this source; set them before each sample.
+    """
+
+    def __init__(self, context: Context, alias: str) -> None:
+        self._context = context
+        self._alias = alias
+        self.flows: Sequence[FlowConfig] = ()
+        self._topics: Mapping[str, KnownTopic] | None = None
+        self._recorded = SourceTopics(context.lake, alias)
+        self._unexpected: set[str] = set()
+        self._landed: LandedPositions | None = None
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._logged_leaderless = ""
+
+    @property
+    def topics(self) -> Mapping[str, KnownTopic]:
+        """The flows' topics when the source answered last; before that those that the lake knows."""
+        return self._topics or {}
+
+    @property
+    def partitions(self) -> dict[TopicPartition, int]:
+        """The generation of each partition."""
+        return {
+            TopicPartition(name, partition): topic.generation_of(partition)
+            for name, topic in self.topics.items()
+            for partition in range(topic.partitions)
+        }
+
+    @property
+    def _is_lake(self) -> bool:
+        return self._alias in self._context.config.lake_clusters
+
+    def read_topics(self, *, is_full: bool) -> None:
+        """Read the topics of the flows; with `is_full` topics that differ from the lake's are read there again."""
+        source, topics = self._context.source(self._alias), self._recorded
+        states = source.describe(
+            name for name in source.topic_names() if any(flow.carries(name) for flow in self.flows)
+        )
+
+        def unexpected() -> set[str]:
+            known, landed = topics.known, (self._landed or _NOTHING_LANDED).reached
+            newer = (s for s in landed if s.topic in known and s.generation > known[s.topic].generation_of(s.partition))
+            return {s.topic for s in newer} | {
+                n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
+            }
+
+        # A topic that nobody lands stays unknown, so it must not cause a read at each sample.
+        if (now := unexpected()) and (now != self._unexpected or is_full):
+            topics.known = self._load_recorded()
+            self._unexpected = unexpected()
+        self._topics = {
+            name: replace(next_generation(topics.known.get(name), state), partitions=state.partitions)
+            for name, state in states.items()
+        }
+
+    def use_recorded_topics(self) -> None:
+        """Take the topics from the lake if the source has not answered yet."""
+        if self._topics is None:
+            self._topics = self._load_recorded()
+
+    def _load_recorded(self) -> dict[str, KnownTopic]:
+        lake = self._context.lake
+        return SourceTopics(lake, self._alias).load() if lake.exists(lake.meta_location(METADATA)) else {}
+
+    def read_landed(self) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
+        """Return the landed positions, and the offsets that landing has read to."""
+        lake, alias = self._context.lake, self._alias
+        if not lake.exists(lake.relay_location(alias)):
+            return _NOTHING_LANDED, {}
+        # Read before the relay, so that offsets which were read but are not in the relay are markers.
+        read_to = read_landing_positions(lake, alias)
+        # A lake cluster has several publishers, so the times of its batches may be out of order.
+        if self._landed is None or self._is_lake:
+            self._landed = landed_positions(lake, alias)
+        else:
+            self._landed = update_landed_positions(lake, alias, self._landed)
+        return self._landed, read_to
+
+    def read_ends(self) -> dict[PositionKey, int]:
+        """Return the first and the last stable offset of each partition."""
+        partitions = self.partitions
+        if self._is_lake:
+            # Published records are landed at once.
+            landed = (self._landed or _NOTHING_LANDED).reached
+            first = dict.fromkeys(partitions, 0)
+            self._ends = {tp: landed.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
+        else:
+            first, self._ends = self._read_cluster_ends(list(partitions))
+        return {
+            self._key(SourcePartition(tp.topic, partitions[tp], tp.partition), kind): offset
+            for kind, offsets in (("earliest", first), ("last_stable", self._ends))
+            for tp, offset in offsets.items()
+        }
+
+    def _read_cluster_ends(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        source = self._context.source(self._alias)
+        try:
+            return source.log_start_offsets(partitions), source.last_stable_offsets(partitions)
+        except ClusterError:
+            admin = self._context.admin(self._alias)
+            _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
+            led = [tp for tp in partitions if tp not in leaderless]
+            if len(led) == len(partitions):
+                raise
+            self._log_leaderless(format_partitions(leaderless & {*partitions}))
+            return admin.log_start_offsets(led), admin.last_stable_offsets(led)
+
+    def _log_leaderless(self, names: str) -> None:
+        if self._logged_leaderless != names:
+            log.warning(
+                "sample.no_leader source=%s partitions=%s why=they are left out until a broker leads them",
+                self._alias,
+                names,
+            )
+        self._logged_leaderless = names
+
+    def flow_positions(
+        self,
+        landed: LandedPositions,
+        read_to: Mapping[SourcePartition, int],
+        sent: Mapping[Subject, Mapping[SourcePartition, int]],
+    ) -> Positions:
+        """Return the landed and republished positions of all partitions; `sent` is the ledger of each flow that answered."""
+        found: Positions = {}
+        flows = [(flow, sent["flow", flow.name]) for flow in self.flows if ("flow", flow.name) in sent]
+
+        def put(subject: Subject, source: SourcePartition, kind: str, offset: int, flow: str | None = None) -> None:
+            found.setdefault(subject, {})[self._key(source, kind, flow)] = offset
+
+        @lru_cache
+        def gone() -> tuple[Mapping[SourcePartition, int], Sequence[Removed]]:
+            return left_before(self._context.lake, self._alias), erased_from(self._context.lake, self._alias)
+
+        def waits_from(source: SourcePartition, position: int, holds: int) -> int:
+            """Skip records that left the relay before the flow sent them, because it does not wait for them."""
+            if position >= holds:
+                return position
+            left, erased = gone()
+            return past_removed(left.get(source, 0), erased, source, position)
+
+        relay, cluster = ("relay", self._alias), ("cluster", self._alias)
+        for name, topic in self.topics.items():
+            carrying = [(flow, done) for flow, done in flows if flow.carries(name)]
+            for partition in range(topic.partitions):
+                source = SourcePartition(name, topic.generation_of(partition), partition)
+                tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
+                holds = landed.reached.get(source)
+                # A generation that landing has not seen has no id yet, and landing's positions are of another one.
+                read = read_to.get(source, 0) if topic.topic_id else 0
+                place = partial(landed_and_republished, holds=holds, seen=read, end=self._ends.get(tp, holds or 0))
+                put(relay, source, "reached", place(sent=0)[0])
+                for flow, done in carrying:
+                    sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
+                    put(("flow", flow.name), source, "republished", place(sent=sent_to)[1], flow.name)
+        # An earlier generation of a topic is sampled until all flows have sent it.
+        for source, holds in landed.reached.items():
+            newest = self.topics.get(source.topic)
+            if newest is not None and source.generation >= newest.generation_of(source.partition):
+                continue
+            waiting = [
+                (flow, waits_from(source, done.get(source, 0), holds))
+                for flow, done in flows
+                if flow.carries(source.topic)
+            ]
+            if any(offset < holds for _, offset in waiting):
+                put(relay, source, "reached", holds)
+                put(cluster, source, "last_stable", holds)
+                for flow, offset in waiting:
+                    put(("flow", flow.name), source, "republished", offset, flow.name)
+        return found
+
+    def _key(self, source: SourcePartition, kind: str, flow: str | None = None) -> PositionKey:
+        return PositionKey(self._alias, flow, source.topic, source.generation, source.partition, kind, None)
