@@ -8,7 +8,7 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 _RANGES = "array<struct<first:bigint,length:bigint>>"
 _SOURCE_PARTITION = {
     "topic": ("string", "Source topic"),
-    "generation": ("int", "Life of the topic"),
+    "generation": ("int", "Generation of the partition"),
     "partition": ("int", "Source partition"),
 }
 _RECORD = {
@@ -27,7 +27,7 @@ RELAY = TableSchema(
         **_SOURCE_PARTITION,
         "generation": (
             "int",
-            "Life of the partition's offsets: 1, 2, ... by topic id (KIP-516), and by each cut of its log",
+            "Generation of the partition's offsets: 1, 2, ...; grows with each topic id (KIP-516) and truncation of the log",
         ),
         "offset": ("bigint", "Upstream offset"),
         "timestamp": ("timestamp", "Record timestamp, millisecond precision"),
@@ -49,11 +49,11 @@ RELAY = TableSchema(
 
 OFFSET_MAP = TableSchema(
     name="offset_map",
-    comment="Runs of offsets: which downstream offsets stand for which upstream ones; the copy of each flow's ledger",
+    comment="Mapped ranges: which downstream offset belongs to which upstream one; the copy of each flow's ledger",
     columns={
         "flow": ("string", "Flow, e.g. east->central"),
         "source_topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the source topic"),
+        "generation": ("int", "Generation of the source partition"),
         "source_partition": ("int", "Source partition"),
         "first_upstream": ("bigint", "First upstream offset of the run"),
         "last_upstream": ("bigint", "Last upstream offset of the run"),
@@ -69,8 +69,8 @@ OFFSET_MAP = TableSchema(
             "timestamp",
             "Time of the target transaction, or of the last where several follow one another",
         ),
-        "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
-        "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
+        "view": ("string", "Version of the rules that the records went through; null if they were sent unchanged"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null in rows older than this column"),
     },
     properties={
         **APPEND_ONLY,
@@ -93,7 +93,7 @@ GAPS = TableSchema(
         "missing": ("bigint", "Offsets of the range that hold no landed record"),
         "kind": (
             "string",
-            "expired (left the source unlanded) | recreated (the topic was deleted) | truncated (the log went back before what "
+            "expired (left the source unlanded) | recreated (the topic was deleted) | truncated (the log was truncated below what "
             "was landed, which the relay keeps) | transactional (control or aborted) | compacted",
         ),
         "detected_at": ("timestamp", "Time of detection"),
@@ -106,16 +106,16 @@ REMOVED = TableSchema(
     columns={
         "removal": (
             "string",
-            "Id of the act; a row without relay_version says what is about to leave, one with it that it left",
+            "Id of the removal; a row without relay_version announces it, one with it confirms it",
         ),
         "source": ("string", "Alias of the source cluster"),
         **_SOURCE_PARTITION,
         "first_offset": ("bigint", "First upstream offset that left"),
         "last_offset": ("bigint", "Last upstream offset that left"),
-        "ranges": (_RANGES, "The offsets that left; null where everything from the first to the last did"),
+        "ranges": (_RANGES, "The removed offsets; null if all from the first to the last were removed"),
         "record_count": ("bigint", "Records that left"),
         "kind": ("string", "expired (the relay's retention) | erased (on request, for good)"),
-        "reason": ("string", "The setting, or what the person said"),
+        "reason": ("string", "The setting, or the person's reason"),
         "evidence": ("string", "JSON: files and versions of the relay; never a key or a value in clear"),
         "relay_version": ("bigint", "Version of the relay from which on they are gone; null before that commit"),
         "removed_at": ("timestamp", "Time of the decision"),
@@ -133,10 +133,10 @@ TOMBSTONES = TableSchema(
         "partition": ("int", "Target partition"),
         "first_offset": ("bigint", "First downstream offset of a tombstone"),
         "last_offset": ("bigint", "Last downstream offset of one"),
-        "ranges": (_RANGES, "The downstream offsets: every one in these stretches, none between them"),
+        "ranges": (_RANGES, "The downstream offsets: all of these ranges, none between them"),
         "record_count": ("bigint", "Tombstones"),
-        "reason": ("string", "What the person said"),
-        "sent_at": ("timestamp", "Time of the target transaction; of one that was aborted nothing stands there"),
+        "reason": ("string", "The person's reason"),
+        "sent_at": ("timestamp", "Time of the target transaction; an aborted one wrote nothing"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then"),
     },
 )
@@ -148,7 +148,7 @@ POSITIONS = TableSchema(
         "source": ("string", "Alias of the cluster that the offset belongs to"),
         "flow": ("string", "Flow, null for positions of the source itself"),
         "topic": ("string", "Topic"),
-        "generation": ("int", "Life of the topic"),
+        "generation": ("int", "Generation of the partition"),
         "partition": ("int", "Partition"),
         "kind": (
             "string",
@@ -167,18 +167,18 @@ POSITIONS = TableSchema(
 
 SAMPLES = TableSchema(
     name="samples",
-    comment="Moments at which positions were looked at, one row a moment and subject: tells 'no change' from 'nobody looked'",
+    comment="Samples of positions, one row a time and subject: a time without changes differs from one without a sample",
     columns={
-        "observed_at": ("timestamp", "Time of the look; rows of positions that it found new have the same"),
+        "observed_at": ("timestamp", "Time of the sample; rows of positions that changed have the same"),
         "subject": (
             "string",
-            "What was looked at: cluster (ends and groups) | relay (how far landing has read) | flow (its ledger)",
+            "What was sampled: cluster (ends and groups) | relay (how far landing has read) | flow (its ledger)",
         ),
         "name": ("string", "Alias of the cluster or of the relay's source, or the flow"),
         "complete": ("boolean", "Every position of the subject was written to positions, not only what had changed"),
         "positions": ("bigint", "Positions that were seen"),
         "changed": ("bigint", "Rows that were written to positions"),
-        "took_ms": ("bigint", "Time that the look took"),
+        "took_ms": ("bigint", "Duration of the sample"),
         "error": ("string", "Why there was no answer; null where there was one"),
     },
     properties={**APPEND_ONLY, **REMOVABLE},
@@ -189,10 +189,10 @@ METADATA = TableSchema(
     comment="Topics and ACLs as they changed, one row a change: ids, partition counts, configurations, permissions",
     columns={
         "cluster": ("string", "Alias of the cluster"),
-        "role": ("string", "source | target: which side of a flow was looked at; null for ACLs"),
+        "role": ("string", "source | target: side of a flow that was read; null for ACLs"),
         "kind": ("string", "topic | acl"),
         "topic": ("string", "Topic; null for ACLs"),
-        "generation": ("int", "Life of the topic, counted here"),
+        "generation": ("int", "Generation of the topic, counted from 1"),
         "topic_id": ("string", "Kafka's id of this life (KIP-516)"),
         "partitions": ("int", "Partition count"),
         "configs": ("map<string,string>", "Settings made on the topic itself, defaults left out"),
@@ -200,15 +200,15 @@ METADATA = TableSchema(
             "struct<resource:string,name:string,pattern:string,principal:string,host:string,operation:string,permission:string>",
             "The ACL; null for topics",
         ),
-        "present": ("boolean", "False: it was there before and is gone"),
+        "present": ("boolean", "False: it existed before and is gone"),
         "observed_at": ("timestamp", "Time of the observation"),
         "cuts": (
             "array<struct<partition:int,generation:int,first_offset:bigint>>",
-            "Partitions whose log went back: from an offset on, their offsets are of a generation of their own; null for none",
+            "Partitions whose log was truncated: from first_offset on they are of the generation named here; null for none",
         ),
         "leader_epochs": (
             "map<int,int>",
-            "Leader epoch of each partition at which what was landed was still there; null where nobody has looked",
+            "Newest leader epoch of each partition that still held all landed records; null if never checked",
         ),
     },
 )
@@ -222,30 +222,30 @@ QUARANTINE = TableSchema(
         "rule": ("string", "The rule that could not judge it"),
         "rule_version": ("string", "Fingerprint of the rule's definition"),
         "reason": ("string", "Why it was withheld; never holds a part of the record"),
-        "lane": ("int", "Lane that stepped over it"),
-        "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
+        "lane": ("int", "Lane that withheld it"),
+        "ledger_seq": ("bigint", "Number of the lane's ledger record that holds this"),
         "quarantined_at": ("timestamp", "Time of the decision"),
     },
 )
 
 WITHHELD = TableSchema(
     name="withheld",
-    comment="Upstream offsets of landed records that a flow kept from its target, by rule (law E)",
+    comment="Upstream offsets of landed records that a flow withheld from its target, by rule (law E)",
     columns={
         "flow": ("string", "Flow"),
         **_SOURCE_PARTITION,
         "first_offset": ("bigint", "First upstream offset"),
         "last_offset": ("bigint", "Last upstream offset"),
-        "ranges": (_RANGES, "The offsets: every one in these stretches, none between them"),
+        "ranges": (_RANGES, "The offsets: all of these ranges, none between them"),
         "record_count": ("bigint", "Records"),
-        "kind": ("string", "filtered (a rule kept them back) | quarantined (they are in the table quarantine, too)"),
+        "kind": ("string", "filtered (withheld by a rule) | quarantined (they are in the table quarantine, too)"),
         "rule": ("string", "The rule"),
         "rule_version": ("string", "Fingerprint of the rule's definition; the table audit holds the definition"),
         "reason": ("string", "Why, where the rule could not judge; never holds a part of the record"),
-        "lane": ("int", "Lane that stepped over them"),
-        "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
+        "lane": ("int", "Lane that withheld them"),
+        "ledger_seq": ("bigint", "Number of the lane's ledger record that holds this"),
         "withheld_at": ("timestamp", "Time of the target transaction"),
-        "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null in rows older than this column"),
     },
     properties={
         **APPEND_ONLY,
@@ -266,7 +266,7 @@ PROOFS = TableSchema(
         "last_upstream": ("bigint", "Last upstream offset of the range, with or without a record"),
         "begins_at": (
             "bigint",
-            "First upstream offset that had to be proven here at that time: where landing or the flow begins",
+            "First upstream offset that had to be proven then: the start of landing or of the flow",
         ),
         "how": (
             "string",
@@ -283,16 +283,16 @@ PROOFS = TableSchema(
             "string",
             "Digest of the compared records; mirrorlake.verify.content.Digest defines it; null without content",
         ),
-        "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
+        "view": ("string", "Version of the rules that the records went through; null if they were sent unchanged"),
         "relay_version": ("bigint", "Version of the relay that was read; null for source-target"),
-        "source_topic_id": ("string", "Kafka's id of the source topic then; null where it was not asked"),
+        "source_topic_id": ("string", "Kafka's id of the source topic then; null if it was not read"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null for source-relay"),
         "proven_at": ("timestamp", "Time of the verification"),
         "upstream_end": (
             "bigint",
-            "Where the cut ended: past the last landed record for source-relay, the flow's position for others",
+            "End offset of the cut: past the last landed record for source-relay, the flow's position for others",
         ),
-        "downstream_end": ("bigint", "Where the target partition's log ended at the cut; null without one"),
+        "downstream_end": ("bigint", "End offset of the target partition's log at the cut; null without one"),
     },
     properties={
         **APPEND_ONLY,
@@ -317,7 +317,7 @@ CHECKPOINTS = TableSchema(
 
 HEARTBEATS = TableSchema(
     name="heartbeats",
-    comment="Signs of life per flow",
+    comment="Signs of life of each flow's streams",
     columns={
         "flow": ("string", "Flow"),
         "stage": ("string", "land | republish"),
@@ -334,7 +334,7 @@ AUDIT = TableSchema(
         "command": ("string", "Command"),
         "plan_hash": ("string", "SHA-256 of the plan as it was shown"),
         "where": ("string", "Cluster alias or lake"),
-        "flow": ("string", "Flow it was done for, where it was one"),
+        "flow": ("string", "The flow, if it was done for one"),
         "object": ("string", "Kind and name"),
         "action": ("string", "What was done"),
         "before": ("string", "JSON before"),
@@ -361,13 +361,13 @@ CONTROL = TableSchema(
             "JSON: for apply the settings without defaults, secrets and client options as fingerprints; for a remote topic "
             "the id that the ledger knew; for park the error",
         ),
-        "reason": ("string", "Why, where it was said"),
+        "reason": ("string", "The reason, if one was given"),
     },
 )
 
 DIVERGENT = TableSchema(
     name="divergent",
-    comment="Records of an old source that never arrived on the target before it was failed over, kept when it is failed back",
+    comment="Records of an old source that did not arrive on the target before a failover; stored at the failback",
     columns={
         "failover": ("string", "Id of the failover; the table audit holds its steps and what was chosen"),
         "flow": ("string", "Flow that was failed over"),
