@@ -79,7 +79,9 @@ def read_status(
         lags=lags,
         unlanded=unlanded,
         sampled=sampled,
-        expiries=_forecast_expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at),
+        expiries=_forecast_expiries(
+            _find_unlanded(flows, positions, stamps, sampled, at=at), lake=lake, retention_of=retention_of, at=at
+        ),
         transactions={
             alias: _find_hanging(alias, flows, positions, find_transactions)
             for alias in {flow.source for flow in flows}
@@ -305,29 +307,32 @@ def _find_hanging(
         return {}
 
 
-def _forecast_expiries(
+@dataclass(frozen=True, slots=True)
+class _Unlanded:
+    """A source partition with records that are not landed; `is_recent` if they came a moment ago."""
+
+    sample: LagSample
+    hop: HopKey
+    end_per_s: float | None
+    is_recent: bool
+
+
+def _find_unlanded(
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
     stamps: Mapping[tuple[str, SourcePartition], int | None],
     sampled: Windows,
     *,
-    lake: Lake,
-    retention_of: RetentionLookup | None,
     at: datetime,
-) -> dict[tuple[str, SourcePartition], Expiry]:
-    """Forecast by source partition when its first record that is not landed is deleted; `stamps` bound the record's time."""
+) -> dict[tuple[str, SourcePartition], _Unlanded]:
+    """Return the source partitions with records that are not landed, by source; each once, however many flows carry it."""
     waiting = {
         (flow.source, row.source): (row, flow.name)
         for flow in flows
         for row in positions[flow.name].values()
         if row.landed < row.end
     }
-    if retention_of is None or not waiting:
-        return {}
-    earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
-    samples: dict[tuple[str, SourcePartition], tuple[LagSample, HopKey, float | None]] = {}
-    # Retention is not read for records that came a moment ago.
-    old: list[HopKey] = []
+    found = {}
     for (alias, source), (row, flow) in waiting.items():
         stamp = stamps.get((alias, source))
         if stamp is None and (alias, source) in stamps:
@@ -340,7 +345,7 @@ def _forecast_expiries(
             offset_lag=row.end - row.landed,
             waiting_since=None if stamp is None else from_micros(stamp * 1000),
         )
-        place = HopKey(
+        hop = HopKey(
             flow=flow,
             source=alias,
             topic=source.topic,
@@ -349,23 +354,45 @@ def _forecast_expiries(
             hop="landed",
             cluster=alias,
         )
-        if stamp is None or age_ms(stamp, at) > _RECENT_MS:
-            old.append(place)
-        samples[alias, source] = sample, place, compute_rates([*sampled.get((flow, source), ()), sample]).in_per_s
-    known = retention_of(old) if old else {}
-    keeps = {key: known.get(place, UNLIMITED_RETENTION) for key, (_, place, _) in samples.items()}
-    bounded = {key: one.position for key, (one, _, _) in samples.items() if keeps[key].log_bytes is not None}
+        rate = compute_rates([*sampled.get((flow, source), ()), sample]).in_per_s
+        is_recent = stamp is not None and age_ms(stamp, at) <= _RECENT_MS
+        found[alias, source] = _Unlanded(sample, hop, rate, is_recent)
+    return found
+
+
+def _forecast_expiries(
+    unlanded: Mapping[tuple[str, SourcePartition], _Unlanded],
+    *,
+    lake: Lake,
+    retention_of: RetentionLookup | None,
+    at: datetime,
+) -> dict[tuple[str, SourcePartition], Expiry]:
+    """Forecast by source partition when its first record that is not landed is deleted."""
+    if retention_of is None or not unlanded:
+        return {}
+    # Retention is not read for records that came a moment ago.
+    old = [one.hop for one in unlanded.values() if not one.is_recent]
+    limits = retention_of(old) if old else {}
+    retention = {key: limits.get(one.hop, UNLIMITED_RETENTION) for key, one in unlanded.items()}
+    bounded = {key: one.sample.position for key, one in unlanded.items() if retention[key].log_bytes is not None}
     sizes = read_offset_bytes(lake, bounded) if bounded else {}
-    for key, (sample, _, rate) in samples.items():
-        kept = keeps[key]
-        held = earliest.get(key, [])
-        if held:
-            # Only changes are written, so the last offset held until now.
-            held = [*held, Earliest(observed_at=at, offset=held[-1].offset)]
-        limit = None
-        if kept.log_bytes is not None and key in sizes:
-            limit = LogLimit(log_bytes=kept.log_bytes, offset_bytes=sizes[key])
-        expiry = next_expiry(sample, now=at, retention_ms=kept.ms, earliest=held, limit=limit, end_per_s=rate)
+    earliest, found = read_earliest(lake, (source.topic for _, source in unlanded)), {}
+    for key, one in unlanded.items():
+        log_bytes, limit = retention[key].log_bytes, None
+        if log_bytes is not None and key in sizes:
+            limit = LogLimit(log_bytes=log_bytes, offset_bytes=sizes[key])
+        starts = earliest.get(key, [])
+        if starts:
+            # Only changes are written, so the last start of the log still holds.
+            starts = [*starts, Earliest(observed_at=at, offset=starts[-1].offset)]
+        expiry = next_expiry(
+            one.sample,
+            now=at,
+            retention_ms=retention[key].ms,
+            earliest=starts,
+            limit=limit,
+            end_per_s=one.end_per_s,
+        )
         if expiry is not None:
             found[key] = expiry
     return found
