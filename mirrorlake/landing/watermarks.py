@@ -103,10 +103,7 @@ class WatermarkWatch:
         self._answered_at: datetime | None = None
         self._silent_at: datetime | None = None
         self._leaders_differ_since: float | None = None
-        self._is_stored = ":/" in task.marks
-        self._written = ""
-        self._next_write = 0.0
-        self._has_failed = self._has_ended_badly = False
+        self._has_ended_badly = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watermarks of {task.relay_claim.alias}", daemon=True)
 
@@ -136,17 +133,16 @@ class WatermarkWatch:
 
     def _run(self) -> None:
         try:
-            relay_claim = self._task.relay_claim
-            marks = LandedMarks(self._task.marks, relay_claim.number, relay_claim.group, groups=self._task.groups)
+            marks = _MarkWriter(self._task)
             with WatermarkReader(self._task.relay_claim.alias, self._task.options, self._partitions) as reader:
                 wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
                 while not self._stop.wait(wait_s):
                     self._read_ends(reader)
-                    self._write(marks)
+                    marks.write(self._mark())
                 if self._has_ended_badly:
                     # A turn notices a dead source before the next round, and no other round follows until it is back.
                     self._read_ends(reader)
-                    self._write(marks)
+                    marks.write(self._mark())
         except Exception as error:
             # Landing goes on; without marks the possible loss follows from samples.
             log.warning("land.no_marks source=%s why=%r", self._task.relay_claim.alias, error)
@@ -165,10 +161,9 @@ class WatermarkWatch:
         else:
             self._leaders_differ_since = None
 
-    def _write(self, marks: LandedMarks) -> None:
+    def _mark(self) -> LandedMark:
         complete_at, behind = self._times.find()
-        is_due = not self._is_stored or time.monotonic() >= self._next_write or self._silent_at is not None
-        mark = LandedMark(
+        return LandedMark(
             # Read after the positions, because `landed` sets it before them.
             landed=self._batch,
             complete_at=complete_at,
@@ -179,13 +174,29 @@ class WatermarkWatch:
             answered_at=self._answered_at,
             silent_at=self._silent_at,
         )
+
+
+class _MarkWriter:
+    """Write the marks of a task that differ from the last one, on an object store only now and then."""
+
+    def __init__(self, task: LandTaskSpec) -> None:
+        claim = task.relay_claim
+        self._alias = claim.alias
+        self._marks = LandedMarks(task.marks, claim.number, claim.group, groups=task.groups)
+        self._is_stored = ":/" in task.marks
+        self._written = ""
+        self._next_write = 0.0
+        self._has_failed = False
+
+    def write(self, mark: LandedMark) -> None:
+        is_due = not self._is_stored or time.monotonic() >= self._next_write or mark.silent_at is not None
         if not is_due or (text := mark.to_json()) == self._written:
             return
         try:
-            marks.write(mark)
+            self._marks.write(mark)
         except OSError as error:
             if not self._has_failed:
-                log.warning("land.no_marks source=%s why=%s", self._task.relay_claim.alias, error)
+                log.warning("land.no_marks source=%s why=%s", self._alias, error)
             self._has_failed = True
             return
         self._written, self._next_write = text, time.monotonic() + _STORE_INTERVAL_S

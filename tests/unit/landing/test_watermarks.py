@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mirrorlake.kafka import SourceSilent, WatermarkReader
-from mirrorlake.lake import LandedMark, LandedMarks
+from mirrorlake.lake import LandedMark
 from mirrorlake.landing import watermarks
 from mirrorlake.landing.watermarks import CompleteTimes, WatermarkWatch
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -117,12 +117,13 @@ def test_law_e_a_mark_says_when_the_source_fell_silent_and_what_nobody_led(
     clicks, reader, clock = TopicPartition("clicks", 0), Reader(), [100.0]
     task = land_task(tmp_path, leaderless=frozenset({clicks}))
     monkeypatch.setattr(watermarks.time, "monotonic", lambda: clock[0])
-    watch, marks = WatermarkWatch(task), LandedMarks(str(tmp_path), 3)
+    watch, marks = WatermarkWatch(task), watermarks._MarkWriter(task)
 
     def mark() -> LandedMark:
         watch._read_ends(cast("WatermarkReader", reader))
-        watch._write(marks)
-        return LandedMark.from_json((tmp_path / f"{3:020}").read_text())
+        marks.write(watch._mark())
+        [path] = tmp_path.iterdir()
+        return LandedMark.from_json(path.read_text())
 
     reader.answer = column(12), column(5)
     assert mark().complete_at is None
