@@ -11,11 +11,10 @@ set back changes no offset. The end of the relay is read from the relay and its 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -27,27 +26,23 @@ from mirrorlake.config.schema import ClusterConfig, topic_fault
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.lake import (
-    ACCOUNT_INTERVAL_S,
     APP,
     TICK,
     Lake,
-    OffsetAccounts,
     PublishLog,
     Signature,
     SourceTopics,
     Tail,
-    accounted_positions,
     summarize_landed_after,
 )
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.publish.published_ends import PublishedEnds
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
 from mirrorlake.topics import LakeTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-log = logging.getLogger(__name__)
 
 # A commit takes about half a second, so each of a hundred parallel publishers gets its turn within this time.
 _PATIENCE_S = 300.0
@@ -109,9 +104,8 @@ class Publisher:
         self._declared = LakeTopics(alias, config, lake)
         self._tail: Tail | None = None
         self._is_fresh = False
-        self._accounted: Mapping[SourcePartition, int] | None = None
-        self._newest: dict[SourcePartition, datetime | None] = {}
-        self._next_sample = self._next_load = 0.0
+        self._ends = PublishedEnds(lake, alias, self._topics)
+        self._next_load = 0.0
         self._is_ready = False
         self._lock = threading.RLock()
 
@@ -182,7 +176,8 @@ class Publisher:
         with self._lock:
             self._make_ready()
             done: Published = attempts(self._attempt, rows, batch_id, is_new)
-            self._sample()
+            if self._tail is not None and self._is_fresh:
+                self._ends.sample(self._tail)
         return done
 
     def append_batch(self, rows: pa.Table, *, name: str) -> Published:
@@ -246,7 +241,7 @@ class Publisher:
         at = signature.landed_at
         spans = summarize_landed_after(self._lake, self.alias, {}, at - TICK, at)
         places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
-        self._newest |= {source: span.newest for source, span in places.items()}
+        self._ends.published({source: span.newest for source, span in places.items()})
         done = Published(
             cluster=self.alias,
             records=sum(int(span.records) for span in spans),
@@ -280,30 +275,6 @@ class Publisher:
         if not self._is_ready:
             self._lake.create_all([self.alias])
             self._is_ready = True
-
-    def _sample(self) -> None:
-        """Write the end of the relay to `positions` now and then, so that no reader must scan the relay for it.
-
-        Every sample covers all commits up to its time, also those of other publishers.
-        """
-        if self._tail is None or not self._is_fresh or time.monotonic() < self._next_sample:
-            return
-        at, reached = self._tail.landed_at, self._tail.reached
-        accounts = OffsetAccounts(self._lake, self._topics, alias=self.alias, now=lambda: at)
-        try:
-            if self._accounted is None:
-                self._accounted = accounted_positions(self._lake, self.alias)
-            moved = {s: offset for s, offset in reached.items() if offset != self._accounted.get(s)}
-            accounts.write_positions(
-                {source: (offset, self._newest.get(source)) for source, offset in moved.items()},
-                opened={source: 0 for source in moved if source not in self._accounted},
-            )
-        except Exception as error:
-            # The records are published, and the next sample covers them.
-            log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))
-            return
-        self._accounted = dict(reached)
-        self._next_sample = time.monotonic() + ACCOUNT_INTERVAL_S
 
     def _give_up(self, _: Any) -> Any:
         raise StoreError(
