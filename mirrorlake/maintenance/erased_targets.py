@@ -193,5 +193,5 @@ def _reasons(
     if keyless := sum(looks[tp].keyless for tp in may):
         reasons.append(f"{keyless} without a key")
     if held:
-        reasons.append(f"{held} keys have other records that stay in the relay: erase these by --key")
+        reasons.append(f"{held} keys also have records that stay in the relay: erase them by --key")
     return reasons

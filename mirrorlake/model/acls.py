@@ -190,7 +190,7 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
         )
         if _is_to_come(acl, flow) and any(_covers(denial, acl) for denial in cut):
             left_out.append(
-                LeftOut(acl, f"a denial beside it covers only present topics, and {acl.name} is still to come")
+                LeftOut(acl, f"a denial for it covers only present topics, and {acl.name} does not exist yet")
             )
             continue
         places, why, exact = _places(acl, flow, by_name=by_name)
@@ -267,7 +267,7 @@ def _prefixed_place(prefix: str, names: list[str], flow: AclFlow) -> tuple[list[
     others = [] if remote is None else sorted(name for name in flow.foreign if name.startswith(remote))
     if not remote or others or any(flow.shared(name) for name in names):
         why = (
-            f"{others[0]} and others on the target begin so, too"
+            f"{others[0]} and others on the target have the same prefix"
             if others
             else "no prefix on the target means the same"
         )

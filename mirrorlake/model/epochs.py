@@ -45,7 +45,7 @@ def refuse_absurd_clock(now: datetime, *, flow: str) -> None:
     if not _EARLIEST <= now < _LATEST:
         raise SafetyError(
             f"the clock of this machine says {now:%Y-%m-%d %H:%M} UTC",
-            consequence=f"{flow} would count its owners and date its records by it; nothing was republished",
+            consequence=f"{flow} would take its epoch and its records' times from this clock; nothing was republished",
             remedy="set the clock, then run the same command again",
             flow=flow,
         )

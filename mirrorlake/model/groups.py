@@ -182,7 +182,7 @@ def decide(
     if to is None:
         cause, reason = HoldCause.NO_POSITION, resume.reason
     elif target_offset == to:
-        action, reason = "in_step", resume.reason or "it stands there already"
+        action, reason = "in_step", resume.reason or "it is there already"
     elif is_active:
         cause, reason = HoldCause.ACTIVE_MEMBERS, f"it has members on {where}; an active group is never moved"
     elif target_offset is not None and target_offset > to:
@@ -263,7 +263,7 @@ class GroupPlan(Displayable):
                 table("", columns, rows, least=("metadata", "upstream", "target"))
                 if rows
                 else "no group has a position on this flow's topics",
-                *((f"nobody leads on the source: {', '.join(self.leaderless)}",) if self.leaderless else ()),
+                *((f"no leader on the source: {', '.join(self.leaderless)}",) if self.leaderless else ()),
             ),
         )
 

@@ -230,13 +230,15 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
         if is_now.topic_id != was.topic_id:
             note("it was deleted and created again since; its settings are compared, its records are not")
         if is_now.partitions > was.partitions:
-            note(f"it has {is_now.partitions} partitions, had {was.partitions}; partitions cannot be taken away")
+            note(f"it has {is_now.partitions} partitions, had {was.partitions}; Kafka removes no partitions")
         changes += _settings_back(cluster, name, was, is_now)
     for (cluster, name), is_now in sorted(now.topics.items()):
         old = then.topics.get((cluster, name))
         if is_now.present and (old is None or not old.present):
             notes.append(
-                Note(where=cluster, kind="topic", name=name, reason="it was made since; mirrorlake deletes no topics")
+                Note(
+                    where=cluster, kind="topic", name=name, reason="it was created since; mirrorlake deletes no topics"
+                )
             )
     for cluster in sorted({*then.acls, *now.acls}):
         held, had = now.acls.get(cluster, set()), then.acls.get(cluster, set())
@@ -250,7 +252,7 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
                 continue
             changes.append(acl.change("delete", where=cluster, reason="mirrorlake made it since", flow=maker))
     for move in group_moves(now.groups, then.groups, at=_ANY_TIME):
-        reason = f"it stands at {move.before}, stood at {move.after}; `mirrorlake groups` moves groups"
+        reason = f"it is at {move.before} and was at {move.after}; `mirrorlake groups` moves groups"
         notes.append(Note(where=move.where, kind="group", name=move.name, reason=reason))
     return Plan(tuple(changes), tuple(notes))
 

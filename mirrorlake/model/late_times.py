@@ -25,7 +25,7 @@ def too_late(topic: str, partition: int, offset: int, timestamp_ms: int, *, alia
         where = "before the year 1"
     return StoreError(
         f"{topic}-{partition}{of}: the record at offset {offset} has the timestamp {timestamp_ms} ms, {where}",
-        consequence="the relay cannot hold it, so nothing that came with it was landed",
+        consequence="the relay cannot hold it; nothing of its batch was landed",
         remedy=f"mend the producer; then add {topic} to exclude_topics, or delete the record with kafka-delete-records.sh",
         alias=alias,
         topic=topic,

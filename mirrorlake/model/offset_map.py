@@ -200,7 +200,7 @@ class OtherGeneration(_OneLine, Displayable):
     status: str = field(default="other_generation", init=False)
 
     def _facts(self) -> list[str | None]:
-        known = f"the newest life of the topic is known up to offset {self.next_offset}"
+        known = f"the newest generation of the topic is known up to offset {self.next_offset}"
         return [f"ask again with generation={self.generation}", known]
 
 
@@ -273,7 +273,7 @@ def _rule(rule: str, version: str) -> str | None:
 
 
 def _resume(at: int | None) -> str | None:
-    return None if at is None else f"a reader goes on at {at}"
+    return None if at is None else f"a reader continues at {at}"
 
 
 class OffsetMap:

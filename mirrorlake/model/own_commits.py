@@ -77,7 +77,9 @@ def may_move(place: K, held: Mapping[K, CommittedPosition]) -> MovePermission:
     if not last:
         return MovePermission(False, "mirrorlake set its positions; the group itself has committed nothing")
     if last == {place}:
-        return MovePermission(False, "the group itself committed last here; it is never moved where it reads")
+        return MovePermission(
+            False, "the group itself committed last on this cluster; it is never moved where it reads"
+        )
     if place in last:
-        return MovePermission(False, "it committed on several clusters, and where it did so last is not known", False)
+        return MovePermission(False, "it committed on several clusters, and it is not known on which last", False)
     return MovePermission(True)

@@ -73,7 +73,7 @@ class Parked(Displayable):
     def next_step(self) -> str:
         """The action to take, and the command that starts the stream after it."""
         if self.is_retried:
-            return f"{self.remedy} (it is tried again by itself)"
+            return f"{self.remedy} (mirrorlake retries it)"
         return f"{self.remedy}; then {self.resume_command}, or apply edited settings"
 
     @property

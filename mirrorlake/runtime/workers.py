@@ -117,7 +117,7 @@ def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[Ta
         except Exception as error:
             failures.append(error)
 
-    thread = threading.Thread(target=work, name="look at the workers", daemon=True)
+    thread = threading.Thread(target=work, name="check the workers", daemon=True)
     thread.start()
     thread.join(SLOT_TIMEOUT_S)
     if thread.is_alive():

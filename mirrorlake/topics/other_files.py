@@ -314,7 +314,7 @@ def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerF
         except Exception as error:
             answers.put(([], error))
 
-    threading.Thread(target=ask, name="look at ledgers", daemon=True).start()
+    threading.Thread(target=ask, name="read ledgers", daemon=True).start()
     try:
         answer, problem = answers.get(timeout=seconds)
     except queue.Empty:

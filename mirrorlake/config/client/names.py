@@ -192,7 +192,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     """error_cb throttle_cb stats_cb log_cb oauth_cb on_delivery on_commit logger background_event_cb socket_cb
     connect_cb closesocket_cb open_cb resolve_cb dr_cb dr_msg_cb consume_cb rebalance_cb offset_commit_cb
     opaque default.topic.config default_topic_conf oauthbearer_token_refresh_cb ssl.certificate.verify_cb
-    partitioner_cb interceptors""": ("a function cannot stand in a file",),
+    partitioner_cb interceptors""": ("a settings file cannot hold a function",),
 }
 
 

@@ -59,7 +59,7 @@ class FlowPreview(Displayable):
         ]
         facts = (
             f"{format_count(len(self.mirrored))} mirrored",
-            f"{len(self.topics) - len(self.mirrored)} kept back",
+            f"{len(self.topics) - len(self.mirrored)} not mirrored",
         )
         left = (f"not matched: {format_count(self.others)} of the source",)
         return Sheet(

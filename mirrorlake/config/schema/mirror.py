@@ -41,7 +41,7 @@ class MirrorConfig(Settings):
         'east.orders'
     """
 
-    lake: LakeConfig = Field(description="where the relay lives")
+    lake: LakeConfig = Field(description="the location of the lake")
     clusters: Annotated[dict[str, ClusterConfig], BeforeValidator(values.filled)] = Field(
         description="alias: {bootstrap_servers: ...}"
     )

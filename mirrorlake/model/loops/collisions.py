@@ -143,7 +143,7 @@ def _round_trip(way: Sequence[FlowLike]) -> Collision:
         names[0],
         "policy",
         f"records could be mirrored in an endless loop: {', '.join((*names, names[0]))}",
-        f"use policy: default on these flows, or topics that do not meet, or provenance: true on {blind}",
+        f"use policy: default on these flows, or different topics, or provenance: true on {blind}",
     )
 
 

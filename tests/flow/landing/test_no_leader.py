@@ -34,7 +34,7 @@ def check_questions(mirror: Mirror, there: str, gone: str) -> None:
     plan = mirror["three->central"].groups()
     assert {one.topic: one.action for one in plan} == {there: "move", gone: "in_step"}
     assert plan.leaderless == (f"{gone}-0",)
-    assert f"nobody leads on the source: {gone}-0" in str(plan)
+    assert f"no leader on the source: {gone}-0" in str(plan)
 
 
 @pytest.mark.law("E")

@@ -248,7 +248,7 @@ def test_law_e_tombstones_for_what_was_erased_beside_a_mirror_that_runs(
         newest = max(record.offset for record in pair.source()[0] if record.key == b"eve")
         some = erase(where=f"partition = 0 AND offset = {newest}", apply=True)
         assert (on_target(some)[:2], some.ok) == ((1, 0), False)
-        assert "erase these by --key" in on_target(some)[2]
+        assert "erase them by --key" in on_target(some)[2]
     written = {
         partition: [record for record in records if ("mirrorlake.erased", done_by(record)) in record.headers]
         for partition, records in pair.target().items()

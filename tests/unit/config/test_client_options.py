@@ -202,7 +202,7 @@ WRONG = [
     ({"transactional.id": "x"}, "law F"),
     ({"max.block.ms": "1"}, "remove it"),
     ({"compression.zstd.level": "3"}, "write compression.level"),
-    ({"error_cb": "f"}, "a function cannot stand in a file"),
+    ({"error_cb": "f"}, "a settings file cannot hold a function"),
     ({"request.timeout.ms": "1", "socket.timeout.ms": "1"}, "another name of request.timeout.ms"),
     ({"security.protocol": "SASL_SLL"}, "did you mean 'SASL_SSL'?"),
     ({"ssl.ca.location": "ca.pem"}, "would stay unencrypted"),

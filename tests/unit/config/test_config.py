@@ -394,7 +394,7 @@ def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() ->
         ("lake: !!int secret", "conf/x.yml:1 lake: the value (hidden) is not a YAML int"),
         ("lake: {root: 0b_}", "lake.root: the value (hidden) is not a YAML int"),
         ("? [a]\n: b", "a key that is not a plain word"),
-        ("{}", "'lake' is missing — add `lake:` (where the relay lives)"),
+        ("{}", "'lake' is missing — add `lake:` (the location of the lake)"),
     ],
 )
 def test_a_file_that_is_no_settings_file_is_a_fault(text: str, expected: str) -> None:
