@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 from mirrorlake import __version__
 from mirrorlake.cli.command import app
 from mirrorlake.cli.commands import (  # noqa: F401  each module adds its commands to `app`
+    console,
     events,
     failover,
     lag,

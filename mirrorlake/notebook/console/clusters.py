@@ -62,9 +62,9 @@ class ClustersView(Panel):
             "cluster-never-leave", "Never leave", hint="topics that no flow may take: pii.*"
         )
         tip = "Connect, and read the names of its topics"
-        self.test = self.button("cluster-test", "Test", self.on_test, tip=tip)
+        self.test = self.button("cluster-test", "Test", self.on_test, tip=tip, changes=True)
         tip = "Add the cluster, or change it"
-        self.add = self.button("cluster-add", "Add or change", self.on_add, tip=tip, main=True)
+        self.add = self.button("cluster-add", "Add or change", self.on_add, tip=tip, main=True, changes=True)
         self.taken = controls.html("cluster-taken")
         self.result = controls.html("cluster-result")
         self._inputs = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as widgets
+import traitlets
 
 from mirrorlake.render import escape
 
@@ -70,6 +71,20 @@ def button(name: str, label: str, *, tip: str = "", main: bool = False) -> widge
     style = "primary" if main else ""
     layout = widgets.Layout(width="max-content", min_width="7em")
     return _named(widgets.Button(description=label, tooltip=tip or label, button_style=style, layout=layout), name)
+
+
+class _RefusedButton(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotations
+    """A button that neither its view nor a page can enable."""
+
+    @traitlets.validate("disabled")
+    def _stay_disabled(self, _: Any) -> bool:
+        return True
+
+
+def refused_button(name: str, label: str, *, why: str) -> widgets.Button:
+    """Return a button that is disabled for good, and says why."""
+    layout = widgets.Layout(width="max-content", min_width="7em")
+    return _named(_RefusedButton(description=label, tooltip=why, disabled=True, layout=layout), name)
 
 
 def html(name: str, value: str = "") -> widgets.HTML:

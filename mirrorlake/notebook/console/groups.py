@@ -121,7 +121,9 @@ class GroupsView(FlowPanel):
         self.choose = self.button("groups-plan-chosen", "Plan for the chosen", self.on_plan, tip=tip)
         self.shown = controls.html("groups-plan")
         self.confirm = controls.text("groups-confirm", "Flow's name", hint="type it to move the groups")
-        self.apply = self.button("groups-apply", "Move the groups", self.on_apply, tip="Carry out the plan above")
+        self.apply = self.button(
+            "groups-apply", "Move the groups", self.on_apply, tip="Carry out the plan above", changes=True
+        )
         self.outcome = controls.html("groups-applied")
         self._decide = controls.column(self.shown, self.confirm, self.apply)
         self.widget = controls.column(
@@ -137,6 +139,20 @@ class GroupsView(FlowPanel):
         """Read the groups on both clusters; changes nothing."""
         self.outcome.value = ""
         await self._read()
+
+    async def choose_group(self, flow: str, group: str) -> None:
+        """Read the groups of a flow, and choose one.
+
+        Raises:
+            UsageError: the flow or the group is unknown.
+        """
+        if flow not in self.flow.options:
+            raise UsageError(f"there is no flow {flow}", remedy=f"choose one of {', '.join(self.flow.options)}")
+        self.flow.value = flow
+        await self._read()
+        if all(row["key"] != group for row in self.grid.rows):
+            raise UsageError(f"no group {group} has committed on the topics of {flow}", remedy="choose one of the list")
+        self.grid.selected = [group]
 
     async def on_plan(self) -> None:
         """Show the plan of exactly the chosen groups; changes nothing (law G)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,9 @@ from typing import Any
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
+
+# Leaves a quarter of the 0.05 cores of an idle console to its heartbeat and server.
+MAX_CORES = 0.035
 
 
 class Poller:
@@ -76,8 +80,13 @@ class Poller:
 
     async def _loop(self) -> None:
         while True:
+            began = time.process_time()
             await self.once()
-            await asyncio.sleep(self._every_s)
+            # While nobody touches the console, its questions take their share of a core and no more.
+            at_rest = max(self._every_s, (time.process_time() - began) / MAX_CORES)
+            interval_s = self._every_s if self._session.pulse.is_touched else at_rest
+            self.pulse.expect(interval_s)
+            await self._session.pulse.rest(interval_s)
 
     def start(self) -> None:
         """Start polling; does nothing if it polls already, or if no event loop runs."""

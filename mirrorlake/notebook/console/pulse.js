@@ -8,6 +8,7 @@ const MARKS = {
 // A hand that holds a button is not still; further than this, in pixels, it gives the press up.
 const STILL = 8;
 const EVERY = 5000, BUSY = 5000, GONE = 30000, PATIENCE = 60000, TOLD = 2000;
+const AWAY = 60000, TOUCHES = ["pointerdown", "pointermove", "wheel", "keydown"];
 const ENDED = ["dead", "terminating", "restarting", "autorestarting"];
 
 const SILENT = "The kernel is busy, was restarted or has ended. If no cell is running, run this cell again.";
@@ -56,6 +57,7 @@ function render({ model, el }) {
   let at = performance.now(), fresh = false, number = 0;
   let heard = at, asked = null, unanswered = null, told = "";
   let reading = model.get("reading") || {};
+  let touched = at;
 
   function take(value) {
     reading = value || {};
@@ -66,7 +68,7 @@ function render({ model, el }) {
     asked = performance.now();
     if (unanswered === null) unanswered = asked;
     number += 1;
-    model.send({ ask: number });
+    model.send({ ask: number, hidden: document.hidden, untouched_ms: performance.now() - touched });
   }
   function kernel() {
     const manager = model.widget_manager;
@@ -141,12 +143,19 @@ function render({ model, el }) {
     take(message.reading);
     tick();
   }
+  // While nobody touches it, the kernel looks less often; whoever comes back is told at once.
+  function touch() {
+    const away = performance.now() - touched;
+    touched = performance.now();
+    if (away >= AWAY && asked === null) ask();
+  }
   // A page that slept knows nothing of the time.
   function woke() { if (!document.hidden && asked === null) ask(); }
 
   model.on("change:reading", changed);
   model.on("msg:custom", answered);
   document.addEventListener("visibilitychange", woke);
+  if (beats) for (const event of TOUCHES) document.addEventListener(event, touch, { passive: true });
   const timer = setInterval(tick, 1000);
   const forget = beats ? watchPresses((one) => el.closest(".ml-console")?.contains(one)) : () => {};
   ask();
@@ -156,6 +165,7 @@ function render({ model, el }) {
     forget();
     rest(false);
     document.removeEventListener("visibilitychange", woke);
+    for (const event of TOUCHES) document.removeEventListener(event, touch);
     model.off("change:reading", changed);
     model.off("msg:custom", answered);
   };

@@ -11,10 +11,12 @@ a button that moves while pressed still acts, and an action waits for the text t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ class Reading:
         }
 
 
+# A visible page sends a heartbeat every 5 s, a hidden one less often; a person who reads touches it at times.
+_WATCHED_S, _TOUCHED_S = 15.0, 60.0
 # An open page answers in one round trip; a closed one never does.
 _ARRIVES = timedelta(seconds=5)
 
@@ -79,6 +83,8 @@ class Pulse(BrowserWidget):
         self._limit = limit
         self._shown = Reading()
         self._is_seen = False
+        self._watched_at = self._touched_at = -inf
+        self._woken = asyncio.Event()
         self._settling: dict[int, asyncio.Future[None]] = {}
         self._settles = 0
 
@@ -86,6 +92,34 @@ class Pulse(BrowserWidget):
         """Show a new reading."""
         self._shown = reading
         self.reading = reading.as_message(self._now(), self._limit)
+
+    def expect(self, interval_s: float) -> None:
+        """Call an answer stale after three of these intervals."""
+        limit = timedelta(seconds=3 * interval_s)
+        if limit != self._limit:
+            self._limit = limit
+            self.show(self._shown)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a page is visible; always true in a front end without our widget code."""
+        return not self._is_seen or time.monotonic() - self._watched_at < _WATCHED_S
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether a person used a page within the last minute; always true as above."""
+        return not self._is_seen or time.monotonic() - self._touched_at < _TOUCHED_S
+
+    async def rest(self, seconds: float) -> None:
+        """Wait this long, or until a person comes back; then until a page is visible."""
+        was_touched = self.is_touched
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 or not self.is_watched:
+            self._woken.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), left if left > 0 else None)
+            if self.is_touched and not was_touched:
+                return
 
     async def arrived(self) -> None:
         """Wait until the kernel has all input that precedes a click.
@@ -105,10 +139,18 @@ class Pulse(BrowserWidget):
             await asyncio.wait_for(answer, _ARRIVES.total_seconds())
         self._settling.pop(number, None)
 
+    def _note_presence(self, content: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if not content.get("hidden"):
+            self._watched_at = now
+        self._touched_at = max(self._touched_at, now - content.get("untouched_ms", 0) / 1000)
+        self._woken.set()
+
     def answer(self, content: dict[str, Any]) -> None:
         """Answer a heartbeat, with the present age."""
         self._is_seen = True
         if (waits := self._settling.pop(content.get("settled", 0), None)) is not None and not waits.done():
             waits.set_result(None)
         if "ask" in content:
+            self._note_presence(content)
             self.send({"answer": content["ask"], "reading": self._shown.as_message(self._now(), self._limit)})

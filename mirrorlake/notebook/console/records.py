@@ -42,6 +42,8 @@ class RecordsView(FlowPanel):
     def __init__(self, session: Session) -> None:
         super().__init__(session, "records")
         self.found: Passport | None = None
+        # Cluster, topic, partition and offset of the record whose passport is shown.
+        self.chosen: tuple[str, str, int, int] | None = None
         self._partitions: dict[str, int] = {}
         self._following: list[asyncio.Task[None] | None] = []
         self.topic = controls.combobox("records-topic", "Source topic", hint="choose, or type a part of its name")
@@ -133,6 +135,44 @@ class RecordsView(FlowPanel):
             await self._each(dict.fromkeys(SIDES, at))
             return
         await self._from_offset(self.anchor.value, self.offset.value)
+
+    async def open_record(self, cluster: str, topic: str, partition: int, offset: int) -> None:
+        """Show a record of a cluster among its neighbours on all sides, and its passport.
+
+        Raises:
+            UsageError: no flow carries the topic from or to the cluster.
+        """
+        side, flow, source_topic = await self._runner.ask(self._find_flow, cluster, topic, partition, offset)
+        self.flow.value, self.topic.value = flow, source_topic
+        known = max(self._partitions.get(source_topic, 0), partition + 1)
+        controls.refill(self.partition, [_ALL, *map(str, range(known))], str(partition))
+        self.seek.value, self.anchor.value, self.offset.value = "offset", side, offset
+        await self.on_look()
+        shown = next((one for one in (side, "relay") if self._shows(one, cluster, topic, partition, offset)), None)
+        if shown is not None:
+            self.sides[shown].grid.selected = [f"{partition}@{offset}"]
+        else:
+            await self._show_passport(cluster, (topic, partition, offset), None)
+
+    def _shows(self, side: str, cluster: str, topic: str, partition: int, offset: int) -> bool:
+        record = self.sides[side].record(partition, offset)
+        return record is not None and record.topic == topic and self.sides[side].cluster == cluster
+
+    def _find_flow(self, cluster: str, topic: str, partition: int, offset: int) -> tuple[str, str, str]:
+        """Return the side of a record, the flow that reads or wrote it, and the topic's name on the source."""
+        mirror = self._session.mirror_of(self.flow.value)
+        for flow in mirror.config.flows:
+            if flow.source == cluster and flow.carries(topic):
+                return "source", flow.name, topic
+        for flow in mirror.config.flows:
+            if flow.target == cluster:
+                found = mirror.translate(flow.name, topic=topic, partition=partition, offset=offset, reverse=True)
+                if isinstance(found, Exact):
+                    return "target", flow.name, found.partition.topic
+        raise UsageError(
+            f"no flow carries {topic} from {cluster}, and none wrote {topic}-{partition}@{offset} there",
+            remedy="mirrorlake topics --cluster shows what is mirrored where",
+        )
 
     async def on_turn(self, *, forwards: bool) -> None:
         """Read the page before or after each side's page."""
@@ -282,8 +322,10 @@ class RecordsView(FlowPanel):
         where = f"landed from {side.cluster}" if side.name == "relay" else f"on {side.cluster}"
         self.detail.show(record, where)
         # Each is shown as soon as it is known.
+        place = (record.topic, record.partition, record.offset)
         self._following = [
-            self._runner.start(show(side, record)) for show in (self._show_passport, self._show_counterparts)
+            self._runner.start(self._show_passport(side.cluster, place, record.generation)),
+            self._runner.start(self._show_counterparts(side, record)),
         ]
 
     def _stop_following(self) -> None:
@@ -292,12 +334,13 @@ class RecordsView(FlowPanel):
                 task.cancel()
         self._following = []
 
-    async def _show_passport(self, side: RecordSide, record: BrowsedRecord) -> None:
+    async def _show_passport(self, cluster: str, place: tuple[str, int, int], generation: int | None) -> None:
         mirror = self._session.mirror_of(self.flow.value)
-        place = (record.topic, record.partition, record.offset)
-        self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
+        self.chosen = (cluster, *place)
+        topic, partition, offset = place
+        self.passport.value = f"Following {escape(f'{topic}-{partition}@{offset}')} …"
         try:
-            found = await self._runner.ask(mirror.passport, side.cluster, *place, generation=record.generation)
+            found = await self._runner.ask(mirror.passport, cluster, *place, generation=generation)
         except Exception as error:  # of this record only: the lists stay
             self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
             return
@@ -320,7 +363,7 @@ class RecordsView(FlowPanel):
 
     def _forget(self) -> None:
         self._stop_following()
-        self.found, self.passport.value = None, ""
+        self.found, self.chosen, self.passport.value = None, None, ""
         self.detail.clear()
         for side in self.sides.values():
             side.unchoose()

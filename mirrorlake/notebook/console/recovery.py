@@ -35,10 +35,10 @@ class RecoveryView(FlowPanel):
         tip = "Objectives, what is proven and past drills; changes nothing"
         self.look = self.button("recovery-look", "Read", self.on_look, tip=tip)
         tip = "Rehearse a failover into brokers on this machine; the mirror runs on"
-        self.drill = self.button("recovery-drill", "Run a drill", self.on_drill, tip=tip)
+        self.drill = self.button("recovery-drill", "Run a drill", self.on_drill, tip=tip, changes=True)
         self.confirm = controls.text("recovery-confirm", "Cut over", hint="type the flow's name", wide=False)
         tip = "Check each step, and place groups without members"
-        self.cutover = self.button("recovery-cutover", "Go on with the cutover", self.on_cutover, tip=tip)
+        self.cutover = self.button("recovery-cutover", "Go on with the cutover", self.on_cutover, tip=tip, changes=True)
         self.objectives = controls.html("recovery-objectives")
         self.progress = ProgressView("recovery-progress", "the drill runs")
         self.drilled = controls.html("recovery-drilled")

@@ -80,14 +80,16 @@ class ReviewView(Panel):
         self.yaml = controls.html("yaml")
         self.plan = controls.html("plan")
         self.replace = controls.checkbox("save-replace", "Replace what another file holds")
-        self.save = self.button("save", "Save the settings", self.on_save)
+        self.save = self.button("save", "Save the settings", self.on_save, changes=True)
         self.saved = controls.html("saved")
         self.difference = controls.html("save-difference")
         tip = "Begin with what the file holds now; your form stays"
         self.again = self.button("save-read-again", "Read the file again", self.on_read_again, tip=tip)
         self.state = controls.html("review-state")
         self.confirm = controls.text("confirm", "Type the name")
-        self.apply = self.button("apply", "Apply", self.on_apply, tip="Carry out the plan above", main=True)
+        self.apply = self.button(
+            "apply", "Apply", self.on_apply, tip="Carry out the plan above", main=True, changes=True
+        )
         self.applying = ProgressView("apply-progress", "applying")
         self.widget = controls.column(
             self.path,

@@ -75,18 +75,18 @@ class RunView(Panel):
         self.outcome = controls.html("applied")
         self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
         tip = "Run always on, until Stop or the end of this notebook"
-        self.run = self.button("run", "Run", self.on_run, tip=tip, main=True)
+        self.run = self.button("run", "Run", self.on_run, tip=tip, main=True, changes=True)
         tip = "Mirror up to the present ends, then stop"
-        self.once = self.button("run-once", "Run once", self.on_once, tip=tip)
-        self.stop = self.button("run-stop", "Stop", self.on_stop, tip="Stop after the batches under way")
+        self.once = self.button("run-once", "Run once", self.on_once, tip=tip, changes=True)
+        self.stop = self.button("run-stop", "Stop", self.on_stop, tip="Stop after the batches under way", changes=True)
         tip = "Hold the flow back wherever it runs; landing goes on"
-        self.pause = self.button("run-pause", "Pause", self.on_pause, tip=tip)
+        self.pause = self.button("run-pause", "Pause", self.on_pause, tip=tip, changes=True)
         tip = "Send what was held back, in order, and go on"
-        self.resume = self.button("run-resume", "Resume", self.on_resume, tip=tip)
+        self.resume = self.button("run-resume", "Resume", self.on_resume, tip=tip, changes=True)
         self.progress = ProgressView("run-progress", "runs here")
         self.said = controls.html("run-said")
         tip = "Write the file that a run elsewhere reads"
-        self.save = self.button("run-save", "Save the settings", self.on_save, tip=tip)
+        self.save = self.button("run-save", "Save the settings", self.on_save, tip=tip, changes=True)
         self.elsewhere = controls.html("run-elsewhere")
         self.widget = controls.column(
             self.outcome,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.pulse import Pulse
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner."""
+    """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner.
 
-    def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
+    `read_only` is why it changes nothing, or "" if it may.
+    """
+
+    def __init__(
+        self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime], read_only: str = ""
+    ) -> None:
         load_pyspark()
         from pyspark.sql import SparkSession
 
@@ -32,6 +37,7 @@ class Session:
         if mirror is not None and self._spark is not None:
             _ = mirror.spark
         self.now = now
+        self.read_only = read_only
         self.errors = ErrorPanel(now)
         self.pulse = Pulse("kernel", now=now, beats=True)
         self.runner = TaskRunner(self.errors, arrived=self.pulse.arrived)
@@ -48,6 +54,10 @@ class Session:
     def flow_names(self) -> list[str]:
         """The flows of the mirror."""
         return [flow.name for flow in self.mirror.flows] if self.mirror else []
+
+    def refuse(self) -> None:
+        """Show that the console is read-only."""
+        self.errors.show(SafetyError(self.read_only, consequence="nothing was changed"))
 
     def mirror_of(self, flow: str | None) -> Mirror:
         """Return the mirror of a chosen flow.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.errors import UsageError
 from mirrorlake.events import Events
 from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
 from mirrorlake.notebook.console import controls
@@ -18,6 +19,7 @@ from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_count, format_duration, table
 
 EVERY_S = 5.0
+_ALL = "all flows"
 # An hour.
 _MAX_SAMPLES = 720
 
@@ -41,8 +43,10 @@ class StatusView(Panel):
     def __init__(self, session: Session, *, events: Callable[[], Events | None] = lambda: None) -> None:
         super().__init__(session)
         self._drawn: Status | None = None
+        self._shown: Status | None = None
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
         self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
+        self.flow = controls.dropdown("status-flow", "Flow", [_ALL, *session.flow_names], _ALL)
         self.flows = controls.html("status-flows")
         self.rows = Grid(
             "status-rows", COLUMNS, label="Topics of all flows", empty="There is no status yet.", file="status.csv"
@@ -51,8 +55,9 @@ class StatusView(Panel):
         self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
         self.lag = LagView(session, seen=self.lag_frame, events=events)
         buttons = controls.row(self.refresh, self.live, self.poller.pulse)
-        self.widget = controls.column(buttons, self.flows, self.rows, self.lag.widget)
+        self.widget = controls.column(buttons, self.flow, self.flows, self.rows, self.lag.widget)
         self.on_change(self._switch, self.live)
+        self.on_change(self._show_status, self.flow)
         self.render()
 
     def start(self) -> None:
@@ -70,6 +75,27 @@ class StatusView(Panel):
 
     def _switch(self) -> None:
         (self.start if self.live.value else self.stop)()
+
+    @property
+    def chosen_flow(self) -> str | None:
+        """The only flow that is shown; None if all are."""
+        return None if self.flow.value == _ALL else self.flow.value
+
+    def choose(self, flow: str) -> None:
+        """Show only one flow of the mirror.
+
+        Raises:
+            UsageError: the mirror has no flow of this name.
+        """
+        self._offer_flows()
+        if flow not in self.flow.options:
+            raise UsageError(f"there is no flow {flow}", remedy=f"choose one of {', '.join(self._session.flow_names)}")
+        self.flow.value = flow
+
+    def _offer_flows(self) -> None:
+        if list(self.flow.options) != (offered := [_ALL, *self._session.flow_names]):
+            controls.refill(self.flow, offered)
+        self.flow.layout.display = None if len(offered) > 2 else "none"
 
     def _ask(self) -> Status | None:
         mirror = self._session.mirror
@@ -94,6 +120,7 @@ class StatusView(Panel):
     def render(self) -> None:
         """Show the newest status; the browser shows its age."""
         status = self.poller.reading.value
+        self._offer_flows()
         if status is None:
             self.rows.empty = (
                 "There is no status yet." if self._session.mirror else "There is no mirror yet: set one up."
@@ -101,22 +128,27 @@ class StatusView(Panel):
             return
         if status is self._drawn:
             return
-        shown = status.after(self._drawn) if self._drawn is not None else status
+        self._shown = status.after(self._drawn) if self._drawn is not None else status
         self._drawn = status
         self._seen.append((self._session.now(), status))
-        self.flows.value = _flows_html(shown)
-        columns = [column for column in COLUMNS if column.key != "flow" or len(shown) > 1]
-        rows = [_row(topic) for flow in shown.values() for topic in flow.topics]
-        self.rows.show(rows, columns if len(columns) != len(self.rows.columns) else None)
+        self._show_status()
         self.lag.changed()
 
+    def _show_status(self) -> None:
+        """Show the newest status of all flows, or of the chosen one."""
+        flows = [flow for flow in (self._shown or {}).values() if self.chosen_flow in (None, flow.flow)]
+        self.flows.value = _flows_html(flows)
+        columns = [column for column in COLUMNS if column.key != "flow" or len(flows) > 1]
+        rows = [_row(topic) for flow in flows for topic in flow.topics]
+        self.rows.show(rows, columns if len(columns) != len(self.rows.columns) else None)
 
-def _flows_html(status: Status) -> str:
+
+def _flows_html(flows: Sequence[FlowStatus]) -> str:
     """Return one line per flow as HTML: verdict, lags, rates, objectives, reason."""
-    said = [parked for flow in status.values() for parked in flow.parked]
-    held = [held for flow in status.values() for held in flow.held]
+    said = [parked for flow in flows for parked in flow.parked]
+    held = [held for flow in flows for held in flow.held]
     columns = ["flow", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "objectives", "why"]
-    rows = [_flow_cells(flow) for flow in status.values()]
+    rows = [_flow_cells(flow) for flow in flows]
     return table("", columns, rows).html() + "".join(one.to_html() for one in (*said, *held))
 
 

@@ -136,6 +136,24 @@ class TopicsView(Panel):
     async def on_open(self) -> None:
         """Show the page of the chosen topic."""
         [topic] = self.rows.selected
+        await self._show_page(topic)
+
+    async def open_topic(self, cluster: str, topic: str) -> None:
+        """List a cluster's topics, and show the page of one.
+
+        Raises:
+            UsageError: the cluster is unknown.
+        """
+        if cluster not in self.cluster.options:
+            raise UsageError(
+                f"there is no cluster {cluster}", remedy=f"choose one of {', '.join(self.cluster.options)}"
+            )
+        self.cluster.value = cluster
+        await self._read()
+        self.rows.selected = [topic] if any(line.topic == topic for line in self.found or ()) else []
+        await self._show_page(topic)
+
+    async def _show_page(self, topic: str) -> None:
         _, page = self._asked()
         self.shown.value = f"Reading {escape(topic)} …"
         try:

@@ -25,8 +25,15 @@ class Panel:
     def update_controls(self) -> None:
         """Enable and disable the controls by the view's state; runs after each action."""
 
-    def button(self, name: str, label: str, action: Action, *, tip: str = "", main: bool = False) -> widgets.Button:
-        """Return a button that starts an action."""
+    def button(
+        self, name: str, label: str, action: Action, *, tip: str = "", main: bool = False, changes: bool = False
+    ) -> widgets.Button:
+        """Return a button that starts an action; one that `changes` things is refused in a read-only console."""
+        if changes and self._session.read_only:
+            refused = controls.refused_button(name, label, why=self._session.read_only)
+            # A page may send a click all the same.
+            refused.on_click(lambda _: self._session.refuse())
+            return refused
         made = controls.button(name, label, tip=tip, main=main)
         self._runner.on_click(made, action, then=self.update_controls)
         return made

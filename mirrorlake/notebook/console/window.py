@@ -37,12 +37,18 @@ class Console:
         mirror: the mirror; None to set one up first.
         spark: the session for a mirror set up in the console; None as for `ml.load`.
         now: the clock.
+        read_only: why the console changes nothing; "" if it may.
     """
 
     def __init__(
-        self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
+        self,
+        mirror: Mirror | None = None,
+        *,
+        spark: SparkSession | None = None,
+        now: Callable[[], datetime] = utc_now,
+        read_only: str = "",
     ) -> None:
-        self.session = Session(mirror, spark=spark, now=now)
+        self.session = Session(mirror, spark=spark, now=now, read_only=read_only)
         self.events = EventsView(self.session)
         self.status = StatusView(self.session, events=lambda: self.events.events)
         self.wizard = Wizard(

@@ -1,0 +1,130 @@
+"""Links into the console: a path names what is shown, and opens it again.
+
+    status, topics, groups, …                     a tab
+    flow/<flow>                                   its status
+    topic/<cluster>/<topic>                       its page
+    group/<flow>/<group>                          chosen among the flow's groups
+    passport/<cluster>/<topic>/<partition>/<offset>   a record, and what happened to it
+
+Only a page of its own has addresses; a notebook has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import traitlets
+
+from mirrorlake.errors import UsageError
+from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
+from mirrorlake.notebook.console.window import TABS, Console
+
+
+class Address(BrowserWidget):
+    """Show the link to what is shown, and a note; report the path that a person opens."""
+
+    _esm = script("address.js")
+    _css = Path(__file__).with_name("address.css")
+
+    path = traitlets.Unicode().tag(sync=True, resent=True)
+    note = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, opened: Callable[[str], None], *, note: str) -> None:
+        super().__init__("address", note=note)
+        self._opened = opened
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """Open the path of the page."""
+        if isinstance(path := content.get("open"), str):
+            self._opened(path)
+
+
+class Navigation:
+    """Keep the address of a console's page true, and open addresses; `widget` shows the link."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_opening = True
+        self.widget = Address(self._start, note=console.session.read_only)
+        changed = console.session.runner.guarded(self._update)
+        for field, trait in (
+            (console.tabs, "selected_index"),
+            (console.status.flow, "value"),
+            (console.topics.shown, "value"),
+            (console.groups.grid, "selected"),
+            (console.records.passport, "value"),
+        ):
+            field.observe(changed, trait)
+
+    @property
+    def path(self) -> str:
+        """The path of what is shown."""
+        console = self._console
+        tab = TABS[console.tabs.selected_index or 0]
+        if tab == "Status" and console.status.chosen_flow is not None:
+            return _path("flow", console.status.chosen_flow)
+        if tab == "Topics" and (page := console.topics.page) is not None:
+            return _path("topic", page.cluster, page.line.topic)
+        if tab == "Groups" and len(console.groups.grid.selected) == 1:
+            return _path("group", console.groups.flow.value, *console.groups.grid.selected)
+        if tab == "Records" and console.records.chosen is not None:
+            return _path("passport", *console.records.chosen)
+        return _slug(tab)
+
+    async def open(self, path: str) -> None:
+        """Show what a path names.
+
+        Raises:
+            UsageError: the path names nothing in this mirror.
+        """
+        kind, *names = (unquote(part) for part in path.strip("/").split("/"))
+        console = self._console
+        match kind, names:
+            case "", []:
+                pass
+            case "flow", [flow]:
+                self._show("Status")
+                console.status.choose(flow)
+            case "topic", [cluster, topic]:
+                self._show("Topics")
+                await console.topics.open_topic(cluster, topic)
+            case "group", [flow, group]:
+                self._show("Groups")
+                await console.groups.choose_group(flow, group)
+            case "passport", [cluster, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+                self._show("Records")
+                await console.records.open_record(cluster, topic, int(partition), int(offset))
+            case _, [] if kind in map(_slug, TABS):
+                self._show(next(tab for tab in TABS if _slug(tab) == kind))
+            case _:
+                raise UsageError(f"the link {path} names nothing in this console", remedy="choose a tab")
+
+    def _show(self, tab: str) -> None:
+        self._console.tabs.selected_index = TABS.index(tab)
+
+    def _start(self, path: str) -> None:
+        self._console.session.runner.start(self._open(path))
+
+    async def _open(self, path: str) -> None:
+        self._is_opening = True
+        try:
+            await self.open(path)
+        finally:
+            self._is_opening = False
+            self._update()
+
+    def _update(self) -> None:
+        # Steps on the way to an address are no addresses to go back to.
+        if not self._is_opening:
+            self.widget.path = self.path
+
+
+def _slug(tab: str) -> str:
+    return tab.lower().replace(" ", "-")
+
+
+def _path(*parts: Any) -> str:
+    return "/".join(quote(str(part), safe="") for part in parts)
