@@ -11,7 +11,16 @@ const EVERY = 5000, BUSY = 5000, GONE = 30000, PATIENCE = 60000, TOLD = 2000;
 const AWAY = 60000, TOUCHES = ["pointerdown", "pointermove", "wheel", "keydown"];
 const ENDED = ["dead", "terminating", "restarting", "autorestarting"];
 
-const SILENT = "The kernel is busy, was restarted or has ended. If no cell is running, run this cell again.";
+const NOTEBOOK = {
+  gone: "The kernel was restarted or has ended: run the cell again.",
+  silent: "The kernel is busy, was restarted or has ended. If no cell is running, run this cell again.",
+  busy: "The kernel is busy: what is clicked waits until its cell has ended.",
+};
+const PAGE = {
+  gone: "This page was away too long: reload it.",
+  silent: "The console is busy or has ended: if it stays so, reload this page.",
+  busy: "The console is busy: what is clicked waits.",
+};
 
 function span(ms) {
   const s = Math.floor(ms / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
@@ -44,7 +53,7 @@ function watchPresses(within) {
 }
 
 function render({ model, el }) {
-  const beats = model.get("beats");
+  const beats = model.get("beats"), words = document.querySelector(".ml-page") ? PAGE : NOTEBOOK;
   const badge = document.createElement("span"), said = document.createElement("span");
   badge.className = "ml-pulse-badge";
   said.className = "ml-pulse-words";
@@ -107,10 +116,10 @@ function render({ model, el }) {
     const state = link();
     rest(state === "gone" || state === "silent");
     el.style.display = state === "alive" ? "none" : "";
-    if (state === "gone") put("bad", "no kernel", "The kernel was restarted or has ended: run the cell again.");
-    else if (state === "silent") put("bad", "no answer", SILENT);
+    if (state === "gone") put("bad", "no kernel", words.gone);
+    else if (state === "silent") put("bad", "no answer", words.silent);
     // Said once and not every second: a screen reader reads what changes.
-    else if (state === "busy") put("warn", "busy", "The kernel is busy: what is clicked waits until its cell has ended.");
+    else if (state === "busy") put("warn", "busy", words.busy);
     else put("good", "kernel", "");
   }
   function tick() {

@@ -40,6 +40,8 @@ MAX_KERNELS = 8
 # A page that is reloaded or sleeps for a moment finds its kernel again.
 _ABANDONED_S, _REAP_INTERVAL_S = 60.0, 10.0
 _OPEN_TIMEOUT_S = 120.0
+# As long as Jupyter's interval: it warns of its own default, which is longer.
+_PING_MS = 30_000
 # Nothing of another site is loaded, and nothing is sent there; widgets' scripts are blobs.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline' blob:; "
@@ -169,7 +171,8 @@ async def serve(code: str, *, host: str, port: int, token: str, ready: Callable[
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with tempfile.TemporaryDirectory(prefix="mirrorlake-console-") as folder:
         voila = _voila(folder)
-        application = Application(**voila.init_settings(), log_function=lambda _: None)
+        settings = {**voila.init_settings(), "ws_ping_timeout": _PING_MS, "log_function": lambda _: None}
+        application = Application(**settings)
         kernels = Kernels(voila.kernel_manager, code)
         application.add_handlers(".*$", _routes(voila, application, kernels))
         server = HTTPServer(Gate(application, token, port))

@@ -1,0 +1,156 @@
+"""`mirrorlake console` in a real browser, on real brokers: its links, its token, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, create_topic, send, topic_name
+from tests.notebooks.test_slow_page import SLOW
+from tests.servers.lab import screenshot
+from tests.servers.lakes import MakeMirror
+from tests.servers.page import ConsolePage, console_page
+
+FLOW = "east->central"
+# A browser has no names outside of this machine to ask: whatever the page loads from elsewhere fails the test.
+OURS = ("http://127.0.0.1", "ws://127.0.0.1", "blob:", "data:")
+
+
+@dataclass(frozen=True)
+class World:
+    """A mirror of one topic with 30 records in three partitions; its page, and one that may write."""
+
+    orders: str
+    group: str
+    mirror: Mirror
+    page: ConsolePage
+    writing: ConsolePage
+
+
+@pytest.fixture(scope="module")
+def world(
+    east: KafkaCluster, central: KafkaCluster, make_shared_mirror: MakeMirror, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    orders = topic_name("page")
+    flow = {"source": "east", "target": "central", "topics": orders, "sync": {"groups": False}}
+    mirror = make_shared_mirror({"east": east, "central": central}, [flow])
+    conf, folder = Path(mirror.config.path or ""), tmp_path_factory.mktemp("pages")
+    with (
+        console_page(conf, folder / "page.log") as page,
+        console_page(conf, folder / "writing.log", "--write") as writing,
+    ):
+        create_topic(east, orders, 3)
+        send(east, orders, [(json.dumps({"id": n}).encode(), str(n).encode(), n % 3) for n in range(30)])
+        commit(east.bootstrap_servers, f"{orders}-audit", orders, {0: 5})
+        mirror.apply()
+        mirror.run(once=True)
+        page.wait_ready()
+        writing.wait_ready()
+        yield World(orders, f"{orders}-audit", mirror, page, writing)
+        assert page.token not in page.close(), "the token is printed once, and never logged"
+
+
+@pytest.fixture
+def tab(window: Page) -> Iterator[Page]:
+    made = window.context.new_page()
+    outside: list[str] = []
+    made.on("request", lambda request: request.url.startswith(OURS) or outside.append(request.url))
+    yield made
+    made.close()
+    assert not outside
+
+
+@pytest.mark.parametrize("path", ["", "?token=wrong", "passport/east/t/0/1", "voila/static/voila.js", "api/kernels/x"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_a_request_without_the_token_is_refused(world: World, path: str, method: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(world.page.root + path, method=method), timeout=30)  # noqa: S310
+    assert refused.value.code == 403
+
+
+def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Page) -> None:
+    tab.goto(world.page.link)
+    expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
+    expect(tab).to_have_url(world.page.root + "status")
+    assert tab.locator(".ml-console").bounding_box()["width"] > 1200, "the whole width"  # type: ignore[index]
+    faults = serious(tab)
+    screenshot(tab, "page-status")
+
+    record = f"passport/east/{world.orders}/1/4"
+    tab.goto(world.page.root + record)
+    passport, same = tab.locator(".ml-passport"), tab.locator(".ml-records-target tr", has_text="same record")
+    expect(passport).to_contain_text(f"east.{world.orders}-1@4")
+    expect(same).to_have_count(1)
+    faults += serious(tab)
+    screenshot(tab, "page-passport", at=passport)
+    tab.locator(".ml-records-source tbody tr").nth(2).click()
+    expect(tab.locator(".ml-address-link")).not_to_have_attribute("href", world.page.root + record)
+    elsewhere = tab.url
+    assert elsewhere.startswith(world.page.root + f"passport/east/{world.orders}/1/")
+    tab.go_back()
+    expect(tab.locator(".ml-address-link")).to_have_attribute("href", world.page.root + record)
+
+    open_tab(tab, "Topics")
+    tab.locator(".ml-topics-look").click()
+    tab.locator(f'.ml-topics-rows tr[data-key="{world.orders}"] input[type=checkbox]').check()
+    tab.locator(".ml-topics-open").click()
+    topic = world.page.root + f"topic/east/{world.orders}"
+    expect(tab).to_have_url(topic)
+    tab.reload()
+    expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
+    expect(tab).to_have_url(topic)
+
+    tab.goto(world.page.root + f"group/east-%3Ecentral/{world.group}")
+    expect(tab.locator(f'.ml-groups-rows tr[data-key="{world.group}"] input[type=checkbox]')).to_be_checked()
+    expect(tab.locator(".ml-errors")).to_be_hidden()
+    assert not faults, json.dumps(faults, indent=1)
+
+
+def test_a_read_only_page_changes_nothing_whatever_a_browser_sends(world: World, tab: Page) -> None:
+    tab.goto(world.page.link_to("set-up"))
+    tab.get_by_role("tab", name="4 Run").click()
+    pause = tab.locator(".ml-run-pause")
+    expect(pause).to_be_disabled()
+    expect(pause).to_have_attribute("title", "read-only: to change things, start mirrorlake console --write")
+    pause.evaluate("one => { one.disabled = false; one.click(); }")
+    expect(tab.locator(".ml-errors")).to_contain_text("nothing was changed")
+    assert world.mirror.status()[FLOW].state != "paused"
+    screenshot(tab, "page-read-only")
+
+
+def test_a_slow_page_that_may_write_pauses_and_resumes(world: World, tab: Page) -> None:
+    tab.add_init_script(SLOW)
+    tab.goto(world.writing.link_to("set-up"))
+    tab.get_by_role("tab", name="4 Run").click()
+    tab.locator(".ml-run-pause").click()
+    expect(tab.locator(".ml-run-said")).to_contain_text("landing goes on")
+    assert world.mirror.status()[FLOW].state == "paused"
+    tab.locator(".ml-run-resume").click()
+    expect(tab.locator(".ml-run-said")).to_contain_text("resumed")
+    open_tab(tab, "Status")
+    expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
+
+
+def open_tab(page: Page, name: str) -> None:
+    page.locator(".ml-tabs").get_by_role("tab", name=name, exact=True).click()
+
+
+def serious(page: Page) -> list[str]:
+    """Ask axe-core about the whole page, and return what it finds serious or critical."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {node['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

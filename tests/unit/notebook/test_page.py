@@ -1,0 +1,152 @@
+"""The console as a page, without a browser: what it refuses, how its links are read, and how it rests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.notebook.console import feed as feed_module
+from mirrorlake.notebook.console import pulse as pulse_module
+from mirrorlake.notebook.console.feed import Feed
+from mirrorlake.notebook.console.navigation import Navigation
+from mirrorlake.notebook.console.window import Console
+from tests.builders import mirror_config
+
+# Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
+CHANGES = {
+    "wizard.clusters.test",
+    "wizard.clusters.add",
+    "wizard.review.save",
+    "wizard.review.apply",
+    "wizard.run.run",
+    "wizard.run.once",
+    "wizard.run.stop",
+    "wizard.run.pause",
+    "wizard.run.resume",
+    "wizard.run.save",
+    "groups.apply",
+    "recovery.drill",
+    "recovery.cutover",
+}
+
+
+@pytest.fixture
+def console() -> Iterator[Console]:
+    with Console(Mirror(mirror_config()), read_only="read-only: start it with --write") as made:
+        yield made
+
+
+@pytest.fixture
+def time_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    # Not the module's own function, which the event loop uses.
+    monkeypatch.setattr(pulse_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def part(console: Console, name: str) -> Any:
+    found: Any = console
+    for word in name.split("."):
+        found = getattr(found, word)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+def test_a_read_only_console_refuses_every_change_also_of_a_page_that_enables_the_button(
+    console: Console, name: str
+) -> None:
+    button = part(console, name)
+    button.set_state({"disabled": False})
+    assert button.disabled
+    assert "--write" in button.tooltip
+    button._handle_button_msg(button, {"event": "click"}, [])
+    assert "nothing was changed" in console.session.errors.errors[0]
+
+
+def test_a_console_that_may_write_refuses_none_of_them() -> None:
+    with Console(Mirror(mirror_config())) as console:
+        assert {name for name in CHANGES if "--write" in part(console, name).tooltip} == set()
+
+
+@pytest.mark.parametrize("path", ["status", "topics", "set-up", "recovery", "flow/east-%3Ewest"])
+def test_a_link_leads_where_it_was_taken(console: Console, path: str) -> None:
+    navigation = Navigation(console)
+    navigation.widget.answer({"open": path})
+    assert navigation.widget.path == path
+    assert console.session.errors.errors == []
+
+
+@pytest.mark.parametrize(
+    "path", ["nowhere", "flow/none", "topic/east", "topic/none/orders", "passport/east/t/x/1", "passport/east/t/0/²"]
+)
+def test_a_link_that_leads_nowhere_says_so(console: Console, path: str) -> None:
+    navigation = Navigation(console)
+
+    async def follow() -> None:
+        navigation.widget.answer({"open": path})
+        while not console.session.errors.errors:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(follow(), 20))
+    assert navigation.widget.path
+
+
+def test_an_address_follows_what_is_chosen(console: Console) -> None:
+    navigation = Navigation(console)
+    assert navigation.widget.path == "", "nothing before the page has said where it is"
+    navigation.widget.answer({"open": ""})
+    assert navigation.widget.path == "status"
+    console.tabs.selected_index = 1
+    assert navigation.widget.path == "topics"
+
+
+def test_nobody_is_asked_while_the_page_is_hidden(console: Console, time_s: list[float]) -> None:
+    pulse = console.session.pulse
+    assert pulse.is_watched, "a front end without our code"
+    pulse.answer({"ask": 1, "hidden": False, "untouched_ms": 0})
+    assert pulse.is_watched
+    time_s[0] += 20
+    pulse.answer({"ask": 2, "hidden": True, "untouched_ms": 20_000})
+    assert not pulse.is_watched
+
+    async def come_back() -> None:
+        resting = asyncio.create_task(pulse.rest(0))
+        await asyncio.sleep(0.05)
+        assert not resting.done()
+        pulse.answer({"ask": 3, "hidden": False, "untouched_ms": 40_000})
+        await asyncio.wait_for(resting, 5)
+
+    asyncio.run(come_back())
+
+
+def test_a_page_that_nobody_touches_asks_for_a_share_of_a_core(
+    console: Console, time_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    spent = [0.0]
+    pulse = console.session.pulse
+    monkeypatch.setattr(feed_module, "time", SimpleNamespace(process_time=lambda: spent[0]))
+
+    def ask() -> int:
+        spent[0] += 0.7
+        return 1
+
+    async def rest(seconds: float) -> None:
+        rests.append(round(seconds, 3))
+        if len(rests) == 2:
+            raise asyncio.CancelledError
+        time_s[0] += 61
+        pulse.answer({"ask": 2, "untouched_ms": 61_000})
+
+    monkeypatch.setattr(pulse, "rest", rest)
+    pulse.answer({"ask": 1, "untouched_ms": 0})
+    feed = Feed(ask, session=console.session, every_s=5, changed=lambda: None)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(feed._loop())
+    assert rests == [5, 20]
+    assert feed.pulse.reading["limit_ms"] == 60_000, "stale after three of them"
