@@ -40,8 +40,6 @@ MAX_KERNELS = 8
 # A page that is reloaded or sleeps for a moment finds its kernel again.
 _ABANDONED_S, _REAP_INTERVAL_S = 60.0, 10.0
 _OPEN_TIMEOUT_S = 120.0
-# As long as Jupyter's interval: it warns of its own default, which is longer.
-_PING_MS = 30_000
 # Nothing of another site is loaded, and nothing is sent there; widgets' scripts are blobs.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline' blob:; "
@@ -166,13 +164,14 @@ async def serve(code: str, *, host: str, port: int, token: str, ready: Callable[
     Raises:
         UsageError: the address cannot be listened at.
     """
+    # It takes Jupyter's intervals for seconds, and warns of each page.
+    logging.getLogger("tornado.general").setLevel(logging.ERROR)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with tempfile.TemporaryDirectory(prefix="mirrorlake-console-") as folder:
         voila = _voila(folder)
-        settings = {**voila.init_settings(), "ws_ping_timeout": _PING_MS, "log_function": lambda _: None}
-        application = Application(**settings)
+        application = Application(**voila.init_settings(), log_function=lambda _: None)
         kernels = Kernels(voila.kernel_manager, code)
         application.add_handlers(".*$", _routes(voila, application, kernels))
         server = HTTPServer(Gate(application, token, port))
