@@ -34,6 +34,8 @@ from mirrorlake.notebook.page.gate import Gate
 log = logging.getLogger(__name__)
 
 _PAGE = Path(__file__).with_name("page.html")
+# The addresses of `navigation`: what a browser asks by itself, as for an icon, starts no kernel.
+_PATHS = r"/([a-z-]*|(?:flow|topic|group|passport)/.+)"
 _KERNEL = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
 # A kernel takes about 200 MB: a link in a busy ticket must not fill the machine.
 MAX_KERNELS = 8
@@ -122,7 +124,7 @@ class Kernels:
 
 
 class Page(RequestHandler):
-    """The console's page, at every address: the widget of `navigation` reads the rest of it."""
+    """The console's page, at every address of the console, which the widget of `navigation` reads."""
 
     def initialize(self, *, kernels: Kernels, config: Callable[[], dict[str, Any]]) -> None:
         """Take the kernels and the configuration of Voilà's script."""
@@ -218,5 +220,5 @@ def _routes(voila: Voila, application: Application, kernels: Kernels) -> list[An
         (r"/voila/static/(.*)", MultiStaticFileHandler, {"paths": voila.static_paths}),
         (r"/voila/labextensions/(.*)", FileFindHandler, {"path": voila.labextensions_path}),
         (r"/voila/api/shutdown/(.*)", VoilaShutdownKernelHandler),
-        (r"/(.*)", Page, {"kernels": kernels, "config": config}),
+        (_PATHS, Page, {"kernels": kernels, "config": config}),
     ]
