@@ -166,9 +166,9 @@ class RecordsView(FlowPanel):
                 return "source", flow.name, topic
         for flow in mirror.config.flows:
             if flow.target == cluster:
-                found = mirror.translate(flow.name, topic=topic, partition=partition, offset=offset, reverse=True)
-                if isinstance(found, Exact):
-                    return "target", flow.name, found.partition.topic
+                source = mirror.translate(flow.name, topic=topic, partition=partition, offset=offset, reverse=True)
+                if isinstance(source, Exact):
+                    return "target", flow.name, source.partition.topic
         raise UsageError(
             f"no flow carries {topic} from {cluster}, and none wrote {topic}-{partition}@{offset} there",
             remedy="mirrorlake topics --cluster shows what is mirrored where",
