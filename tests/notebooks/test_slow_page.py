@@ -29,7 +29,7 @@ grid.show([Row("t", {"topic": "orders"})])
 tabs = ipywidgets.Tab([grid, lag.widget], titles=("Topics", "Lag"))
 tabs"""
 LATER = """\
-lag.feed.put(lines)
+lag.poller.put(lines)
 grid.show([Row("t", {"topic": "payments"})])"""
 
 

@@ -8,8 +8,8 @@ from mirrorlake.events import Event, Events
 from mirrorlake.notebook.charts import events_chart
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
-from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_time
@@ -34,32 +34,34 @@ class EventsView(Panel):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="events-fresh")
+        self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="events-fresh")
         self.since = controls.dropdown("events-since", "Events of the last", _SPANS, "24h")
         self.rows = Grid(
             "events-rows", COLUMNS, label="Events", empty="Nothing happened in this time.", file="events.csv"
         )
-        self.refresh = self.button("events-refresh", "Refresh", self.feed.once)
+        self.refresh = self.button("events-refresh", "Refresh", self.poller.once)
         self.timeline = Chart("events-timeline")
-        self.widget = controls.column(controls.row(self.since, self.refresh, self.feed.pulse), self.timeline, self.rows)
+        self.widget = controls.column(
+            controls.row(self.since, self.refresh, self.poller.pulse), self.timeline, self.rows
+        )
         self.on_change(self._choose, self.since)
 
     @property
     def events(self) -> Events | None:
         """The newest events; None before the first read."""
-        events: Events | None = self.feed.reading.value
+        events: Events | None = self.poller.reading.value
         return events
 
     def start(self) -> None:
         """Read every half minute, if an event loop runs."""
-        self.feed.start()
+        self.poller.start()
 
     def stop(self) -> None:
         """Stop reading."""
-        self.feed.stop()
+        self.poller.stop()
 
     def _choose(self) -> None:
-        self._runner.start(self._runner.run(self.feed.once, self.refresh))
+        self._runner.start(self._runner.run(self.poller.once, self.refresh))
 
     def _ask(self) -> Events | None:
         mirror = self._session.mirror

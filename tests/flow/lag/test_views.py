@@ -103,7 +103,7 @@ def by_console(mirror: Mirror) -> tuple[dict[str, Seen], dict[str, Seen]]:
     """Return what Status and what Recovery of the console say."""
     recovered = {}
     with console(mirror) as made:
-        asyncio.run(made.status.feed.once())
+        asyncio.run(made.status.poller.once())
         cells = rows(made.status.flows.value)
         status = {flow: Seen(word(cells[flow][1]), number(cells[flow][2])) for flow in (CENTRAL, WEST)}
         for flow in (CENTRAL, WEST):

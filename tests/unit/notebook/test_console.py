@@ -97,7 +97,7 @@ def test_events_are_rows_the_newest_first_and_marks_on_the_lag_chart(clock: Cloc
     mirror.pause(cluster="east")
     with Console(mirror, now=clock) as made:
         assert made.events.events is None
-        asyncio.run(made.events.feed.once())
+        asyncio.run(made.events.poller.once())
         shown = [
             {key: cell.get("text") if isinstance(cell, dict) else cell for key, cell in row["cells"].items()}
             for row in made.events.rows.rows

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mirrorlake.mirror import Mirror
-from mirrorlake.notebook.console import feed as feed_module
+from mirrorlake.notebook.console import poller as poller_module
 from mirrorlake.notebook.console import pulse as pulse_module
-from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.navigation import Navigation
+from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import Console
 from tests.builders import mirror_config
 
@@ -130,7 +130,7 @@ def test_a_page_that_nobody_touches_asks_for_a_share_of_a_core(
     rests: list[float] = []
     spent = [0.0]
     pulse = console.session.pulse
-    monkeypatch.setattr(feed_module, "time", SimpleNamespace(process_time=lambda: spent[0]))
+    monkeypatch.setattr(poller_module, "time", SimpleNamespace(process_time=lambda: spent[0]))
 
     def ask() -> int:
         spent[0] += 0.7
@@ -145,8 +145,8 @@ def test_a_page_that_nobody_touches_asks_for_a_share_of_a_core(
 
     monkeypatch.setattr(pulse, "rest", rest)
     pulse.answer({"ask": 1, "untouched_ms": 0})
-    feed = Feed(ask, session=console.session, every_s=5, changed=lambda: None)
+    poller = Poller(ask, session=console.session, every_s=5, changed=lambda: None)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(feed._loop())
+        asyncio.run(poller._loop())
     assert rests == [5, 20]
-    assert feed.pulse.reading["limit_ms"] == 60_000, "stale after three of them"
+    assert poller.pulse.reading["limit_ms"] == 60_000, "stale after three of them"
