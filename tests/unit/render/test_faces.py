@@ -339,7 +339,7 @@ def test_a_plan_of_groups_shows_what_is_held_back_first() -> None:
 def test_an_offset_says_where_it_stands_or_why_not() -> None:
     assert Exact(12, TopicPartition("east.orders", 0)).to_text() == "offset: ✓ exact · east.orders-0@12"
     assert repr(Exact(12, TopicPartition("east.orders", 0))).startswith("Exact(offset=12, ")
-    assert NoRecord(14, "transactional").to_text() == "offset: · in_a_hole · transactional · a reader goes on at 14"
+    assert NoRecord(14, "transactional").to_text() == "offset: · in_a_hole · transactional · a reader continues at 14"
     assert Filtered(None, "drop", "a1").to_text() == "offset: · filtered · rule drop a1"
 
 
@@ -401,4 +401,4 @@ def test_show_speaks_to_databricks(shell: InteractiveShell) -> None:
 
 def test_show_prints_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     ml.show(NoRecord(14, "compacted"))
-    assert capsys.readouterr().out == "offset: · in_a_hole · compacted · a reader goes on at 14\n"
+    assert capsys.readouterr().out == "offset: · in_a_hole · compacted · a reader continues at 14\n"
