@@ -118,7 +118,10 @@ class OutageWatch:
 
     def _write(self, one: Transition) -> None:
         action = AWAY if one.is_away else BACK
-        log.info("cluster.%s cluster=%s why=%s", action, one.cluster, one.why or "it answers")
+        if one.is_away:
+            log.info("cluster.away cluster=%s why=%s", one.cluster, one.why)
+        else:
+            log.info("cluster.back cluster=%s", one.cluster)
         self._context.lake.create_side_table(AUDIT)
         change = Change(where=one.cluster, kind="cluster", name=one.cluster, action=action, after=one.why)
         Audit(self._context.lake, now=lambda: one.at).record([change], command=COMMAND)
