@@ -161,7 +161,7 @@ def assert_told(mirror: Mirror, stopped_at: datetime, restarted_at: datetime) ->
     assert away.until is not None
     assert stopped_at - late <= away.at <= stopped_at + 2 * late
     assert away.at < away.until <= restarted_at
-    assert re.search(r"10 records of east->central arrived meanwhile .* after \d", away.effect)
+    assert re.search(r"\d+ records of east->central arrived meanwhile .* after \d", away.effect)
     paused = [event for event in events if event.kind == "paused"]
     assert [(event.flow, event.why) for event in paused] == [(CENTRAL, "a drill"), (WEST, "a drill"), (CENTRAL, "")]
     assert all("@" in event.who and event.until is not None and event.took() for event in paused)

@@ -10,13 +10,14 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.events import Event, EventFeed, Events, OutageWatch
-from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES
+from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, OFFSET_MAP, PROOFS, QUARANTINE, REMOVED, SAMPLES
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change
 from mirrorlake.procedure import DONE, Journal
-from tests.builders import NOON, mirror_config
+from tests.builders import NOON, map_row, mirror_config, run
+from tests.lakes import Relay, rows
 
 S = timedelta(seconds=1)
 
@@ -56,7 +57,7 @@ class Lived:
             raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
 
     def sampled(self, *seconds: float, away: str = "") -> None:
-        rows = [
+        looks = [
             {
                 "observed_at": NOON + at * S,
                 "subject": "cluster",
@@ -67,7 +68,7 @@ class Lived:
             for name in ("east", "west")
         ]
         self.lake.append_rows(
-            SAMPLES, [row | {"complete": False, "positions": 1, "changed": 0, "took_ms": 1} for row in rows]
+            SAMPLES, [row | {"complete": False, "positions": 1, "changed": 0, "took_ms": 1} for row in looks]
         )
 
     def events(self, since: float = 0, **options: Any) -> Events:
@@ -168,6 +169,22 @@ def test_an_outage_of_a_killed_mirror_ends_when_the_next_run_finds_the_cluster_b
     lived.clock.to(200)
     lived.watcher().once()
     assert lived.told() == [("cluster away", "west", 0, 200)]
+
+
+def test_an_outage_says_how_late_the_records_of_that_time_came(lived: Lived) -> None:
+    lived.lake.create_all(["east"])
+    Relay(lived.lake.relay_location("east")).land(
+        rows("orders", 0, 0, 1, 2, timestamp=NOON + 12 * S, landed_at=NOON + 13 * S)
+    )
+    sent = {"flow": "east->west", "committed_at": NOON + 45 * S, "lane": 0, "ledger_seq": 1, "epoch": 1}
+    lived.lake.append_rows(OFFSET_MAP, [map_row(run(0, 2), **sent)])
+    for seconds, away in ((10, {"west"}), (44, set())):
+        lived.away = away
+        lived.clock.to(seconds)
+        lived.watch.once()
+    lived.clock.to(120)
+    assert "3 records of east->west arrived meanwhile" in lived.events()[0].effect
+    assert "33.0 s" in lived.events()[0].effect
 
 
 def test_two_processes_tell_an_outage_once(lived: Lived) -> None:
