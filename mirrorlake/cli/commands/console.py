@@ -28,7 +28,7 @@ def console(
 ) -> int:
     """Serve the console as a page in any browser, read-only unless --write, until Ctrl-C."""
     try:
-        from mirrorlake.notebook.page.server import serve
+        from mirrorlake.notebook.page import serve
     except ImportError as error:
         raise UsageError(
             f"the page needs Voilà and Jupyter's widgets, and {error.name} is not installed",
@@ -38,7 +38,7 @@ def console(
     # Mistakes in the settings belong here, and not on the page.
     conf = str(cli.mirror.config.path or cli.conf)
     token = secrets.token_urlsafe(24)
-    code = f"from mirrorlake.notebook.page.kernel import open_console\nopen_console({conf!r}, write={write})"
+    code = f"from mirrorlake.notebook.console.page import open_console\nopen_console({conf!r}, write={write})"
     link = f"http://{host}:{port}/?token={token}"
 
     def ready() -> None:

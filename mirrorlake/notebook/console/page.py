@@ -1,4 +1,4 @@
-"""What each kernel of the page runs: one console of the settings, with links."""
+"""What each kernel of `mirrorlake console` runs: one console of the settings, with links."""
 
 from __future__ import annotations
 
