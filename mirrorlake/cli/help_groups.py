@@ -10,7 +10,7 @@ GROUPS = {
         *("sandbox", "import-mm2", "takeover", "doctor", "acls", "plan", "apply"),
         *("run", "land", "republish", "pause", "resume", "rules", "publish"),
     ),
-    "Watch": ("status", "lag", "sample", "report", "verify", "runs"),
+    "Watch": ("console", "status", "events", "lag", "sample", "report", "verify", "runs"),
     "Find": ("topics", "records", "passport", "offsets", "conflicts", "history"),
     "Recover": ("groups", "failover", "failback", "cutover", "drill", "replay", "restore", "rebuild"),
     "Keep": ("maintain", "quarantine", "repair", "retire", "erase"),

@@ -26,7 +26,10 @@ def console(
         str, typer.Option("--host", help="Listen at this address; only loopback keeps the link on this machine.")
     ] = _LOOPBACK,
 ) -> int:
-    """Serve the console as a page in any browser, read-only unless --write, until Ctrl-C."""
+    """Serve the console as a page in any browser.
+
+    It is read-only without --write, and ends by Ctrl-C.
+    """
     try:
         from mirrorlake.notebook.page import serve
     except ImportError as error:

@@ -27,7 +27,10 @@ def events(
         bool, typer.Option("--follow", help="Then show events as they come, until SIGTERM; with --json one a line.")
     ] = False,
 ) -> int:
-    """Show what happened to the mirror: outages, pauses, parked streams, changes, failovers, proofs, losses; by whom and why."""
+    """Show what happened, from when to when, by whom and why.
+
+    Outages of clusters, pauses, parked streams, changes, failovers, proofs, losses.
+    """
     if not follow:
         cli.answer(cli.mirror.events(since, flow=flow))
         return 0
