@@ -149,7 +149,7 @@ def test_outages_are_shaded_and_other_events_are_lines_within_the_times_of_the_f
         (last, last),
         (last - timedelta(seconds=1), last),
     ]
-    assert [note.text for note in figure.layout.annotations] == ["cluster away", "applied", "paused"]
+    assert titles_of(figure) == ["time lag", "cluster away", "applied", "paused"]
 
 
 def test_the_timeline_has_a_bar_for_each_event_from_its_start_to_its_end() -> None:
