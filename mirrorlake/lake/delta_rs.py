@@ -29,7 +29,7 @@ from mirrorlake.lake.log_commits import (
     is_plain_table,
     make_log_checkpoint,
 )
-from mirrorlake.lake.opening import open_table, store_options
+from mirrorlake.lake.opening import open_table, store_options, update_table
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
@@ -196,7 +196,7 @@ class FolderTables:
                 if table is None:
                     table = self._open[path] = open_table(path)
                 else:
-                    table.update_incremental()
+                    update_table(table)
                 yield table
             except DeltaError as error:
                 # Any other failure may leave the open table between two versions.

@@ -42,7 +42,7 @@ from mirrorlake.lake.landing_commits import (
     txn_version,
 )
 from mirrorlake.lake.log_commits import CHECKPOINT_COMMITS, add_files, is_plain, is_plain_table, make_log_checkpoint
-from mirrorlake.lake.opening import commit_name, open_table, read_commit
+from mirrorlake.lake.opening import commit_name, open_table, read_commit, update_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, open_folder, translating_store_errors
@@ -265,7 +265,7 @@ class LandingLog:
         """Return the table at the version read last."""
         table, self._table = self._table or open_table(self._relay_claim.path), None
         if table.version() < self._version:
-            table.update_incremental()
+            update_table(table)
         self._table = table
         if table.version() != self._version:
             # The table is newer than the version read last: delta-rs would append after an unread claim.

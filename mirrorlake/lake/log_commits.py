@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.file_spans import TAG
-from mirrorlake.lake.opening import commit_name, flush_commits, open_table, read_commit
+from mirrorlake.lake.opening import commit_name, flush_commits, open_table, read_commit, update_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.runtime import flush, flush_folder, open_folder
 
@@ -82,7 +82,7 @@ def add_files(
         told[TAG] = json.dumps(spans)
     _transact(table, files, told, transactions, is_next=is_next)
     if ":/" not in path:
-        table.update_incremental()
+        update_table(table)
         flush_commits(path, range(version + 1, table.version() + 1))
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.runtime import Folder, find_store, flush_files
 
@@ -30,6 +31,31 @@ def store_options(path: str) -> dict[str, str] | None:
     return None if store is None else dict(store.for_delta)
 
 
+def _is_torn_listing(error: BaseException) -> bool:
+    return isinstance(error, DeltaError) and "found gap" in str(error)
+
+
+# A folder is not listed at one moment: the commit that comes meanwhile may be missing and the one after it be there. With 15 000
+# commits and five more each second this happened every few minutes (delta-rs 1.x, 2026-11-26).
+_with_whole_listing = retry(
+    retry=retry_if_exception(_is_torn_listing),
+    stop=stop_after_attempt(6),
+    wait=wait_random_exponential(multiplier=0.02, max=0.3),
+    reraise=True,
+)
+
+
+@_with_whole_listing
+def _load(path: str, options: dict[str, str] | None) -> DeltaTable:
+    return DeltaTable(path, storage_options=options)
+
+
+@_with_whole_listing
+def update_table(table: DeltaTable) -> None:
+    """Bring an open table to its newest version."""
+    table.update_incremental()
+
+
 def open_table(path: str) -> DeltaTable:
     """Open the newest version of a table, and rename log checkpoints and commits that a power cut broke.
 
@@ -38,7 +64,7 @@ def open_table(path: str) -> DeltaTable:
     """
     options = store_options(path)
     try:
-        return DeltaTable(path, storage_options=options)
+        return _load(path, options)
     except TableNotFoundError:
         raise
     except DeltaError:

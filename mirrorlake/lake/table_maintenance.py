@@ -22,7 +22,7 @@ from pyarrow import fs
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans
 from mirrorlake.lake.log_commits import NO_HOOKS, LiveFile, commit_attempts, replace_files
-from mirrorlake.lake.opening import open_table
+from mirrorlake.lake.opening import open_table, update_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.lake.table_schema import measured_columns
@@ -84,7 +84,7 @@ class TableMaintenance:
 
     def live(self) -> pa.Table:
         """Read the newest version's add actions, flattened, with their statistics."""
-        self._table.update_incremental()
+        update_table(self._table)
         return pa.table(self._table.get_add_actions(flatten=True))
 
     def spans(self, names: Collection[str]) -> dict[str, list[FileSpan]]:
@@ -111,7 +111,7 @@ class TableMaintenance:
         signature = json.dumps({"app": "mirrorlake.maintenance", "why": why})
 
         def attempt() -> bool:
-            self._table.update_incremental()
+            update_table(self._table)
             if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
                 return False
             # `replace_files` flushes the commit: until it is on the disk, the replaced files must not be deleted.
@@ -121,14 +121,14 @@ class TableMaintenance:
 
     def version(self) -> int:
         """Read the newest version's number."""
-        self._table.update_incremental()
+        update_table(self._table)
         return self._table.version()
 
     def ensure_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties that differ."""
         for attempt in commit_attempts():
             with attempt:
-                self._table.update_incremental()
+                update_table(self._table)
                 held = self._table.metadata().configuration
                 if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
                     self._table.alter.set_table_properties(
@@ -137,7 +137,7 @@ class TableMaintenance:
 
     def checkpoint(self, *, after: int) -> bool:
         """Write a log checkpoint if at least `after` commits came since the last one; return whether it was written."""
-        self._table.update_incremental()
+        update_table(self._table)
         known = -1
         with suppress(FileNotFoundError, ValueError):
             known = int(json.loads(open_folder(f"{self.path}/_delta_log").read("_last_checkpoint"))["version"])
@@ -151,7 +151,7 @@ class TableMaintenance:
 
         If writers record their progress in commit signatures (`is_signed`), the newest such commit must not be deleted.
         """
-        self._table.update_incremental()
+        update_table(self._table)
         newest = self._table.history(_SIGNED_AMONG) if is_signed else ()
         if is_signed and not any(
             _is_of_a_writer(commit.get("userMetadata")) and now - _time_of(commit) < keep for commit in newest
@@ -165,7 +165,7 @@ class TableMaintenance:
 
         With `orphans`, also delete older files that no commit names, left by a writer that died.
         """
-        self._table.update_incremental()
+        update_table(self._table)
         hours = max(1, round(keep / timedelta(hours=1)))
         vacuum = partial(self._table.vacuum, retention_hours=hours, enforce_retention_duration=False, full=orphans)
         # The dry run lists a folder and commits nothing.

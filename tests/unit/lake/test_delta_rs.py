@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -51,6 +52,22 @@ def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
     assert not tables.has(place)
     tables.create(place, HEARTBEATS)
     assert (tables.has(place), tables.version(place)) == (True, 0), "the new table, not the one that was open"
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_listing_that_missed_a_commit_which_came_meanwhile_is_made_again(is_open: bool, tmp_path: Path) -> None:
+    writer, reader, place = FolderTables(), FolderTables(), str(tmp_path / "heartbeats")
+    writer.create(place, HEARTBEATS)
+    if is_open:
+        assert reader.version(place) == 0
+    for _ in range(3):
+        writer.append(place, arrow_table(HEARTBEATS, [{"flow": "a->b", "observed_at": NOON}]))
+    # As a listing has it that passed the name of version 2 before it was there, and saw version 3.
+    commit = Path(place, "_delta_log", f"{2:020}.json")
+    missed = commit.rename(tmp_path / "missed.json")
+    threading.Timer(0.02, missed.rename, [commit]).start()
+    assert reader.version(place) == 3
+    assert not list(Path(place, "_delta_log").glob("*.broken")), "nothing was put aside as broken"
 
 
 def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
