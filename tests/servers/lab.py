@@ -28,7 +28,7 @@ HOUSE = Path(__file__).parents[2]
 SCREENSHOTS = HOUSE / "build" / "screenshots"
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 # It must neither ask the network for anything nor the person for a first choice.
-_FLAGS = (
+FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -202,7 +202,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             tmp_path_factory.mktemp("chromium"),
             executable_path=chromium(),
             headless=True,
-            args=list(_FLAGS),
+            args=list(FLAGS),
             viewport={"width": 1280, "height": 900},
         )
         browser.set_default_timeout(_OPEN_MS)
