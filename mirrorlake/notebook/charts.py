@@ -256,10 +256,6 @@ def _figure(
             index += 1
         peak = max((value for _, _, values in lines for value in values if value is not None), default=0.0)
         near, far = _limits(limits or {}, peak) if row == 1 else ({}, [])
-        for name, value in near.items():
-            figure.add_hline(y=value, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1)
-        top = max(peak, *near.values(), 0.0)
-        figure.update_yaxes(range=[0, top * 1.08] if near else None, **_ticks(unit, top), row=row, col=1)
         figure.add_annotation(
             text=_text("; ".join([title + left_out, *far])),
             showarrow=False,
@@ -271,6 +267,10 @@ def _figure(
             yref=f"y{row if row > 1 else ''} domain",
             yanchor="bottom",
         )
+        for name, value in near.items():
+            figure.add_hline(y=value, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1)
+        top = max(peak, *near.values(), 0.0)
+        figure.update_yaxes(range=[0, top * 1.08] if near else None, **_ticks(unit, top), row=row, col=1)
     figure.update_layout(
         # A fixed background colour would be wrong in one of two themes.
         template="none",

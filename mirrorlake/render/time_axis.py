@@ -58,7 +58,7 @@ def broken_at_gaps(points: Sequence[tuple[datetime, float | None]]) -> list[tupl
 
 
 def time_ticks(start: datetime, end: datetime, *, most: int = 6) -> list[datetime]:
-    """Return at most `most` round times in UTC from start to end, or both where none is between them.
+    """Return round times in UTC from start to end, in at most `most` steps, or both where none is between them.
 
     >>> [f"{at:%H:%M}" for at in time_ticks(datetime(2026, 1, 1, 12, 3, 7), datetime(2026, 1, 1, 12, 58))]
     ['12:10', '12:20', '12:30', '12:40', '12:50']
