@@ -12,17 +12,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
+from mirrorlake.verify.offset_columns import join_columns
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.runners import FedBy, RunnerChoice
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.stream_comparison import EqualRecords, Mismatch
 from mirrorlake.verify.unit import ComparisonUnit, UnitResult, group_by_shared_feed
+
+# What left a feed is told by this many ranges, because each one splits the proofs; more are joined over the fewest other records.
+_MAX_LEFT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +235,20 @@ def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
 
 
 def upstream_of(feed: Feed, spans: Mapping[TopicPartition, OffsetRange]) -> OffsetRanges:
-    """Return the upstream offsets of a feed's records in ranges of fetched partitions, from the first to the last of each."""
-    found = [feed.to(tp).downstream_within(*span) for tp, span in spans.items()]
-    return OffsetRanges((int(one.upstream[0]), int((one.upstream + one.lengths).max())) for one in found if len(one))
+    """Return the upstream offsets of a feed's records in ranges of fetched partitions, with the gaps that hold no other record.
+
+    Where many ranges alternate with other records, some of these are among the returned offsets.
+    """
+    inside = join_columns(feed.to(tp).downstream_within(*span) for tp, span in spans.items())
+    if not len(inside):
+        return OffsetRanges()
+    first, end = inside.upstream, np.maximum.accumulate(inside.upstream + inside.lengths)
+    others = feed.offsets.records_before(first[1:]) - feed.offsets.records_before(end[:-1])
+    breaks = np.flatnonzero(others > 0)
+    if len(breaks) >= _MAX_LEFT:
+        breaks = np.sort(breaks[np.argsort(others[breaks], kind="stable")[1 - _MAX_LEFT :]])
+    begins, ends = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(first) - 1]])
+    return OffsetRanges(zip(first[begins].tolist(), end[ends].tolist(), strict=True))
 
 
 def _proofs_without_records(hop: HopEnds) -> Iterable[RangeProof]:
@@ -240,5 +257,10 @@ def _proofs_without_records(hop: HopEnds) -> Iterable[RangeProof]:
         for span in one.gone & one.due & OffsetRanges([(0, one.end)]):
             yield one.prove(span, how="gone")
         for span in one.due:
-            if not one.feed.offsets.upstream_within(OffsetRanges([span])).records:
-                yield one.prove(span, how="full")
+            rest = OffsetRanges([span])
+            if one.feed.offsets.upstream_within(rest).records:
+                # No comparison comes to what lies beside records that all left an end.
+                rest -= one.gone
+            if not one.feed.offsets.upstream_within(rest).records:
+                for part in rest:
+                    yield one.prove(part, how="full")

@@ -96,6 +96,14 @@ class OffsetColumns:
         """Return the ranges of upstream offsets, the end after the last one."""
         return zip(self.upstream.tolist(), (self.upstream + self.lengths).tolist(), strict=True)
 
+    def records_before(self, offsets: Offsets) -> Offsets:
+        """Count the mapped offsets before each upstream offset."""
+        before = np.concatenate([[0], np.cumsum(self.lengths)])
+        at = np.searchsorted(self.upstream, offsets)
+        ends = np.concatenate([[0], self.upstream + self.lengths])
+        counts: Offsets = before[at] - np.maximum(0, ends[at] - offsets)
+        return counts
+
     def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
         """Return for each upstream offset the index of its range, and whether it has one."""
         if not len(self.upstream):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify import runners
-from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
-from mirrorlake.verify.hop import provable_ranges, range_passes
+from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget, FetchedPart
+from mirrorlake.verify.hop import provable_ranges, range_passes, upstream_of
+from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner, ThreadRunner
 from mirrorlake.verify.scope import KnownRanges, Scope
@@ -29,6 +31,31 @@ def test_law_e_what_differs_or_is_gone_is_not_claimed() -> None:
         [(15, 20), (21, 90)]
     )
     assert provable_ranges(OffsetRanges(), end=5, gone=OffsetRanges()) == OffsetRanges()
+
+
+@pytest.mark.law("E")
+def test_law_e_only_what_left_a_partition_is_gone_in_ranges_that_stay_few() -> None:
+    left, held = (TopicPartition("east.orders", number) for number in (0, 1))
+
+    def gone(places: list[tuple[int, int, int]]) -> OffsetRanges:
+        """Return what left of ranges: target partition, first offset at both ends, and length."""
+        label, first, length = (np.array(column, np.int64) for column in zip(*places, strict=True))
+        columns = OffsetColumns(upstream=first, downstream=first, lengths=length, labels=label)
+        feed = Feed(key=FeedKey("f", ORDERS), offsets=columns, targets=(FeedTarget(tp=left), FeedTarget(tp=held)))
+        return upstream_of(feed, {left: OffsetRange(0, 10_000)})
+
+    assert gone([(0, 1, 2), (0, 7, 2), (1, 10, 3), (0, 20, 5), (1, 30, 1)]) == OffsetRanges([(1, 9), (20, 25)]), (
+        "no other record lies between the first two"
+    )
+    assert gone([(1, 1, 2)]) == OffsetRanges()
+    held_lengths = {number: 5 if number in (10, 40) else 1 for number in range(99)}
+    many = gone([one for n, length in held_lengths.items() for one in ((0, 10 * n, 2), (1, 10 * n + 4, length))])
+    assert len(many) == 16
+    assert (many.first, many.end) == (0, 982)
+    assert all(
+        OffsetRanges([(10 * n, 10 * n + 2)]) & many == OffsetRanges([(10 * n, 10 * n + 2)]) for n in held_lengths
+    )
+    assert not OffsetRanges([(104, 109), (404, 409)]) & many, "the most records that are held are not among them"
 
 
 def test_only_what_is_not_proven_of_the_present_topics_is_due() -> None:
