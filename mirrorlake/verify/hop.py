@@ -187,7 +187,12 @@ def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult, scope
             gone=one.gone + upstream_of(one.feed, left),
         )
         equal = {label: records for (of_feed, label), records in result.proven.items() if of_feed == number}
-        is_whole = len(proven) == 1 and not doubts.offsets and doubts.end == UNBOUNDED
+        is_whole = (
+            len(proven) == 1
+            and not doubts.offsets
+            and doubts.end == UNBOUNDED
+            and feed.offsets.upstream_within(proven).records == feed.offsets.records
+        )
         for part in proven:
             if not equal:
                 yield one.prove(part, how=scope.how)

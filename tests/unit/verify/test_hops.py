@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -589,6 +589,26 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_differs_is_found_again(
             assert again.reports[0].verified == first.reports[0].verified
         whole = opened.verify(full=True)
         assert named(whole.reports[0]) == named(first.reports[0])
+
+
+@pytest.mark.law("E")
+def test_law_e_a_proof_is_of_the_records_of_its_range_where_others_are_read_again() -> None:
+    world = sent_to([[(0, 5)], [(0, 5)]], firsts=[0])
+    with world.opened() as opened:
+        proofs = opened.verify().proofs
+        known = [
+            replace(one, **({"last_upstream": 4} if one.partition.partition else {"first_upstream": 2}))
+            if one.kind == "relay-target"
+            else one
+            for one in proofs
+        ]
+        ProofCache(opened.lake).write(known, verification="one", at=AT)
+        found = opened.verify()
+    assert {(one.partition.partition, one.first_upstream, one.last_upstream, one.records) for one in found.proofs} == {
+        (0, 0, 1, 1),
+        (1, 5, 5, 1),
+    }
+    assert [(one.verified, one.proven_before) for one in found.reports[0].partitions] == [(5, 4), (5, 4)]
 
 
 @pytest.mark.law("E")
