@@ -93,6 +93,7 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "verdict": "OK",
         "state": "caught_up",
         "reason": "nothing waits",
+        "since": None,
         "proven_until": None,
         "expires_in_ms": None,
         "expires_why": None,

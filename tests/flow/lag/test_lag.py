@@ -126,7 +126,8 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     topic = new_topic(east, 3, partitions=1)
     away: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
     flows = [{"source": source, "target": "central", "topics": topic} for source in ("east", "west")]
-    sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._context.shared(Monitor).sampler()
+    context = make_mirror({"east": east, "west": away, "central": central}, flows)._context
+    sampler = context.shared(Monitor).sampler()
     first = sampler.once()
     assert [(look.subject, look.name) for look in first.unanswered] == [("cluster", "west")]
     assert "west" in (first.unanswered[0].error or "")
@@ -134,6 +135,6 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     [west] = second.unanswered
     assert west.took_ms == 0, "it is asked beside the others, which do not wait for it"
     assert second.changed == 0
-    remembered = load_last_samples(sampler._lake).positions
+    remembered = load_last_samples(context.lake).positions
     assert ("cluster", "west") not in remembered
     assert {key.topic for key in remembered["cluster", "east"] if key.kind == "last_stable"} == {topic}
