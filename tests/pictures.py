@@ -96,9 +96,8 @@ flows:
 @contextmanager
 def shop(region: str, address: str) -> Iterator[None]:
     """Sell in a region until the end, and let billing read it."""
-    made = AdminClient({"bootstrap.servers": address}).create_topics(
-        [NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]
-    )
+    admin = AdminClient({"bootstrap.servers": address})
+    made = admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()])
     for each in made.values():
         each.result()
     closed = threading.Event()
