@@ -32,12 +32,19 @@ def unsampled(lake: Lake, since: datetime, now: datetime, *, every: timedelta) -
     if not every:
         return []
     max_gap = max(3 * every, timedelta(seconds=90))
-    rows = lake.query_rows(
-        _UNSAMPLED, **_window(since), max_gap=max_gap // timedelta(microseconds=1), missing_ok=True, cache=True
-    )
-    events = [_not_sampled(row.last_at, row.at) for row in rows if not row.is_newest]
-    newest = next((row.at for row in rows if row.is_newest), None)
-    return [*events, _not_sampled(newest, None)] if newest is not None and now - newest > max_gap else events
+    # A mirror that samples has a row shortly before the window, so that older ones are read after a silence only.
+    shortly_before, gap_us = since - max_gap, max_gap // timedelta(microseconds=1)
+    rows = lake.query_rows(_UNSAMPLED, **_window(shortly_before), max_gap=gap_us, missing_ok=True, cache=True)
+    looks = [(row.last_at, row.at) for row in rows if row.last_at is not None]
+    first = rows[0].first_at if rows else None
+    if first is None or first >= since:
+        [before] = lake.query_rows(_LAST_SAMPLE, before=shortly_before, missing_ok=True, cache=True) or [None]
+        if before is not None and before.at is not None:
+            looks.insert(0, (before.at, first))
+    newest = rows[-1].at if rows else None
+    if newest is not None:
+        looks.append((newest, None))
+    return [_not_sampled(at, until) for at, until in looks if (until or now) - at > max_gap]
 
 
 def _not_sampled(at: datetime, until: datetime | None) -> Event:
@@ -140,11 +147,13 @@ _UNSAMPLED = """
         SELECT DISTINCT observed_at AS at FROM {samples} WHERE observed_at >= :since AND unix_micros(observed_at) >= :since_us
     ),
     pairs AS (
-        SELECT at, lag(at) OVER (ORDER BY at) AS last_at, row_number() OVER (ORDER BY at DESC) AS number FROM looks
+        SELECT at, lag(at) OVER (ORDER BY at) AS last_at, min(at) OVER () AS first_at,
+            row_number() OVER (ORDER BY at DESC) AS number
+        FROM looks
     )
-    SELECT at, last_at, number = 1 AND NOT coalesce(unix_micros(at) - unix_micros(last_at) > :max_gap, false) AS is_newest
-    FROM pairs WHERE number = 1 OR unix_micros(at) - unix_micros(last_at) > :max_gap ORDER BY at
+    SELECT at, last_at, first_at FROM pairs WHERE number = 1 OR unix_micros(at) - unix_micros(last_at) > :max_gap ORDER BY at
 """
+_LAST_SAMPLE = "SELECT max(observed_at) AS at FROM {samples} WHERE observed_at < :before"
 _GAPS = """
     SELECT source, topic, kind, detected_at AS at, sum(missing) AS missing FROM {gaps}
     WHERE unix_micros(detected_at) >= :since AND array_contains(:kinds, kind) GROUP BY source, topic, kind, detected_at

@@ -236,6 +236,29 @@ def test_times_without_samples_are_events(lived: Lived) -> None:
     assert lived.told()[1:] == [("not sampled", "the mirror", 630, None)]
 
 
+def test_a_silence_that_began_before_the_window_is_an_event(lived: Lived) -> None:
+    lived.sampled(0, 30)
+    lived.clock.to(12_600)
+    assert lived.told(since=9000) == [("not sampled", "the mirror", 30, None)], "no sample lies in the window"
+    lived.sampled(12_610, 12_640)
+    lived.clock.to(12_650)
+    assert lived.told(since=9000) == [("not sampled", "the mirror", 30, 12_610)]
+    assert lived.told(since=12_620) == [], "it ended before"
+
+
+def test_a_feed_tells_the_end_of_a_silence_longer_than_it_looks_back(lived: Lived) -> None:
+    feed = EventFeed(lived.mirror.events, mark=NOON)
+    lived.sampled(0, 30)
+    told = []
+    for seconds in range(600, 12_000, 600):
+        lived.clock.to(seconds)
+        told += [one.until for one in feed.news()]
+    lived.sampled(12_000, 12_030)
+    lived.clock.to(12_040)
+    told += [one.until for one in feed.news()]
+    assert told == [None, NOON + 12_000 * S]
+
+
 def test_changes_of_one_plan_are_one_event_and_an_operation_has_its_result(lived: Lived) -> None:
     made = [Change(where="west", kind="topic", name=f"t{n}", action="create", flow="east->west") for n in range(5)]
     lived.context.audit().record(made, command="apply")
