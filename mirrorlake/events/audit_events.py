@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
+from mirrorlake.events.bursts import bursts_since
 from mirrorlake.events.event import Event
 from mirrorlake.events.outages import COMMAND as OUTAGES
 from mirrorlake.lake import Lake, micros
@@ -21,28 +23,21 @@ _KINDS = {"apply": "applied", "keep": "synced", "republish": "prepared", "groups
 # Retired flows and verifications are rows of `control` and `proofs`, too.
 _NOT_SHOWN = ("retire", "verify", OUTAGES)
 _MAX_NAMED = 3
-_SAME_RUN = timedelta(minutes=5)
 
 
 def audit_events(lake: Lake, since: datetime) -> list[Event]:
-    """Return the changes and operations since a time; the parts of one plan are one event."""
-    rows = lake.query_rows(
-        _ROWS, since=micros(since), intended=INTENDED, hidden=list(_NOT_SHOWN), missing_ok=True, cache=True
-    )
+    """Return the changes and operations since a time, each from its begin; the parts of one plan are one event."""
+
+    def read(text: str, start: datetime) -> list[Any]:
+        hidden = list(_NOT_SHOWN)
+        return lake.query_rows(text, since=micros(start), intended=INTENDED, hidden=hidden, missing_ok=True, cache=True)
+
+    # A running mirror makes the same correction again, days later.
+    plans = bursts_since(partial(read, _CHANGES), since, lambda row: (row.command, row.who, row.plan_hash))
     operations: dict[str, list[Any]] = {}
-    plans: dict[tuple[str, ...], list[list[Any]]] = {}
-    for row in rows:
-        if row.object.partition(" ")[0] == row.command:
-            operations.setdefault(row.object, []).append(row)
-            continue
-        runs = plans.setdefault((row.command, row.who, row.plan_hash), [])
-        # A running mirror makes the same correction again, days later.
-        if runs and row.at - runs[-1][-1].at < _SAME_RUN:
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    events = [_changes(rows) for runs in plans.values() for rows in runs]
-    return [*events, *map(_operation, operations.values())]
+    for row in read(_STEPS, since):
+        operations.setdefault(row.object, []).append(row)
+    return [*map(_changes, plans), *map(_operation, operations.values())]
 
 
 def _changes(rows: list[Any]) -> Event:
@@ -53,6 +48,7 @@ def _changes(rows: list[Any]) -> Event:
     on = ", ".join(sorted(places))
     return Event(
         at=first.at,
+        last_at=rows[-1].at,
         kind=_KINDS.get(first.command, first.command),
         subject=f"{plural(len(rows), 'change')} on {on}",
         flow=flows.pop() if len(flows) == 1 else "",
@@ -68,6 +64,7 @@ def _operation(rows: list[Any]) -> Event:
     return Event(
         at=first.at,
         until=last.at if is_done else None,
+        last_at=last.at,
         kind=first.command,
         subject=first.flow or first.object,
         flow=first.flow or "",
@@ -94,10 +91,19 @@ def _result(report: Any) -> str:
     return ", ".join(parts)
 
 
-_ROWS = """
-    SELECT at, who, command, plan_hash, `where` AS cluster, flow, object, action,
-        CASE WHEN action = 'done' THEN after END AS after
-    FROM {audit}
+_CHANGES = """
+    SELECT at, who, command, plan_hash, `where` AS cluster, flow, object, action FROM {audit}
     WHERE unix_micros(at) >= :since AND action != :intended AND NOT array_contains(:hidden, command)
+        AND NOT startswith(object, concat(command, ' '))
     ORDER BY at
+"""
+# All steps of the operations that went on since then.
+_STEPS = """
+    WITH steps AS (
+        SELECT at, who, command, flow, object, action, CASE WHEN action = 'done' THEN after END AS after,
+            max(unix_micros(at)) OVER (PARTITION BY object) AS last_us
+        FROM {audit}
+        WHERE action != :intended AND NOT array_contains(:hidden, command) AND startswith(object, concat(command, ' '))
+    )
+    SELECT at, who, command, flow, object, action, after FROM steps WHERE last_us >= :since ORDER BY at
 """

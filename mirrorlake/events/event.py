@@ -50,6 +50,8 @@ class Event(JsonDisplayable):
         ended_by: the user and host that ended it.
         why: the reason.
         effect: what it did, as far as the tables tell.
+        last_at: when the newest of its rows was written, such as the last step of an operation or the last record of a burst;
+            None for one that has no more rows than its begin and its end.
     """
 
     at: datetime
@@ -62,6 +64,7 @@ class Event(JsonDisplayable):
     ended_by: str = ""
     why: str = ""
     effect: str = ""
+    last_at: datetime | None = None
     json_include: ClassVar[tuple[str, ...]] = ("is_open", "seconds")
 
     @property
@@ -83,6 +86,10 @@ class Event(JsonDisplayable):
     def changed_at(self) -> datetime:
         """When it began, or ended if it has."""
         return self.until or self.at
+
+    def lasted_into(self, since: datetime) -> bool:
+        """Return whether it began, went on or ended since a time, or still lasts."""
+        return self.is_open or (self.until or self.last_at or self.at) >= since
 
     @property
     def key(self) -> tuple[str, str, datetime]:

@@ -37,7 +37,7 @@ def read_events(context: Context, since: datetime) -> Events:
         *verifications(lake, since),
     ]
     events = _with_changes(events, audit_events(lake, since))
-    events = [event for event in events if event.is_open or event.changed_at >= wanted]
+    events = [event for event in events if event.lasted_into(wanted)]
     return Events(start=wanted, end=now, events=tuple(sorted(events, key=lambda event: event.at)))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any
 
+from mirrorlake.events.bursts import bursts_since
 from mirrorlake.events.event import NOT_SAMPLED, Event
 from mirrorlake.events.outages import Transition
 from mirrorlake.lake import Lake, micros
@@ -17,8 +16,6 @@ _LOST = {
     "recreated": "the topic was deleted",
     "truncated": "the log went back",
 }
-# Rows of one cause, such as the partitions of a topic or the records of a burst, are one event.
-_SAME_BURST = timedelta(minutes=5)
 
 
 def sampled_transitions(lake: Lake, since: datetime) -> list[Transition]:
@@ -54,33 +51,41 @@ def _not_sampled(at: datetime, until: datetime | None) -> Event:
 
 def lost_records(lake: Lake, since: datetime) -> list[Event]:
     """Return the ranges of offsets that left a source before they were landed."""
-    rows = lake.query_rows(_GAPS, since=micros(since), kinds=list(_LOST), missing_ok=True, cache=True)
+
+    def read(start: datetime) -> list[Any]:
+        return lake.query_rows(_GAPS, since=micros(start), kinds=list(_LOST), missing_ok=True, cache=True)
+
     return [
         Event(
             at=several[0].at,
+            last_at=several[-1].at,
             kind="records lost",
-            subject=f"{topic} of {source}",
-            cluster=source,
-            why=_LOST[kind],
+            subject=f"{several[0].topic} of {several[0].source}",
+            cluster=several[0].source,
+            why=_LOST[several[0].kind],
             effect=f"{plural(int(sum(row.missing for row in several)), 'offset')} never landed",
         )
-        for (source, topic, kind), several in _bursts(rows, lambda row: (row.source, row.topic, row.kind))
+        for several in bursts_since(read, since, lambda row: (row.source, row.topic, row.kind))
     ]
 
 
 def quarantined(lake: Lake, since: datetime) -> list[Event]:
     """Return the bursts of records that a rule could not judge."""
-    rows = lake.query_rows(_QUARANTINED, since=micros(since), missing_ok=True, cache=True)
+
+    def read(start: datetime) -> list[Any]:
+        return lake.query_rows(_QUARANTINED, since=micros(start), missing_ok=True, cache=True)
+
     return [
         Event(
             at=several[0].at,
+            last_at=several[-1].last_at,
             kind="quarantined",
-            subject=topic,
-            flow=flow,
-            why=f"{rule}: {several[0].reason}",
+            subject=several[0].topic,
+            flow=several[0].flow,
+            why=f"{several[0].rule}: {several[0].reason}",
             effect=f"{plural(int(sum(row.records for row in several)), 'record')} withheld from the target",
         )
-        for (flow, topic, rule), several in _bursts(rows, lambda row: (row.flow, row.topic, row.rule))
+        for several in bursts_since(read, since, lambda row: (row.flow, row.topic, row.rule))
     ]
 
 
@@ -121,18 +126,6 @@ def _window(since: datetime) -> dict[str, Any]:
     return {"since": since - timedelta(seconds=1), "since_us": micros(since)}
 
 
-def _bursts(rows: Iterable[Any], key: Callable[[Any], tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-    """Yield rows of the same key in bursts, between which nothing came for a while."""
-    for same, several in groupby(sorted(rows, key=lambda row: (key(row), row.at)), key=key):
-        burst: list[Any] = []
-        for row in several:
-            if burst and row.at - burst[-1].at > _SAME_BURST:
-                yield same, burst
-                burst = []
-            burst.append(row)
-        yield same, burst
-
-
 _TRANSITIONS = """
     WITH looks AS (
         SELECT name, observed_at, error, lag(error) OVER (PARTITION BY name ORDER BY observed_at) AS before,
@@ -159,7 +152,9 @@ _GAPS = """
     WHERE unix_micros(detected_at) >= :since AND array_contains(:kinds, kind) GROUP BY source, topic, kind, detected_at
 """
 _QUARANTINED = """
-    SELECT flow, topic, rule, min(reason) AS reason, min(quarantined_at) AS at, count(*) AS records FROM {quarantine}
+    SELECT flow, topic, rule, min(reason) AS reason, min(quarantined_at) AS at, max(quarantined_at) AS last_at,
+        count(*) AS records
+    FROM {quarantine}
     WHERE unix_micros(quarantined_at) >= :since
     GROUP BY flow, topic, rule, floor(unix_micros(quarantined_at) / 60000000)
 """

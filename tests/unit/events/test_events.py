@@ -277,6 +277,54 @@ def test_changes_of_one_plan_are_one_event_and_an_operation_has_its_result(lived
     assert failover.effect == "RPO 1.5 s, RTO 12.0 s, 1 group moved"
 
 
+def told_by(feed: EventFeed) -> list[tuple[str, datetime, datetime | None]]:
+    return [(one.kind, one.at, one.until) for one in feed.news()]
+
+
+def test_an_operation_that_spans_the_window_keeps_its_begin_and_is_told_once(lived: Lived) -> None:
+    feed, hours = EventFeed(lived.mirror.events, mark=NOON), 3600
+    journal = Journal(lived.lake, ("cutover",), flow="east->west", where="west", now=lived.clock)
+    lived.clock.to(50 * 60)
+    operation = journal.begin("cutover")
+    assert told_by(feed) == [("cutover", lived.clock.at, None)]
+    for hour in (1, 2, 5):
+        lived.clock.to(hour * hours)
+        assert told_by(feed) + told_by(feed) == []
+        lived.clock.to(hour * hours + 1200)
+        operation = journal.write(operation, f"step {hour}")
+        assert told_by(feed) == []
+        assert lived.told(since=hour * hours + 600) == [("cutover", "east->west", 3000, None)]
+    lived.clock.to(9 * hours + 1200)
+    journal.write(operation, DONE, after={})
+    assert told_by(feed) == [("cutover", NOON + 3000 * S, lived.clock.at)]
+    assert lived.told(since=9 * hours + 600) == [("cutover", "east->west", 3000, 9 * hours + 1200)]
+    assert lived.told(since=9 * hours + 1800) == []
+
+
+def test_changes_of_one_plan_on_both_sides_of_an_hour_are_one_event(lived: Lived) -> None:
+    for seconds in (3590, 3610):
+        lived.clock.to(seconds)
+        made = Change(where="west", kind="topic", name="t", action="create", flow="east->west")
+        lived.context.audit().record([made], command="apply")
+    lived.clock.to(3700)
+    assert lived.told(since=3600) == [("applied", "2 changes on west", 3590, None)]
+
+
+def test_a_long_burst_of_quarantined_records_keeps_its_begin_and_is_told_once(lived: Lived) -> None:
+    place = {"topic": "orders", "generation": 1, "partition": 0}
+    odd = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON", "lane": 0, "ledger_seq": 1}
+    feed, told = EventFeed(lived.mirror.events, mark=NOON), []
+    for minute in range(0, 300, 60):
+        times = [NOON + (minute + n) * 60 * S for n in range(10, 70, 4)]
+        lived.lake.append_rows(QUARANTINE, [place | odd | {"offset": 1, "quarantined_at": at} for at in times])
+        lived.clock.to((minute + 70) * 60)
+        told += told_by(feed)
+    assert told == [("quarantined", NOON + 600 * S, None)]
+    assert lived.told(since=280 * 60) == [("quarantined", "orders", 600, None)]
+    assert lived.events(280 * 60)[0].effect.startswith("75 records")
+    assert lived.told(since=369 * 60) == []
+
+
 def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived) -> None:
     place = {"topic": "orders", "generation": 1, "partition": 0}
     lost = {"source": "east", "first_offset": 0, "last_offset": 6, "missing": 7, "kind": "expired"}
