@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import threading
@@ -27,6 +28,7 @@ _EVENTS_OF = timedelta(hours=24)
 _MAX_EVENTS = 8
 # A key is noticed within this.
 _KEY_INTERVAL_S = 0.2
+_MAX_KEYS = 1024
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -72,8 +74,10 @@ class StatusPage:
         head = f"mirrorlake status · {format_time(at, zone=timezone.utc)}"
         shown = "\n".join([head, "", flows])
         left = _MAX_EVENTS if height is None else max(0, min(_MAX_EVENTS, height - len(shown.splitlines()) - 4))
-        events = self._mirror.events(_EVENTS_OF, flow=self._flow).newest(left)
-        return f"{shown}\n\n{events.sheet().text(rows=None, width=width)}" if left else shown
+        if not left:
+            return shown
+        events = self._mirror.events(_EVENTS_OF, flow=self._flow)
+        return f"{shown}\n\n{events.sheet(newest=left).text(rows=None, width=width)}"
 
     def _cells(self, flow: FlowStatus) -> tuple[object, ...]:
         return (
@@ -107,16 +111,19 @@ def watch(output: Output, page: StatusPage, *, every_s: float, stop: threading.E
             elif not output.as_json:
                 output.say(f"{page.text(status, at=at, width=console.width)}\n")
             sys.stdout.flush()
-            while not stop.wait(_KEY_INTERVAL_S) and time.monotonic() < begun + every_s:
-                if pressed() == "q":
+            # A key is looked at also where reading took longer than the interval.
+            while not stop.wait(_KEY_INTERVAL_S):
+                if b"q" in pressed():
                     return
+                if time.monotonic() >= begun + every_s:
+                    break
 
 
 @contextmanager
-def _keys(is_page: bool) -> Iterator[Callable[[], str]]:
-    """Give a function that returns the key that was pressed since, or ""."""
+def _keys(is_page: bool) -> Iterator[Callable[[], bytes]]:
+    """Give a function that returns the keys that were pressed since."""
     if not (is_page and sys.stdin.isatty()):
-        yield lambda: ""
+        yield lambda: b""
         return
     import termios
     import tty
@@ -125,6 +132,7 @@ def _keys(is_page: bool) -> Iterator[Callable[[], str]]:
     # Ctrl-C still ends, and output is laid out as before.
     tty.setcbreak(sys.stdin)
     try:
-        yield lambda: sys.stdin.read(1) if select.select([sys.stdin], [], [], 0)[0] else ""
+        # By the descriptor: `select` does not see what a buffer of Python has read already.
+        yield lambda: os.read(sys.stdin.fileno(), _MAX_KEYS) if select.select([sys.stdin], [], [], 0)[0] else b""
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -189,8 +189,9 @@ class Events(JsonDisplayable):
         """Return the events that concern a flow between these clusters."""
         return replace(self, events=tuple(event for event in self.events if event.touches(flow, clusters)))
 
-    def sheet(self) -> Sheet:
-        """Show a line an event."""
+    def sheet(self, newest: int | None = None) -> Sheet:
+        """Show a line an event; with `newest` so many at most: those that still last, then the newest others."""
+        events = self.events if newest is None else self._open_first(newest)
         rows = [
             (
                 self._clock(event.at),
@@ -200,12 +201,13 @@ class Events(JsonDisplayable):
                 event.subject,
                 event.says() or None,
             )
-            for event in self.events
+            for event in events
         ]
+        shown = str(len(self)) if len(events) == len(self) else f"newest {len(events)} of {len(self)}"
         since = f"since {format_time(self.start, zone=timezone.utc)}, times in UTC"
         columns = ("from", "until", "took", "event", "what", "why")
         parts = (table("", columns, rows, least=("took",)),) if rows else ()
-        return Sheet(title="events", facts=(f"{len(self)} {since}",), parts=parts)
+        return Sheet(title="events", facts=(f"{shown} {since}",), parts=parts)
 
     def marks(self) -> list[Mark]:
         """Return the newest events as marks on a chart; what still lasts ends now."""
@@ -213,6 +215,11 @@ class Events(JsonDisplayable):
             Mark(str(event), event.at, event.until or (self.end if event.is_open else None))
             for event in self.newest(MAX_MARKS)
         ]
+
+    def _open_first(self, count: int) -> tuple[Event, ...]:
+        last = self.open[max(0, len(self.open) - count) :]
+        others = [event for event in self.events if not event.is_open]
+        return (*last, *others[max(0, len(others) + len(last) - count) :])
 
     def _clock(self, at: datetime) -> str:
         is_today = at.astimezone(timezone.utc).date() == self.end.astimezone(timezone.utc).date()
