@@ -8,7 +8,7 @@ from mirrorlake.context import Context
 from mirrorlake.events.audit_events import audit_events
 from mirrorlake.events.control_events import APPLIED, control_events
 from mirrorlake.events.event import Event, Events
-from mirrorlake.events.outages import end_by_samples, outages, stored_transitions
+from mirrorlake.events.outages import read_outages
 from mirrorlake.events.table_events import (
     expired_records,
     lost_records,
@@ -29,7 +29,7 @@ def read_events(context: Context, since: datetime) -> Events:
     since = since.replace(minute=0, second=0, microsecond=0)
     events = [
         *control_events(context.control().intentions()),
-        *end_by_samples(lake, outages(stored_transitions(lake), sampled_transitions(lake, since))),
+        *read_outages(context, sampled_transitions(lake, since)),
         *unsampled(lake, since, now, every=context.config.sampling.every),
         *lost_records(lake, since),
         *quarantined(lake, since),

@@ -54,8 +54,10 @@ class Runner:
                 state = self._context.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
         # No other process need run: without maintenance the log of a relay gets 300 000 files a day.
-        keeps = [*self._kept_small(stop), self._outages({source})]
-        landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
+        keeps, first = self._kept_small(stop), {"rebuild": rebuild}
+        landed, _ = self._stay_on(
+            landing(source), stop, *keeps, watches=source, sends=False, source=source, first=first
+        )
         return landed[0] if landed else LandResult(source, 0)
 
     def republish(
@@ -75,7 +77,7 @@ class Runner:
             with self._context.board() as board:
                 state = self._context.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
-        _, sent = self._stay_on(flow.name, stop, self._outages({flow.target}), lands=False, flow=flow.name, first=first)
+        _, sent = self._stay_on(flow.name, stop, watches=flow.target, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else RepublishResult(flow.name, 0)
 
     def run(
@@ -93,7 +95,7 @@ class Runner:
         streams = [*(one.name for one in flows), *map(landing, sources)]
         if once:
             self._require_alone(streams, take_over=take_over)
-        with self._context.running_flows.announce_running(streams), self._context.board() as board:
+        with self._context.running_flows.announce_running(streams) as sign, self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
@@ -103,7 +105,7 @@ class Runner:
             with (
                 notifying(self._context) as observe,
                 self._beside_streams(stop, self._minute(lines, flow, observe), flow),
-                _beside(self._outages(clusters)),
+                _beside(self._outages(clusters, sign)),
                 measured(self._context, port=metrics_port),
             ):
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
@@ -182,10 +184,20 @@ class Runner:
         return [PeriodicTasks("lake", [maintenance.maintain_duty(self._context, stop.is_set)])]
 
     def _stay_on(
-        self, stream: str, stop: threading.Event, *beside: PeriodicTasks, flow: str | None = None, **chosen: Any
+        self,
+        stream: str,
+        stop: threading.Event,
+        *beside: PeriodicTasks,
+        watches: str,
+        flow: str | None = None,
+        **chosen: Any,
     ) -> Ran:
-        """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
-        with self._context.running_flows.announce_running([stream]), self._context.board() as board:
+        """Run one stream until `stop` is set, with the lines of a run, and store the outages of the cluster that it `watches`.
+
+        `chosen` are options of `AlwaysOn`.
+        """
+        with self._context.running_flows.announce_running([stream]) as sign, self._context.board() as board:
+            beside = (*beside, self._outages({watches}, sign))
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
             # The process that republishes a flow notifies of it.
@@ -225,9 +237,9 @@ class Runner:
         with _beside(*both):
             yield
 
-    def _outages(self, clusters: Set[str] | None) -> PeriodicTasks:
+    def _outages(self, clusters: Set[str] | None, sign: str) -> PeriodicTasks:
         """Return what stores when one of these clusters goes away, and when it is back; None for all of the settings."""
-        return PeriodicTasks("clusters", [OutageWatch(self._context, clusters).task()])
+        return PeriodicTasks("clusters", [OutageWatch(self._context, clusters, sign=sign).task()])
 
     def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:
         state = self._context.control().state()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -49,8 +52,8 @@ class Lived:
         self.away: set[str] = set()
         self.watch = self.watcher()
 
-    def watcher(self) -> OutageWatch:
-        return OutageWatch(self.context, ask=self._ask)
+    def watcher(self, clusters: set[str] | None = None, **options: Any) -> OutageWatch:
+        return OutageWatch(self.context, clusters, **{"ask": self._ask, **options})
 
     def _ask(self, alias: str) -> None:
         if alias in self.away:
@@ -201,6 +204,72 @@ def test_two_processes_tell_an_outage_once(lived: Lived) -> None:
         row = Change(where="west", kind="cluster", name="west", action=action, after="no" if action == "away" else None)
         lived.context.audit().record([row], command="run")
     assert lived.told()[1:] == [("cluster away", "west", 20, 30)]
+
+
+class Observer:
+    """A process of a mirror that reaches the clusters but those that are `away` for it, while it runs."""
+
+    def __init__(self, lived: Lived, stack: ExitStack, name: str) -> None:
+        self.lived, self.away = lived, set[str]()
+        self.running = stack.enter_context(ExitStack())
+        sign = self.running.enter_context(lived.context.running_flows.announce_running([name]))
+        self.watch = lived.watcher(ask=self._ask, sign=sign)
+
+    def _ask(self, alias: str) -> None:
+        if alias in self.away:
+            raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
+
+    def looks(self, seconds: float, *away: str) -> None:
+        self.away = {*away}
+        self.lived.clock.to(seconds)
+        self.watch.once()
+
+
+@pytest.fixture
+def two(lived: Lived) -> Iterator[tuple[Observer, Observer]]:
+    with ExitStack() as stack:
+        yield Observer(lived, stack, "a"), Observer(lived, stack, "b")
+
+
+def test_a_cluster_is_away_while_one_of_two_processes_does_not_reach_it(
+    lived: Lived, two: tuple[Observer, Observer]
+) -> None:
+    a, b = two
+    a.looks(0)
+    b.looks(1)
+    a.looks(5, "east")
+    b.looks(6, "west")
+    b.looks(11)
+    assert lived.told() == [("cluster away", "east", 5, None), ("cluster away", "west", 6, 11)]
+    # One that starts meanwhile, and a sample of who reaches it, end it no more than the other does.
+    with ExitStack() as stack:
+        Observer(lived, stack, "c").looks(12)
+    lived.sampled(30)
+    lived.clock.to(40)
+    assert lived.told()[0] == ("cluster away", "east", 5, None)
+    b.looks(45, "east")
+    a.looks(50)
+    assert lived.told()[0] == ("cluster away", "east", 5, None), "the other does not reach it now"
+    b.looks(55)
+    assert lived.told() == [("cluster away", "east", 5, 55), ("cluster away", "west", 6, 11)]
+
+
+def test_a_process_ends_the_outage_of_one_that_no_longer_runs(lived: Lived, two: tuple[Observer, Observer]) -> None:
+    a, b = two
+    a.looks(0, "east")
+    b.looks(5)
+    assert lived.told() == [("cluster away", "east", 0, None)]
+    a.running.close()
+    # Signs of life are read at most once a second.
+    time.sleep(1.1)
+    b.looks(70)
+    assert lived.told() == [("cluster away", "east", 0, 70)]
+
+
+def test_a_watch_of_no_cluster_asks_none(lived: Lived) -> None:
+    lived.away = {"east", "west"}
+    lived.watcher(set()).once()
+    assert lived.told() == []
 
 
 def test_samples_tell_outages_that_no_running_mirror_stored_and_end_those_of_killed_ones(lived: Lived) -> None:
