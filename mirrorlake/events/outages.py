@@ -39,7 +39,7 @@ _WAIT_S = 0.5
 # A sampler retries an unreachable cluster in the background, so that its errors may be this much older than their rows.
 _SAMPLER_DELAY = timedelta(seconds=60)
 # Until then an outage of another process is left to it, without a look at the lake.
-_OTHERS_EVERY = timedelta(seconds=60)
+_OTHERS_EVERY = timedelta(seconds=30)
 # A sample under way when a cluster goes away may have its answers already.
 _LAST_ANSWERS = timedelta(seconds=10)
 
@@ -84,7 +84,7 @@ class OutageWatch:
         self._ask = ask or (lambda alias: context.admin(alias).require_answer(_ANSWER_TIMEOUT_S))
         self._sign = sign
         self._said: dict[str, bool] = {}
-        self._others: dict[str, set[str]] = {}
+        self._others: dict[str, dict[str, datetime | None]] = {}
         self._others_at: datetime | None = None
         self._asking: dict[str, threading.Thread] = {}
         self._answers: dict[str, Transition] = {}
@@ -117,12 +117,16 @@ class OutageWatch:
         for one in answers:
             signs = stored.get(one.cluster, set())
             self._said.setdefault(one.cluster, self._sign in signs)
-            others = self._others[one.cluster] = signs - {self._sign}
-            if not one.is_away:
-                for sign in sorted(others):
-                    if not is_running(self._context, sign):
-                        self._write(replace(one, sign=sign))
-                        others.discard(sign)
+            before = self._others.get(one.cluster, {})
+            # When it was first found back: that a process has ended is known half a minute later.
+            others = {
+                sign: None if one.is_away else before.get(sign) or one.at for sign in sorted(signs - {self._sign})
+            }
+            self._others[one.cluster] = others
+            for sign, back_at in list(others.items()):
+                if back_at is not None and not is_running(self._context, sign):
+                    self._write(replace(one, at=back_at, sign=sign))
+                    del others[sign]
 
     def _answer(self, alias: str) -> Transition | None:
         """Return whether a cluster answers, or None if it is not known yet."""

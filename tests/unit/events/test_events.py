@@ -258,12 +258,14 @@ def test_a_process_ends_the_outage_of_one_that_no_longer_runs(lived: Lived, two:
     a, b = two
     a.looks(0, "east")
     b.looks(5)
-    assert lived.told() == [("cluster away", "east", 0, None)]
+    assert lived.told() == [("cluster away", "east", 0, None)], "the other one may still run"
     a.running.close()
     # Signs of life are read at most once a second.
     time.sleep(1.1)
     b.looks(70)
-    assert lived.told() == [("cluster away", "east", 0, 70)]
+    assert lived.told() == [("cluster away", "east", 0, 5)], (
+        "it was found back before the other was known to have ended"
+    )
 
 
 def test_a_watch_of_no_cluster_asks_none(lived: Lived) -> None:
