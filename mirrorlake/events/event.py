@@ -151,7 +151,7 @@ class Events(JsonDisplayable):
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         >>> away = Event(at=noon, until=noon + timedelta(seconds=31), kind="cluster away", subject="west")
         >>> print(Events(start=noon, end=noon + timedelta(hours=1), events=(away,)))
-        events 1 since 2026-01-01 12:00:00 UTC, times in UTC
+        events: 1 since 2026-01-01 12:00:00 UTC, times in UTC
           from      until     took    event           what  why
           12:00:00  12:00:31  31.0 s  ✗ cluster away  west  –
     """
