@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -38,8 +39,21 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
+# Codes of 4xx that tell of the receiver or its key, and not of this message.
+_OF_RECEIVER = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class Refusal(str):
+    """Why a receiver refused a message that it will not take later either."""
+
+    __slots__ = ()
+
+
 def send(config: ReceiverConfig, notice: Notice) -> str:
-    """Send a message; return why the receiver did not take it, "" if it did. The answer never shows its address."""
+    """Send a message; return why the receiver did not take it, "" if it did. The answer never shows its address.
+
+    It is a `Refusal` where another attempt with this message is in vain.
+    """
     hidden: list[str] = []
     try:
         url, key = config.address(), config.key()
@@ -54,7 +68,10 @@ def send(config: ReceiverConfig, notice: Notice) -> str:
         return "; ".join(f"{fault.path}: {fault.problem}" for fault in error.faults)
     except HTTPError as error:
         error.close()
-        return f"it answers {error.code} {error.reason}"
+        # Words of our own: the server's may quote the address.
+        phrase = next((one.phrase for one in HTTPStatus if one == error.code), "")
+        said = f"it answers {error.code} {phrase}".rstrip()
+        return Refusal(said) if 400 <= error.code < 500 and error.code not in _OF_RECEIVER else said
     except OSError as error:
         return redact(f"{type(error).__name__}: {getattr(error, 'reason', error)}", hidden)
     except Exception as error:
@@ -170,22 +187,34 @@ class Receiver:
                     continue
                 if (left := one.not_before - time.monotonic()) > 0:
                     waits.append(left)
-                elif not self._send(name, kind, one):
+                    continue
+                before = one.word
+                if not self._send(name, kind, one):
                     # The receiver is away for all flows.
                     return self._pause()
-                else:
+                if one.word != before:
                     flow.is_recorded = False
-                    self._write(name, flow)
+                self._write(name, flow)
             self._write(name, flow)
         return min(waits, default=None)
 
     def _send(self, flow: str, kind: str, one: _KindState) -> bool:
+        """Send the newest fact, or leave it out if it is refused; return whether the receiver answered."""
         with self._lock:
             fact, changes = one.newest, one.changes
         if fact is None:
             return True
         problem = send(self._config, self._make(kind, flow, one.word or "", fact, changes))
-        if problem:
+        is_refused = isinstance(problem, Refusal)
+        if is_refused:
+            log.warning(
+                "notify.refused receiver=%s flow=%s kind=%s why=%s next=this message is left out; mirrorlake doctor --notify tests it",
+                self._config.title,
+                flow,
+                kind,
+                problem,
+            )
+        elif problem:
             if not self._attempts:
                 log.warning(
                     "notify.not_sent receiver=%s why=%s next=it is tried again; mirrorlake doctor --notify tests it",
@@ -194,11 +223,13 @@ class Receiver:
                 )
             self._attempts += 1
             return False
-        if self._attempts:
+        elif self._attempts:
             log.warning("notify.sent_again receiver=%s attempts=%s", self._config.title, self._attempts + 1)
         self._attempts = 0
         with self._lock:
-            one.word, one.changes = fact.word, one.changes - changes
+            one.changes -= changes
+            if not is_refused:
+                one.word = fact.word
             one.not_before = time.monotonic() + self._config.min_interval.total_seconds()
         return True
 

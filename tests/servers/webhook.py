@@ -13,13 +13,17 @@ from typing import Any
 
 @dataclass
 class Webhook:
-    """What a webhook got and how often it was tried; `answers` are the next codes (200 without), `goes_on` lets it answer."""
+    """What a webhook got and how often it was tried.
+
+    `answers` are the next codes (200 without), `reason` stands beside them, `goes_on` lets it answer.
+    """
 
     url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     goes_on: threading.Event = field(default_factory=threading.Event)
     tried: int = 0
+    reason: str | None = None
 
 
 @contextmanager
@@ -36,7 +40,7 @@ def serving_webhook() -> Iterator[Webhook]:
             code = hook.answers.pop(0) if hook.answers else 200
             if code == 200:
                 hook.bodies.append(json.loads(body))
-            self.send_response(code)
+            self.send_response(code, hook.reason)
             if code == 302:
                 self.send_header("Location", hook.url)
             self.end_headers()

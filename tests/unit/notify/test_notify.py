@@ -267,6 +267,34 @@ def test_a_receiver_that_fails_is_tried_again_and_learns_the_newest(
     assert "why=it answers 500" in said[0]
 
 
+@pytest.mark.parametrize("code", [400, 404, 413])
+def test_a_message_that_is_refused_is_left_out_and_the_others_are_sent(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    webhook.answers = [code]
+    with caplog.at_level(logging.WARNING), telling(config()) as told:
+        told.receiver.offer(FLOW, {"verdict": AWAY})
+        until(lambda: webhook.tried, "the message is tried")
+        told.receiver.offer("other", {"verdict": AWAY})
+        until(lambda: len(told.rows) == 2, "the other flow is told")
+        time.sleep(0.3)
+    assert (webhook.tried, [body["flow"] for body in webhook.bodies]) == (2, ["other"])
+    assert told.rows == [(FLOW, {"verdict": "OK"}), ("other", {"verdict": "CLUSTER_AWAY"})], (
+        "what was refused is not written down as sent"
+    )
+    [said] = [record.message for record in caplog.records if record.name.startswith("mirrorlake.notify")]
+    assert said.startswith(f"notify.refused receiver=json flow={FLOW} kind=verdict why=it answers {code} ")
+
+
+@pytest.mark.parametrize("code", [401, 403, 408, 429, 503])
+def test_a_code_that_tells_of_the_receiver_is_tried_again(webhook: Webhook, code: int) -> None:
+    webhook.answers = [code]
+    with telling(config()) as told:
+        told.receiver.offer(FLOW, {"verdict": AWAY})
+        until(lambda: told.rows, "it is sent in the end")
+    assert (webhook.tried, len(webhook.bodies)) == (2, 1)
+
+
 def test_a_receiver_that_hangs_costs_the_mirror_nothing_and_no_memory(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +336,19 @@ def test_no_secret_is_in_a_message_in_the_log_or_in_settings_that_are_shown(
     said = send(config(), notice())
     assert problem in said
     assert "s3cret" not in said + repr(config())
+
+
+def test_a_server_that_quotes_the_address_in_its_reason_shows_no_secret(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    webhook.reason = "Not Found: /services/T0/s3cret"
+    webhook.answers = [404, 500, 404]
+    assert send(config(), notice()) == "it answers 404 Not Found"
+    assert try_receiver(config(), at=NOON, mirror="m", host="h") == "it answers 500 Internal Server Error"
+    with caplog.at_level(logging.DEBUG), telling(config()) as told:
+        told.receiver.offer(FLOW, {"verdict": AWAY})
+        until(lambda: caplog.records, "the failure is logged")
+    assert "s3cret" not in caplog.text
 
 
 def test_the_address_and_the_key_are_sent_nowhere_but_to_their_owner(webhook: Webhook) -> None:
