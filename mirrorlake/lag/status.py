@@ -156,11 +156,20 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
         return any(self.is_whole or not one.is_retried for one in self.parked)
 
     @property
+    def is_of_parking(self) -> bool:
+        """Whether the verdict is that of a parked stream, and no partition is worse."""
+        return self._needs_person and self.verdict == "STOP"
+
+    @property
+    def _is_of_cluster(self) -> bool:
+        return not self.is_whole and self.verdict == "CLUSTER_AWAY"
+
+    @property
     def since(self) -> datetime | None:
         """Since when the verdict holds: the parking, a cluster's last answer, a pause, the first sample; None where not known."""
-        if self._needs_person:
+        if self.is_of_parking:
             return min(one.since for one in self.parked)
-        if not self.is_whole:
+        if self._is_of_cluster:
             return self.answered_at
         worst = Verdict[self.verdict]
         found = (row.since for row in self.partitions if row.since is not None and Verdict[row.verdict] is worst)
@@ -175,9 +184,9 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
     @property
     def reason(self) -> str:
         """Why the verdict is what it is, of the worst partition."""
-        if self._needs_person:
+        if self.is_of_parking:
             return "; ".join(map(str, self.parked))
-        if self.unknown:
+        if self.unknown and self._is_of_cluster:
             return self.unknown
         return worst_reason(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
 

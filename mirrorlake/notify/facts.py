@@ -50,7 +50,7 @@ def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, 
     verdict = Verdict[status.verdict]
     if verdict in _SEVERITY:
         reason = "" if verdict is Verdict.OK else status.reason
-        if status.parked and verdict is not Verdict.CLUSTER_AWAY:
+        if status.is_of_parking:
             reason = "a stream is parked"
         facts["verdict"] = Fact(
             word=str(verdict.name),

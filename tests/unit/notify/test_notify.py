@@ -179,6 +179,29 @@ def test_a_parked_stream_is_told_without_its_cause_which_may_quote_a_record() ->
     assert (retried["parked"].severity, retried["parked"].word) == ("warning", found["parked"].word)
 
 
+@pytest.mark.parametrize("verdict", ["REWIND", "STALL"])
+def test_reason_and_since_belong_to_the_verdict_that_is_told(verdict: str) -> None:
+    stream = Parked(stream=FLOW, since=NOON, error="StoreError", cause="disk full", remedy="make room")
+    later = NOON + timedelta(hours=1)
+    worse = replace(partition_status(lag=4), verdict=verdict, reason="the position stood at 5", since=later)
+    found = replace(status(FLOW, worse), parked=(stream,))
+    assert (found.verdict, found.reason, found.since) == (verdict, "the position stood at 5", later)
+    told = facts(found)
+    assert (told["verdict"].reason, told["verdict"].since) == ("the position stood at 5", later)
+    assert told["parked"].since == NOON
+    stopped = replace(status(FLOW, replace(worse, verdict="WARNING")), parked=(stream,))
+    assert (stopped.verdict, stopped.since) == ("STOP", NOON)
+    assert facts(stopped)["verdict"].reason == "a stream is parked"
+
+
+def test_a_partition_that_is_worse_than_a_cluster_that_is_away_gives_the_reason() -> None:
+    stopped = replace(partition_status(lag=4), verdict="STOP", reason="no position was reported", since=None)
+    retried = Parked(stream=FLOW, since=NOON, error="KafkaError", cause="away", remedy="wait", is_retried=True)
+    found = replace(status(FLOW, stopped), unknown="west is away", away="west", answered_at=NOON, parked=(retried,))
+    assert (found.verdict, found.reason, found.since) == ("STOP", "no position was reported", None)
+    assert facts(found)["verdict"].reason == "no position was reported"
+
+
 def test_objectives_losses_and_quarantine_are_facts_and_what_was_compacted_is_no_loss() -> None:
     missed = FlowObjectives(flow=FLOW, rpo_s=10, measured_rpo_s=31)
     found = facts(replace(status(FLOW), objectives=missed), expired=7, compacted=900, quarantined=3)
