@@ -12,7 +12,7 @@ from mirrorlake.context import Context
 from mirrorlake.lag import Status, count_kinds
 from mirrorlake.model.control import NOTIFIED, NOTIFY, Subject
 from mirrorlake.notify.facts import Fact, read_facts
-from mirrorlake.notify.receiver import Receiver
+from mirrorlake.notify.receiver import Receiver, stop_all
 from mirrorlake.notify.templates import Notice
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,7 @@ class Notifier:
 
     def stop(self) -> None:
         """End the receivers' threads."""
-        for receiver in self._receivers:
-            receiver.stop()
+        stop_all(self._receivers)
 
     def observe(self, status: Status) -> Status:
         """Take a status that was read for something else, and return it; never raises."""

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -142,9 +142,16 @@ class Receiver:
 
     def stop(self) -> None:
         """End the thread; a message under way gets 2 s."""
+        stop_all([self])
+
+    def end(self) -> None:
+        """Tell the thread to end; returns at once."""
         self._ended = True
         self._wake.set()
-        self._thread.join(_GRACE_S)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended, or no longer than a time."""
+        self._thread.join(max(0.0, timeout_s))
 
     def offer(self, flow: str, facts: Facts) -> None:
         """Take the newest facts of a flow; returns at once."""
@@ -253,3 +260,12 @@ class Receiver:
         except MirrorlakeError as error:
             flow.is_recorded = False
             log.info("notify.not_recorded receiver=%s why=%s", self._config.title, error.cause)
+
+
+def stop_all(receivers: Sequence[Receiver]) -> None:
+    """End the threads of receivers; messages under way get 2 s together."""
+    for receiver in receivers:
+        receiver.end()
+    until = time.monotonic() + _GRACE_S
+    for receiver in receivers:
+        receiver.join(until - time.monotonic())

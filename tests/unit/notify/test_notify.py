@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -22,7 +22,7 @@ from mirrorlake.model.control import NOTIFIED, NOTIFY, Intention, Subject, state
 from mirrorlake.model.parked import Parked
 from mirrorlake.notify import receiver as receiver_module
 from mirrorlake.notify.facts import Fact, read_facts
-from mirrorlake.notify.receiver import Receiver, send, try_receiver
+from mirrorlake.notify.receiver import Receiver, send, stop_all, try_receiver
 from mirrorlake.notify.templates import Notice
 from tests.servers.webhook import Webhook, serving_webhook
 from tests.unit.values import partition_status, status
@@ -337,6 +337,20 @@ def test_a_receiver_that_hangs_costs_the_mirror_nothing_and_no_memory(
         told.receiver.offer("other", {"verdict": AWAY})
         began = time.monotonic()
     assert time.monotonic() - began < 2, "nor does the end of a run"
+
+
+def test_many_receivers_that_hang_end_together(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver_module, "_GRACE_S", 0.5)
+    webhook.goes_on.clear()
+    with ExitStack() as stack:
+        told = [stack.enter_context(telling(config(name=f"hook {n}"))) for n in range(10)]
+        for one in told:
+            one.receiver.offer(FLOW, {"verdict": AWAY})
+        until(lambda: webhook.tried == 10, "each has a message under way")
+        began = time.monotonic()
+        stop_all([one.receiver for one in told])
+        assert 0.4 < time.monotonic() - began < 1.5
+        webhook.goes_on.set()
 
 
 @pytest.mark.parametrize(
