@@ -82,6 +82,11 @@ class FolderTables:
         with self._newest(path) as table:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
+    def table_id(self, path: str) -> str:
+        """Read the id that the table got when it was created."""
+        with self._newest(path) as table:
+            return str(table.metadata().id)
+
     def history(self, path: str, limit: int | None) -> list[dict[str, Any]]:
         """List the metadata of the newest commits, newest first, each with its `version`."""
         with self._newest(path) as table:

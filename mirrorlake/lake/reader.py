@@ -318,6 +318,10 @@ class LakeReader(LakeAddresses):
         """Read the table properties."""
         return self._engine(location).properties(location)
 
+    def table_id(self, location: str) -> str:
+        """Read the id that a table got when it was created."""
+        return self._engine(location).table_id(location)
+
     def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:
         """Count the files and bytes of a table's newest version.
 

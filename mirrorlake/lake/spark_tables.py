@@ -209,6 +209,11 @@ class SparkTables:
         rows = self.session.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
         return {row.key: row.value for row in rows}
 
+    def table_id(self, location: str) -> str:
+        """Read the id that the table got when it was created."""
+        [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("id").collect()
+        return str(row.id)
+
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())

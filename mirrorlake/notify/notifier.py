@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from mirrorlake.config import identity
 from mirrorlake.context import Context
 from mirrorlake.lag import Status, count_kinds
+from mirrorlake.lake.schema import GAPS
 from mirrorlake.model.control import NOTIFIED, NOTIFY, Subject
 from mirrorlake.notify.facts import Fact, read_facts
 from mirrorlake.notify.receiver import Receiver, stop_all
@@ -76,9 +77,12 @@ class Notifier:
 
 
 def mirror_id(context: Context) -> str:
-    """Return what tells this mirror from others at one receiver: the place of its lake, hidden."""
-    lake = context.config.lake
-    return identity(lake.location() or list(lake.namespace() or ()))[:8]
+    """Return what tells this mirror from others at one receiver: the id of its lake, or the hidden place of one that is to come."""
+    lake = context.lake
+    if lake.exists(gaps := lake.meta_location(GAPS)):
+        return identity(lake.table_id(gaps))[:8]
+    place = context.config.lake
+    return identity(place.location() or list(place.namespace() or ()))[:8]
 
 
 @contextmanager

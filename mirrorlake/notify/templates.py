@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.config import identity
 from mirrorlake.notify.facts import Fact
 
 _NEXT = {
@@ -15,8 +16,8 @@ _NEXT = {
     "lost": "mirrorlake verify",
     "quarantined": "mirrorlake quarantine",
 }
-# PagerDuty keeps so many characters of a summary.
-_MAX_SUMMARY = 1024
+# PagerDuty keeps so many characters of a summary, and of the key of an incident.
+_MAX_SUMMARY, _MAX_KEY = 1024, 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def write_pagerduty(notice: Notice, routing_key: str) -> dict[str, Any]:
     event = {
         "routing_key": routing_key,
         "event_action": "resolve" if ends else "trigger",
-        "dedup_key": f"mirrorlake/{notice.mirror}/{notice.flow}/{notice.kind}"[:255],
+        "dedup_key": _incident(notice),
     }
     if ends:
         return event
@@ -95,3 +96,9 @@ def write_pagerduty(notice: Notice, routing_key: str) -> dict[str, Any]:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _incident(notice: Notice) -> str:
+    key = f"mirrorlake/{notice.mirror}/{notice.flow}/{notice.kind}"
+    # A key that was cut would be that of other kinds and flows, too.
+    return key if len(key) <= _MAX_KEY else f"mirrorlake/{notice.mirror}/{identity(notice.flow)}/{notice.kind}"

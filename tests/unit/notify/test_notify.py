@@ -9,21 +9,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.config.loading import loads
-from mirrorlake.config.schema import ReceiverConfig
+from mirrorlake.config.schema import LakeConfig, ReceiverConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.lag import FlowStatus
 from mirrorlake.lag.objectives import FlowObjectives
+from mirrorlake.lake import Lake
 from mirrorlake.model.control import NOTIFIED, NOTIFY, Intention, Subject, state_of
 from mirrorlake.model.parked import Parked
+from mirrorlake.notify import mirror_id
 from mirrorlake.notify import receiver as receiver_module
 from mirrorlake.notify.facts import Fact, read_facts
 from mirrorlake.notify.receiver import Receiver, send, stop_all, try_receiver
 from mirrorlake.notify.templates import Notice
+from tests.lakes import no_session
 from tests.servers.webhook import Webhook, serving_webhook
 from tests.unit.values import partition_status, status
 
@@ -137,6 +142,30 @@ def test_pagerduty_opens_an_incident_and_ends_the_same_one(webhook: Webhook) -> 
     paused = replace(WELL, word="PAUSED", severity="info", text="PAUSED")
     assert send(config("pagerduty"), notice(paused)) == ""
     assert webhook.bodies[-1]["event_action"] == "resolve", "what a person wanted is no incident"
+
+
+def test_flows_with_long_names_have_incidents_of_their_own_for_each_kind(webhook: Webhook) -> None:
+    for flow in ("a" * 300, "a" * 299 + "b"):
+        for kind in ("verdict", "parked"):
+            assert send(config("pagerduty"), notice(flow=flow, kind=kind)) == ""
+    keys = [body["dedup_key"] for body in webhook.bodies]
+    assert len(set(keys)) == 4
+    assert max(map(len, keys)) <= 255
+
+
+def test_two_lakes_with_equal_paths_are_two_mirrors_and_a_lake_stays_the_same_one(
+    tmp_path: Path,
+) -> None:
+    ids = []
+    for host in ("one", "two"):
+        lake = Lake(no_session, LakeConfig(root=str(tmp_path / host)), sees_all=lambda: True)
+        context: Any = SimpleNamespace(config=SimpleNamespace(lake=LakeConfig(root="/data/lake")), lake=lake)
+        before = mirror_id(context)
+        lake.create_all(["east"])
+        ids.append((before, mirror_id(context), mirror_id(context)))
+    assert ids[0][1] == ids[0][2]
+    assert ids[0][1] != ids[1][1]
+    assert len(ids[0][1]) == len(ids[0][0]) == 8, "before there is a lake, doctor sends a test, too"
 
 
 def test_a_test_message_is_sent_to_each_shape_and_pagerduty_s_ends_again(webhook: Webhook) -> None:
