@@ -70,11 +70,12 @@ class Kernels:
         self._manager = manager
         self._code = code
         self._seen: dict[str, float] = {}
+        self._starting = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether as many pages are open as may be."""
-        return len(self._manager.list_kernel_ids()) >= MAX_KERNELS
+        """Whether as many pages are open, or about to be, as may be."""
+        return len(self._manager.list_kernel_ids()) + self._starting >= MAX_KERNELS
 
     async def open(self) -> tuple[str, dict[str, Any]]:
         """Start a kernel and show the console in it; return its id and what it shows.
@@ -82,7 +83,14 @@ class Kernels:
         Raises:
             RuntimeError: the console could not be opened; the kernel was ended.
         """
-        number: str = await self._manager.start_kernel(kernel_name="console", cwd=str(Path.cwd()), env=dict(os.environ))
+        # Counted before anything is awaited: pages that open at once would all find a place.
+        self._starting += 1
+        try:
+            number: str = await self._manager.start_kernel(
+                kernel_name="console", cwd=str(Path.cwd()), env=dict(os.environ)
+            )
+        finally:
+            self._starting -= 1
         self._seen[number] = time.monotonic()
         try:
             return number, await self._show(number)
@@ -113,14 +121,23 @@ class Kernels:
     async def reap(self) -> None:
         """End kernels whose page was closed without saying so, repeatedly."""
         while True:
-            now = time.monotonic()
             for number in self._manager.list_kernel_ids():
-                if self._manager.kernel_model(number)["connections"]:
-                    self._seen[number] = now
-                elif now - self._seen.get(number, now) > _ABANDONED_S:
-                    log.info("console.abandoned kernel=%s", number)
-                    await self._manager.shutdown_kernel(number, now=True)
+                try:
+                    await self._end_abandoned(number)
+                except Exception as error:
+                    # Its page may be closed meanwhile; the others still end.
+                    log.info("console.not_ended kernel=%s", number, exc_info=error)
             await asyncio.sleep(_REAP_INTERVAL_S)
+
+    async def _end_abandoned(self, number: str) -> None:
+        if number not in self._manager.list_kernel_ids():
+            return
+        now = time.monotonic()
+        if self._manager.kernel_model(number)["connections"]:
+            self._seen[number] = now
+        elif now - self._seen.setdefault(number, now) > _ABANDONED_S:
+            log.info("console.abandoned kernel=%s", number)
+            await self._manager.shutdown_kernel(number, now=True)
 
 
 class Page(RequestHandler):
@@ -142,7 +159,8 @@ class Page(RequestHandler):
             return
         before, after = _PAGE.read_text(encoding="utf-8").split("<!-- console -->")
         self.write(before)
-        await self.flush()
+        # Not awaited: no other page may take the place between the count and the start.
+        self.flush()
         try:
             number, output = await self._kernels.open()
         except Exception as error:  # the page's head is out: the rest says why it is empty
