@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import sys
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from mirrorlake.cli.command import Invocation, command
 from mirrorlake.errors import UsageError
 
 _LOOPBACK = "127.0.0.1"
+# Listening there is listening everywhere; no browser of another machine can open it.
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 
 
 @command()
@@ -42,7 +45,7 @@ def console(
     conf = str(cli.mirror.config.path or cli.conf)
     token = secrets.token_urlsafe(24)
     code = f"from mirrorlake.notebook.console.page import open_console\nopen_console({conf!r}, write={write})"
-    link = f"http://{host}:{port}/?token={token}"
+    link = page_link(host, port, token)
 
     def ready() -> None:
         cli.document({"link": link, "write": write})
@@ -55,3 +58,9 @@ def console(
 
     asyncio.run(serve(code, host=host, port=port, token=token, ready=ready))
     return 0
+
+
+def page_link(host: str, port: int, token: str) -> str:
+    """Return the link to the page; the machine's name stands for the address of all its networks."""
+    shown = socket.gethostname() if host in _EVERYWHERE else host
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/?token={token}"
