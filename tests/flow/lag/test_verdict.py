@@ -94,7 +94,9 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     page = out.read_text(encoding="utf-8")
     assert pair.topic in page
     empty = re.findall(r"<figcaption>([^<]*): nothing is known of this time", page)
-    assert empty == ["time lag of the mirror", "RPO"], "how old records are that were never landed nobody knows, all else is known"
+    assert empty == ["time lag of the mirror", "RPO"], (
+        "how old records are that were never landed nobody knows, all else is known"
+    )
 
     settings, port = json.loads(conf.read_text()), free_ports(1)[0]
     settings |= {"metrics": {"port": port, "every": "5s"}, "sampling": {"every": "2s"}}
