@@ -170,8 +170,9 @@ def events_chart(events: Events) -> Any:
             marker_color=COLOURS[index % len(COLOURS)],
         )
     rows = len({event.subject for event in shown})
-    figure.update_layout(barmode="overlay", height=150 + 26 * rows, margin={"l": 220}, legend_y=-70 / (26 * rows + 10))
-    figure.update_xaxes(type="date", range=[_naive(events.start), _naive(events.end)])
+    figure.update_layout(barmode="overlay", height=150 + 26 * rows, legend_y=-70 / (26 * rows + 10))
+    figure.update_xaxes(type="date", range=[_naive(events.start), _naive(events.end)], nticks=5, tickangle=0)
+    figure.update_yaxes(automargin=True)
     return figure
 
 
