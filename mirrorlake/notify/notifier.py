@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from mirrorlake.config import identity
 from mirrorlake.context import Context
 from mirrorlake.lag import Status, count_kinds
-from mirrorlake.lake.schema import GAPS
+from mirrorlake.lake import GAPS
 from mirrorlake.model.control import NOTIFIED, NOTIFY, Subject
 from mirrorlake.notify.facts import Fact, read_facts
 from mirrorlake.notify.receiver import Receiver, stop_all
