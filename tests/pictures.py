@@ -32,7 +32,7 @@ from tests.servers.page import console_page
 IMAGES = Path(__file__).parents[1] / "docs" / "images" / "story"
 TOPICS = {"orders": 6, "payments.card": 3, "payments.invoice": 3}
 RATE = 100  # records a second in each region
-BEFORE_S, AWAY_S, AFTER_S = 100, 30, 50
+BEFORE_S, AWAY_S, AFTER_S = 60, 30, 40
 SIZE = {"width": 1280, "height": 800}
 _MOST_BYTES = 2_000_000
 _ITEMS = ("lamp", "chair", "desk", "shelf")
@@ -57,7 +57,7 @@ def main() -> None:
         page.wait_ready()
         window = stack.enter_context(browser())
         window.goto(page.link)
-        expect(window.get_by_text("eu->central", exact=False).first).to_be_visible(timeout=_OPEN_MS)
+        expect(window.get_by_text("eu->central").locator("visible=true").first).to_be_visible(timeout=_OPEN_MS)
         film = [frame(window)]
         time.sleep(BEFORE_S)
         film += frames(window, 10)
@@ -75,7 +75,7 @@ def main() -> None:
         }.items():
             window.goto(page.link_to(link))
             window.wait_for_load_state("networkidle")
-            time.sleep(15)
+            time.sleep(8)
             shoot(window, name)
 
 
