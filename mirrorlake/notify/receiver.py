@@ -43,7 +43,7 @@ class _NoRedirect(HTTPRedirectHandler):
 _OF_RECEIVER = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-class Refusal(str):
+class RefusedMessage(str):
     """Why a receiver refused a message that it will not take later either."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class Refusal(str):
 def send(config: ReceiverConfig, notice: Notice) -> str:
     """Send a message; return why the receiver did not take it, "" if it did. The answer never shows its address.
 
-    It is a `Refusal` where another attempt with this message is in vain.
+    It is a `RefusedMessage` where another attempt with this message is in vain.
     """
     hidden: list[str] = []
     try:
@@ -71,7 +71,7 @@ def send(config: ReceiverConfig, notice: Notice) -> str:
         # Words of our own: the server's may quote the address.
         phrase = next((one.phrase for one in HTTPStatus if one == error.code), "")
         said = f"it answers {error.code} {phrase}".rstrip()
-        return Refusal(said) if 400 <= error.code < 500 and error.code not in _OF_RECEIVER else said
+        return RefusedMessage(said) if 400 <= error.code < 500 and error.code not in _OF_RECEIVER else said
     except OSError as error:
         return redact(f"{type(error).__name__}: {getattr(error, 'reason', error)}", hidden)
     except Exception as error:
@@ -132,7 +132,7 @@ class Receiver:
         }
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._ended = False
+        self._ended = threading.Event()
         self._attempts = 0
         self._thread = threading.Thread(target=self._work, name=f"notify {config.title}", daemon=True)
 
@@ -146,7 +146,7 @@ class Receiver:
 
     def end(self) -> None:
         """Tell the thread to end; returns at once."""
-        self._ended = True
+        self._ended.set()
         self._wake.set()
 
     def join(self, timeout_s: float) -> None:
@@ -176,7 +176,7 @@ class Receiver:
 
     def _work(self) -> None:
         wait_s: float | None = None
-        while not self._ended:
+        while not self._ended.is_set():
             self._wake.wait(wait_s)
             self._wake.clear()
             try:
@@ -190,7 +190,7 @@ class Receiver:
         waits: list[float] = []
         for name, flow in list(self._flows.items()):
             for kind, one in list(flow.kinds.items()):
-                if not one.changes or self._ended:
+                if not one.changes or self._ended.is_set():
                     continue
                 if (left := one.not_before - time.monotonic()) > 0:
                     waits.append(left)
@@ -212,7 +212,7 @@ class Receiver:
         if fact is None:
             return True
         problem = send(self._config, self._make(kind, flow, one.word or "", fact, changes))
-        is_refused = isinstance(problem, Refusal)
+        is_refused = isinstance(problem, RefusedMessage)
         if is_refused:
             log.warning(
                 "notify.refused receiver=%s flow=%s kind=%s why=%s next=this message is left out; mirrorlake doctor --notify tests it",
@@ -242,10 +242,7 @@ class Receiver:
 
     def _pause(self) -> float:
         """Wait before the next attempt; newer facts do not shorten it."""
-        until = time.monotonic() + backoff_s(self._attempts, max_s=_MAX_PAUSE_S)
-        while not self._ended and (left := until - time.monotonic()) > 0:
-            self._wake.wait(left)
-            self._wake.clear()
+        self._ended.wait(backoff_s(self._attempts, max_s=_MAX_PAUSE_S))
         return 0.0
 
     def _write(self, name: str, flow: _FlowState) -> None:
