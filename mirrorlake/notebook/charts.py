@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import COLOURS, DURATIONS, LIMIT_IN_SIGHT, broken_at_gaps, format_duration, middle
+from mirrorlake.render import COLOURS, DURATIONS, broken_at_gaps, middle, split_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,7 +256,8 @@ def _figure(
             )
             index += 1
         peak = max((value for _, _, values in lines for value in values if value is not None), default=0.0)
-        near, far = _limits(limits or {}, peak) if row == 1 else ({}, [])
+        in_ms = {name: 1000 * value for name, value in (limits or {}).items()} if row == 1 else {}
+        near, far = split_limits(in_ms, 1000 * peak, DURATIONS)
         figure.add_annotation(
             text=_text("; ".join([title + left_out, *far])),
             showarrow=False,
@@ -269,8 +270,10 @@ def _figure(
             yanchor="bottom",
         )
         for name, value in near.items():
-            figure.add_hline(y=value, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1)
-        top = max(peak, *near.values(), 0.0)
+            figure.add_hline(
+                y=value / 1000, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1
+            )
+        top = max(peak, *(value / 1000 for value in near.values()), 0.0)
         figure.update_yaxes(range=[0, top * 1.08] if near else None, **_ticks(unit, top), row=row, col=1)
     figure.update_layout(
         # A fixed background colour would be wrong in one of two themes.
@@ -299,17 +302,6 @@ def _highest(lines: Iterable[_Line]) -> tuple[list[_Line], str]:
     ranked = sorted(lines, key=lambda line: (-max((v for v in line[2] if v is not None), default=-1.0), line[0]))
     left_out = f", the highest {MAX_LINES} of {len(ranked)} lines" if len(ranked) > MAX_LINES else ""
     return sorted(ranked[:MAX_LINES]), left_out
-
-
-def _limits(limits: Mapping[str, float], peak: float) -> tuple[dict[str, float], list[str]]:
-    """Return the limits that are in sight of the highest value, and words for those far above."""
-    near = {name: value for name, value in limits.items() if value <= LIMIT_IN_SIGHT * peak}
-    words = (
-        f"{name}: {format_duration(1000 * value)}, above this picture"
-        for name, value in limits.items()
-        if name not in near
-    )
-    return near, list(words)
 
 
 def _ticks(unit: str, top: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
-from mirrorlake.render.svg_chart import COLOURS, LIMIT_IN_SIGHT, MAX_POINTS, Line, Mark, chart
+from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, Mark, chart, split_limits
 from mirrorlake.render.table import (
     MAX_ROWS,
     Displayable,

@@ -22,7 +22,7 @@ _MARK = "#E69F00"
 MAX_LINES = 12
 MAX_POINTS = 240
 # A limit is drawn up to so many times the highest value.
-LIMIT_IN_SIGHT = 3.0
+_LIMIT_IN_SIGHT = 3.0
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
 # The height of a 10 px label, and the letters of a name that fit beside the picture; the legend has the whole name.
@@ -101,10 +101,7 @@ def chart(
     if not chosen:
         return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
     peak = max(line.peak for line in chosen)
-    near = {name: value for name, value in (limits or {}).items() if value <= LIMIT_IN_SIGHT * peak}
-    far = [
-        f"{name}: {unit.text(value)}, above this picture" for name, value in (limits or {}).items() if name not in near
-    ]
+    near, far = split_limits(limits or {}, peak, unit)
     caption = escape("; ".join([title, *far]))
     frame = frame_of(chosen, unit, top=max(near.values(), default=0.0))
     drawn = "".join(_mark(frame, mark) for mark in marks)
@@ -118,6 +115,14 @@ def chart(
         f'style="max-width:100%;font:11px system-ui,sans-serif" fill="currentColor">{_axes(frame, unit)}{drawn}</svg>'
         f"<div>{legend}</div></figure>"
     )
+
+
+def split_limits(limits: Mapping[str, float], peak: float, unit: Unit) -> tuple[dict[str, float], list[str]]:
+    """Return the limits that are in sight of the highest value, and words for those far above."""
+    near = {name: value for name, value in limits.items() if value <= _LIMIT_IN_SIGHT * peak}
+    return near, [
+        f"{name}: {unit.text(value)}, above this picture" for name, value in limits.items() if name not in near
+    ]
 
 
 def frame_of(lines: Sequence[Line], unit: Unit = COUNTS, *, top: float = 0.0) -> Frame:
