@@ -238,7 +238,7 @@ class Runner:
             yield
 
     def _outages(self, clusters: Set[str] | None, sign: str) -> PeriodicTasks:
-        """Return what stores when one of these clusters goes away, and when it is back; None for all of the settings."""
+        """Return the tasks that record outages of these clusters; None for all of the settings."""
         return PeriodicTasks("clusters", [OutageWatch(self._context, clusters, sign=sign).task()])
 
     def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:

@@ -77,7 +77,7 @@ class Notifier:
 
 
 def mirror_id(context: Context) -> str:
-    """Return what tells this mirror from others at one receiver: the id of its lake, or the hidden place of one that is to come."""
+    """Return the id of this mirror in messages: that of its lake, or a hash of the place where there is no lake yet."""
     lake = context.lake
     if lake.exists(gaps := lake.meta_location(GAPS)):
         return identity(lake.table_id(gaps))[:8]
