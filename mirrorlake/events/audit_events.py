@@ -1,19 +1,20 @@
-"""Events of the table `audit`: applied changes, failovers and other operations of several steps."""
+"""Events of the table `audit`: applied changes, failovers and other operations of several steps, passes of upkeep."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
 from mirrorlake.events.bursts import bursts_since
-from mirrorlake.events.event import Event
+from mirrorlake.events.event import UPKEEP, Event
 from mirrorlake.events.outages import COMMAND as OUTAGES
-from mirrorlake.lake import Lake, micros
+from mirrorlake.lake import MAINTAIN, Lake, micros
 from mirrorlake.procedure import DONE
-from mirrorlake.render import format_duration, plural
+from mirrorlake.render import format_count, format_duration, plural
 from mirrorlake.topics import INTENDED
 
 # What a command's changes are called; other commands have their own names.
@@ -21,7 +22,7 @@ _KINDS = {"apply": "applied", "keep": "synced", "republish": "prepared", "groups
     name: f"{name}d" for name in ("restore", "erase")
 }
 # Retired flows and verifications are rows of `control` and `proofs`, too.
-_NOT_SHOWN = ("retire", "verify", OUTAGES)
+_NOT_SHOWN = ("retire", "verify", OUTAGES, MAINTAIN)
 _MAX_NAMED = 3
 
 
@@ -38,6 +39,41 @@ def audit_events(lake: Lake, since: datetime) -> list[Event]:
     for row in read(_STEPS, since):
         operations.setdefault(row.object, []).append(row)
     return [*map(_changes, plans), *map(_operation, operations.values())]
+
+
+def maintenance_passes(lake: Lake, since: datetime) -> list[Event]:
+    """Return the passes of upkeep that rewrote or deleted files: one event for those of a user and host on a day (UTC)."""
+    day = since.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = lake.query_rows(_PASSES, since=micros(day), command=MAINTAIN, missing_ok=True, cache=True)
+    by_day: dict[tuple[str, date], list[Any]] = {}
+    for row in rows:
+        by_day.setdefault((row.who, row.at.astimezone(timezone.utc).date()), []).append(row)
+    return [_passes(several) for several in by_day.values()]
+
+
+def _passes(rows: list[Any]) -> Event:
+    counts: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    for row in rows:
+        for name, table in json.loads(row.after).items():
+            counts.update(table)
+            files[name] += table["files"] + table["deleted"]
+    done = []
+    if counts["files"]:
+        done.append(f"{plural(counts['files'], 'file')} became {format_count(counts['into'])}")
+    if counts["deleted"]:
+        done.append(f"{plural(counts['deleted'], 'old file')} deleted")
+    last = f"{rows[-1].at.astimezone(timezone.utc):%H:%M:%S}"
+    passes = "1 pass" if len(rows) == 1 else f"{format_count(len(rows))} passes until {last}"
+    [(most, _)] = files.most_common(1)
+    return Event(
+        at=rows[0].at,
+        last_at=rows[-1].at,
+        kind=UPKEEP,
+        subject="the lake",
+        who=rows[0].who,
+        effect=f"{passes}: {', '.join(done)}, most of them of {most}",
+    )
 
 
 def _changes(rows: list[Any]) -> Event:
@@ -96,6 +132,9 @@ _CHANGES = """
     WHERE unix_micros(at) >= :since AND action != :intended AND NOT array_contains(:hidden, command)
         AND NOT startswith(object, concat(command, ' '))
     ORDER BY at
+"""
+_PASSES = """
+    SELECT at, who, after FROM {audit} WHERE unix_micros(at) >= :since AND command = :command ORDER BY at
 """
 # All steps of the operations that went on since then.
 _STEPS = """

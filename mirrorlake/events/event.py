@@ -21,6 +21,7 @@ from mirrorlake.render import (
 )
 
 CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
+UPKEEP = "upkeep"
 LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED})
 """The kinds of events that last until they end; operations have a start and an end, other events a time."""
 

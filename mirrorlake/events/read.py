@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from mirrorlake.context import Context
-from mirrorlake.events.audit_events import audit_events
+from mirrorlake.events.audit_events import audit_events, maintenance_passes
 from mirrorlake.events.control_events import APPLIED, control_events
 from mirrorlake.events.event import Event, Events
 from mirrorlake.events.outages import read_outages
@@ -34,6 +34,7 @@ def read_events(context: Context, since: datetime) -> Events:
         *lost_records(lake, since),
         *quarantined(lake, since),
         *expired_records(lake, since),
+        *maintenance_passes(lake, since),
         *verifications(lake, since),
     ]
     events = _with_changes(events, audit_events(lake, since))

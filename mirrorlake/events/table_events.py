@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.events.bursts import bursts_since
-from mirrorlake.events.event import NOT_SAMPLED, Event
+from mirrorlake.events.event import NOT_SAMPLED, UPKEEP, Event
 from mirrorlake.events.outages import Transition
 from mirrorlake.lake import Lake, micros
 from mirrorlake.render import plural
@@ -95,7 +95,7 @@ def expired_records(lake: Lake, since: datetime) -> list[Event]:
     return [
         Event(
             at=row.at,
-            kind="upkeep",
+            kind=UPKEEP,
             subject=f"relay of {row.source}",
             cluster=row.source,
             why=row.reason or "",

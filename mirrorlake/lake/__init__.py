@@ -2,7 +2,7 @@
 
 from mirrorlake.lake.accounts import ACCOUNT_INTERVAL_S, OffsetAccounts
 from mirrorlake.lake.arrow_types import arrow_table, arrow_type
-from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.audit import MAINTAIN, Audit
 from mirrorlake.lake.broken import BrokenFile, broken_files, broken_rows
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables

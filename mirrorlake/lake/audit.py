@@ -15,6 +15,9 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change, Plan
 
+MAINTAIN = "maintain"
+"""The command and action of the row for a maintenance pass that rewrote or deleted files; its `after` counts them by table."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:

@@ -17,12 +17,23 @@ from deltalake.exceptions import DeltaError
 
 from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig, RetentionConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import SIDE_TABLES, Lake, TableMaintenance, TableSchema, accounted_positions, proven_until
+from mirrorlake.lake import (
+    AUDIT,
+    MAINTAIN,
+    SIDE_TABLES,
+    Audit,
+    Lake,
+    TableMaintenance,
+    TableSchema,
+    accounted_positions,
+    proven_until,
+)
 from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
 from mirrorlake.maintenance.removal import Removals
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
 from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
+from mirrorlake.model.plan import Change
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +161,22 @@ class LakeUpkeep:
             for alias, standing in sorted(flows.items())
         )
         side_tables = (self.side_table(schema, plan=plan) for schema in SIDE_TABLES)
-        return [kept for kept in chain(relays, side_tables) if kept is not None and not self._is_stopped()]
+        tables = [kept for kept in chain(relays, side_tables) if kept is not None and not self._is_stopped()]
+        if not plan:
+            self._record(tables)
+        return tables
+
+    def _record(self, tables: Sequence[KeptTable]) -> None:
+        """Record a pass that rewrote or deleted files; the tables' logs name its commits for minutes only."""
+        after = {
+            one.table: {"files": one.compacted.files, "into": one.compacted.into, "deleted": one.deleted}
+            for one in tables
+            if one.compacted.files or one.deleted
+        }
+        if after:
+            self._lake.create_side_table(AUDIT)
+            change = Change(where="lake", kind="lake", name="tables", action=MAINTAIN, after=after)
+            Audit(self._lake, now=self._now).record([change], command=MAINTAIN)
 
     def _kept(
         self,

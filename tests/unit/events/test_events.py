@@ -13,7 +13,10 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.events import Event, EventFeed, Events, OutageWatch
+from mirrorlake.lake.audit import MAINTAIN, who
 from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, OFFSET_MAP, PROOFS, QUARANTINE, REMOVED, SAMPLES
+from mirrorlake.maintenance.maintain import LakeUpkeep
+from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
 from mirrorlake.model.parked import Parked
@@ -73,6 +76,9 @@ class Lived:
         self.lake.append_rows(
             SAMPLES, [row | {"complete": False, "positions": 1, "changed": 0, "took_ms": 1} for row in looks]
         )
+
+    def upkeep(self) -> LakeUpkeep:
+        return LakeUpkeep(self.lake, self.context.config.maintenance, now=self.clock)
 
     def events(self, since: float = 0, **options: Any) -> Events:
         return self.mirror.events(NOON + since * S, **options)
@@ -427,6 +433,34 @@ def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived)
         ("upkeep", "relay of east", "10 records left by its retention"),
         ("verified", "east->west", "100 records compared, all equal"),
     ]
+
+
+def test_passes_of_upkeep_that_rewrote_files_are_one_event_a_day(lived: Lived) -> None:
+    def keep(seconds: float) -> None:
+        lived.clock.to(seconds)
+        assert [*filter(None, (one.why_not for one in lived.upkeep().tables({}, published=[], plan=False)))] == []
+
+    keep(1)
+    assert lived.told() == [], "a pass that had nothing to do is no event"
+    for at in (60, 3600):
+        for number in range(FANOUT):
+            lived.sampled(at + number)
+        keep(at)
+        keep(at + 1)
+    feed = EventFeed(lived.mirror.events, mark=NOON)
+    [event] = [one for one in feed.news() if one.kind == "upkeep"]
+    assert (event.at, event.last_at, event.until) == (NOON + 60 * S, NOON + 3600 * S, None)
+    assert (event.subject, event.who) == ("the lake", who())
+    assert event.effect == "2 passes until 13:00:00: 65 files became 2, most of them of samples"
+    assert [len(lived.told("upkeep", since=since)) for since in (3000, 3700)] == [1, 0], "the newest pass decides"
+    lived.clock.to(90_000)
+    done = {"relay of east": {"files": 0, "into": 0, "deleted": 9}}
+    lived.context.audit().record(
+        [Change(where="lake", kind="lake", name="tables", action=MAINTAIN, after=done)], command=MAINTAIN
+    )
+    [other_day] = [one for one in feed.news() if one.kind == "upkeep"]
+    assert other_day.effect == "1 pass: 9 old files deleted, most of them of relay of east"
+    assert len(lived.told("upkeep")) == 2
 
 
 def test_a_feed_tells_each_event_when_it_begins_and_when_it_ends(lived: Lived) -> None:
