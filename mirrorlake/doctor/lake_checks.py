@@ -276,3 +276,22 @@ def _checkpoint_location(inputs: CheckContext, alias: str) -> Iterator[CheckOutc
         yield failure(alias, f"{known.path} {known.ending}, and the relay holds batch {signed.batch}", fix)
     else:
         yield fine(alias, f"number {writer.number}, batch {known.last_planned}")
+
+
+@check(
+    "lake.notify",
+    layer="lake",
+    finds="warning",
+    fix="mirrorlake doctor --notify sends a test message, and names the cause",
+)
+def _refused(inputs: CheckContext) -> Iterator[CheckOutcome]:
+    """Each receiver of `notify` has taken its newest message, as far as a running mirror sent one."""
+    failing = inputs.control().failing_receivers
+    for receiver in inputs.config.notify:
+        if (row := failing.get(receiver.title)) is not None:
+            said = f"it does not take messages since {row.at.isoformat(timespec='seconds')}: {row.reason}"
+            yield warning(receiver.title, said, "mirrorlake doctor --notify; correct its address, key or template")
+        else:
+            yield fine(receiver.title, "it has taken its newest message, or has had none")
+    if not inputs.config.notify:
+        yield fine("notifications", "none are set")

@@ -8,6 +8,7 @@ Intentions are rows of the table `control`, never changed once written; the newe
     stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
     notified                        notify          the words of a flow that a receiver got last
+    receiver                        refuse, clear   it does not take messages, or takes them again
     known_flow                      begin           the settings of a flow whose republishing began, from any settings file
                                     retire          a person declares that the flow is gone for good
 """
@@ -24,8 +25,8 @@ from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LossChoice
 from mirrorlake.render import Displayable, Sheet, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
-BEGIN, RETIRE, NOTIFY = "begin", "retire", "notify"
-STREAM, KNOWN_FLOW, NOTIFIED = "stream", "known_flow", "notified"
+BEGIN, RETIRE, NOTIFY, REFUSE = "begin", "retire", "notify", "refuse"
+STREAM, KNOWN_FLOW, NOTIFIED, RECEIVER = "stream", "known_flow", "notified", "receiver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ class ControlState:
     `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
     `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
     and that nobody has retired. `notified` are the words that receivers got last, by receiver and flow.
+    `failing_receivers` are the rows, by receiver, of those that do not take messages.
     """
 
     applied: Intention | None = None
@@ -105,6 +107,7 @@ class ControlState:
     known_flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     retired_flows: frozenset[str] = frozenset()
     notified: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    failing_receivers: Mapping[str, Intention] = field(default_factory=dict)
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster, or None."""
@@ -167,6 +170,7 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
         },
         known_flows=known_flows,
         notified={(subject.name, subject.flow): one.value for subject, one in newest.items() if one.action == NOTIFY},
+        failing_receivers={subject.name: one for subject, one in newest.items() if one.action == REFUSE},
         retired_flows=frozenset(
             subject.name for subject, one in newest.items() if one.action == RETIRE and subject.name not in known_flows
         ),

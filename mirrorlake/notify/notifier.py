@@ -6,12 +6,14 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from mirrorlake.config import identity
 from mirrorlake.context import Context
 from mirrorlake.lag import Status, count_kinds
 from mirrorlake.lake import GAPS
-from mirrorlake.model.control import NOTIFIED, NOTIFY, Subject
+from mirrorlake.model.control import CLEAR, NOTIFIED, NOTIFY, RECEIVER, REFUSE, Subject
+from mirrorlake.notify.delivery import Delivery
 from mirrorlake.notify.facts import Fact, read_facts
 from mirrorlake.notify.receiver import Receiver, stop_all
 from mirrorlake.notify.templates import Notice
@@ -27,13 +29,16 @@ class Notifier:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        sent = context.control().state().notified
+        state = context.control().state()
         self._receivers = [
             Receiver(
                 one,
-                sent={flow: words for (receiver, flow), words in sent.items() if receiver == one.title},
+                sent={flow: words for (receiver, flow), words in state.notified.items() if receiver == one.title},
                 record=self._recorder(one.title),
                 make=self._notice,
+                delivery=Delivery(
+                    one.title, is_failing=one.title in state.failing_receivers, record=partial(self._record, one.title)
+                ),
             )
             for one in context.config.notify
         ]
@@ -74,6 +79,10 @@ class Notifier:
             control.append(NOTIFY, Subject(kind=NOTIFIED, name=receiver, flow=flow), value=dict(words))
 
         return record
+
+    def _record(self, receiver: str, why: str) -> None:
+        subject = Subject(kind=RECEIVER, name=receiver)
+        self._context.control().append(REFUSE if why else CLEAR, subject, reason=why)
 
 
 def mirror_id(context: Context) -> str:

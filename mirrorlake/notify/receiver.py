@@ -21,6 +21,7 @@ from mirrorlake.config import redact, typed_values
 from mirrorlake.config.schema import ReceiverConfig
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.landing import backoff_s
+from mirrorlake.notify.delivery import Delivery
 from mirrorlake.notify.facts import INITIAL_WORDS, Fact, Facts, is_news
 from mirrorlake.notify.templates import Notice, write_json, write_pagerduty, write_slack
 
@@ -114,6 +115,7 @@ class Receiver:
         sent: the words that it got before, by flow and kind.
         record: writes down the words of a flow after a message.
         make: makes a notice of kind, flow, word before, fact and count of changes.
+        delivery: logs and records whether it takes messages.
     """
 
     def __init__(
@@ -123,8 +125,10 @@ class Receiver:
         sent: Mapping[str, Mapping[str, str]],
         record: Callable[[str, Mapping[str, str]], None],
         make: Callable[[str, str, str, Fact, int], Notice],
+        delivery: Delivery,
     ) -> None:
         self._config = config
+        self._delivery = delivery
         self._record = record
         self._make = make
         self._flows = {
@@ -133,7 +137,6 @@ class Receiver:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
-        self._attempts = 0
         self._thread = threading.Thread(target=self._work, name=f"notify {config.title}", daemon=True)
 
     def start(self) -> None:
@@ -214,25 +217,12 @@ class Receiver:
         problem = send(self._config, self._make(kind, flow, one.word or "", fact, changes))
         is_refused = isinstance(problem, RefusedMessage)
         if is_refused:
-            log.warning(
-                "notify.refused receiver=%s flow=%s kind=%s why=%s next=this message is left out; mirrorlake doctor --notify tests it",
-                self._config.title,
-                flow,
-                kind,
-                problem,
-            )
+            self._delivery.refused(flow, kind, problem)
         elif problem:
-            if not self._attempts:
-                log.warning(
-                    "notify.not_sent receiver=%s why=%s next=it is tried again; mirrorlake doctor --notify tests it",
-                    self._config.title,
-                    problem,
-                )
-            self._attempts += 1
+            self._delivery.not_sent(problem)
             return False
-        elif self._attempts:
-            log.warning("notify.sent_again receiver=%s attempts=%s", self._config.title, self._attempts + 1)
-        self._attempts = 0
+        else:
+            self._delivery.sent()
         with self._lock:
             one.changes -= changes
             if not is_refused:
@@ -242,7 +232,7 @@ class Receiver:
 
     def _pause(self) -> float:
         """Wait before the next attempt; newer facts do not shorten it."""
-        self._ended.wait(backoff_s(self._attempts, max_s=_MAX_PAUSE_S))
+        self._ended.wait(backoff_s(self._delivery.failed_attempts, max_s=_MAX_PAUSE_S))
         return 0.0
 
     def _write(self, name: str, flow: _FlowState) -> None:

@@ -21,11 +21,14 @@ from mirrorlake.errors import ConfigError
 from mirrorlake.lag import FlowStatus
 from mirrorlake.lag.objectives import FlowObjectives
 from mirrorlake.lake import Lake
+from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import NOTIFIED, NOTIFY, Intention, Subject, state_of
 from mirrorlake.model.parked import Parked
 from mirrorlake.notify import mirror_id
 from mirrorlake.notify import receiver as receiver_module
+from mirrorlake.notify.delivery import Delivery
 from mirrorlake.notify.facts import Fact, read_facts
+from mirrorlake.notify.notifier import Notifier
 from mirrorlake.notify.receiver import Receiver, send, stop_all, try_receiver
 from mirrorlake.notify.templates import Notice
 from tests.lakes import no_session
@@ -76,23 +79,31 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 @dataclass
 class Told:
-    """A receiver at work, and the rows that it wrote."""
+    """A receiver at work, and what it recorded: words of flows, and whether it takes messages."""
 
     receiver: Receiver
     rows: list[tuple[str, dict[str, str]]]
+    failures: list[str]
 
 
 @contextmanager
 def telling(config: ReceiverConfig, sent: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Told]:
     rows: list[tuple[str, dict[str, str]]] = []
+    failures: list[str] = []
 
     def make(kind: str, flow: str, was: str, fact: Fact, changes: int) -> Notice:
         return notice(fact, kind=kind, flow=flow, was=was, changes=changes)
 
-    made = Receiver(config, sent=sent or {}, record=lambda flow, words: rows.append((flow, dict(words))), make=make)
+    made = Receiver(
+        config,
+        sent=sent or {},
+        record=lambda flow, words: rows.append((flow, dict(words))),
+        make=make,
+        delivery=Delivery(config.title, is_failing=False, record=failures.append),
+    )
     made.start()
     try:
-        yield Told(made, rows)
+        yield Told(made, rows, failures)
     finally:
         made.stop()
 
@@ -336,6 +347,53 @@ def test_a_message_that_is_refused_is_left_out_and_the_others_are_sent(
     )
     [said] = [record.message for record in caplog.records if record.name.startswith("mirrorlake.notify")]
     assert said.startswith(f"notify.refused receiver=json flow={FLOW} kind=verdict why=it answers {code} ")
+    refused, taken = told.failures
+    assert (refused.startswith(f"a message of {FLOW} (verdict) was left out: it answers {code}"), taken) == (True, "")
+
+
+def test_a_receiver_that_takes_no_message_for_a_while_is_recorded_once_and_a_short_outage_is_not(
+    webhook: Webhook,
+) -> None:
+    with telling(config(min_interval="1s")) as told:
+        for codes, expected in (([503, 503], 0), ([401] * 9, 2)):
+            webhook.answers = list(codes)
+            sent = len(webhook.bodies)
+            told.receiver.offer(FLOW, {"verdict": AWAY if expected else WELL})
+            told.receiver.offer(f"flow {expected}", {"verdict": AWAY})
+            until(lambda sent=sent: len(webhook.bodies) > sent, "it is sent in the end")
+            assert len(told.failures) == expected
+    assert told.failures == ["messages wait: it answers 401 Unauthorized", ""]
+
+
+def test_an_operator_sees_in_events_and_doctor_that_messages_are_refused_until_one_is_taken(
+    webhook: Webhook, tmp_path: Path
+) -> None:
+    settings = SETTINGS.replace("./lake", str(tmp_path / "lake")) + "notify: [{name: ops, url: '${env:HOOK}'}]\n"
+    mirror = Mirror(loads(settings), display=lambda: None)
+
+    def seen() -> tuple[list[tuple[str, bool]], list[str]]:
+        events = [(f"{one.kind}: {one.subject}", one.is_open) for one in mirror.events("1h")]
+        return events, [one.detail for one in mirror.doctor(only=["lake.notify"]).bad]
+
+    def tell(flow: str) -> None:
+        # Each is a run of its own.
+        notifier, tried = Notifier(mirror._context), webhook.tried
+        notifier.start()
+        notifier._receivers[0].offer(flow, {"verdict": AWAY})
+        until(lambda: webhook.tried > tried, "it is sent")
+        notifier.stop()
+
+    assert seen() == ([], [])
+    webhook.answers = [400, 400]
+    tell(FLOW)
+    tell(FLOW)
+    events, [detail] = seen()
+    assert events == [("notify failed: receiver ops", True)], "one event, however often"
+    assert "a message of east->central (verdict) was left out: it answers 400 Bad Request" in detail
+    other = Mirror(loads(settings.replace("name: ops", "name: new")), display=lambda: None)
+    assert len(other.events("1h")) == 0, "nothing would end it for a receiver that is gone"
+    tell(FLOW)
+    assert seen() == ([("notify failed: receiver ops", False)], [])
 
 
 @pytest.mark.parametrize("code", [401, 403, 408, 429, 503])
