@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lag import find_unsent
 from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, read_landing_positions, read_mark
 from mirrorlake.model.flow import SourcePartition
 
@@ -98,30 +99,6 @@ def read_flow_progress(
             landed = max(held.get(source, 0), read.get(source, 0))
             found[source] = PartitionProgress(landed, sent.get(source, 0) if source in waiting else landed)
     return found
-
-
-def find_unsent(
-    lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int], landed: Mapping[SourcePartition, int]
-) -> dict[SourcePartition, int]:
-    """Return the position in `sent` of each partition of a flow whose relay has records from there up to `landed`.
-
-    Records that were erased or expired before they were sent never will be. The statistics of files tell; where only Spark
-    reaches the relay, all partitions with a position before `landed` are returned.
-    """
-    late = {
-        source: sent.get(source, 0)
-        for source, position in sorted(landed.items())
-        if flow.carries(source.topic) and sent.get(source, 0) < position
-    }
-    log = lake.relay_log(flow.source) if late else None
-    if log is None:
-        return late
-    held = {
-        file.source
-        for file in log.files(late)
-        if file.source in late and file.last_offset >= late[file.source] and file.first_offset < landed[file.source]
-    }
-    return {source: position for source, position in late.items() if source in held}
 
 
 NO_PROGRESS = PartitionProgress(0, 0)

@@ -15,7 +15,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
 from mirrorlake.failover.journal import open_journal
-from mirrorlake.failover.loss import NO_PROGRESS, find_unsent, read_flow_progress
+from mirrorlake.failover.loss import NO_PROGRESS, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
     ELECTION_TIMEOUT_S,
@@ -24,6 +24,7 @@ from mirrorlake.kafka import (
     leaderless_error,
     list_partitions,
 )
+from mirrorlake.lag import find_unsent
 from mirrorlake.lake import Control, FencedRelayWriter, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.owner import new_owner

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import describe_with_leaders, format_partitions
+from mirrorlake.lag.unsent import UnsentPositions
 from mirrorlake.lake import (
     METADATA,
     KnownTopic,
@@ -18,16 +19,13 @@ from mirrorlake.lake import (
     PositionKey,
     SourceTopics,
     Subject,
-    erased_from,
     landed_and_republished,
     landed_positions,
-    left_before,
     next_generation,
     read_landing_positions,
     update_landed_positions,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.removed import Removed, past_removed
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +48,7 @@ class SourceReader:
         self._unexpected: set[str] = set()
         self._landed: LandedPositions | None = None
         self._ends: Mapping[TopicPartition, int] = {}
+        self._unsent = UnsentPositions(context.lake)
         self._logged_leaderless = ""
 
     @property
@@ -72,6 +71,8 @@ class SourceReader:
 
     def read_topics(self, *, is_full: bool) -> None:
         """Read the topics of the flows; with `is_full` topics that differ from the lake's are read there again."""
+        if is_full:
+            self._unsent.forget()
         source, topics = self._context.source(self._alias), self._recorded
         states = source.describe(
             name for name in source.topic_names() if any(flow.carries(name) for flow in self.flows)
@@ -164,21 +165,14 @@ class SourceReader:
     ) -> Positions:
         """Return the landed and republished positions of all partitions; `sent` is the ledger of each flow that answered."""
         found: Positions = {}
-        flows = [(flow, sent["flow", flow.name]) for flow in self.flows if ("flow", flow.name) in sent]
+        flows = [
+            (flow, self._unsent.read(flow, sent["flow", flow.name], landed.reached))
+            for flow in self.flows
+            if ("flow", flow.name) in sent
+        ]
 
         def put(subject: Subject, source: SourcePartition, kind: str, offset: int, flow: str | None = None) -> None:
             found.setdefault(subject, {})[self._key(source, kind, flow)] = offset
-
-        @lru_cache
-        def gone() -> tuple[Mapping[SourcePartition, int], Sequence[Removed]]:
-            return left_before(self._context.lake, self._alias), erased_from(self._context.lake, self._alias)
-
-        def waits_from(source: SourcePartition, position: int, holds: int) -> int:
-            """Skip records that left the relay before the flow sent them, because it does not wait for them."""
-            if position >= holds:
-                return position
-            left, erased = gone()
-            return past_removed(left.get(source, 0), erased, source, position)
 
         relay, cluster = ("relay", self._alias), ("cluster", self._alias)
         for name, topic in self.topics.items():
@@ -192,18 +186,14 @@ class SourceReader:
                 place = partial(landed_and_republished, holds=holds, seen=read, end=self._ends.get(tp, holds or 0))
                 put(relay, source, "reached", place(sent=0)[0])
                 for flow, done in carrying:
-                    sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
-                    put(("flow", flow.name), source, "republished", place(sent=sent_to)[1], flow.name)
+                    sent_to = place(sent=done.get(source, starts_at))[1]
+                    put(("flow", flow.name), source, "republished", sent_to, flow.name)
         # An earlier generation of a topic is sampled until all flows have sent it.
         for source, holds in landed.reached.items():
             newest = self.topics.get(source.topic)
             if newest is not None and source.generation >= newest.generation_of(source.partition):
                 continue
-            waiting = [
-                (flow, waits_from(source, done.get(source, 0), holds))
-                for flow, done in flows
-                if flow.carries(source.topic)
-            ]
+            waiting = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
             if any(offset < holds for _, offset in waiting):
                 put(relay, source, "reached", holds)
                 put(cluster, source, "last_stable", holds)

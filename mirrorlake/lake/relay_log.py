@@ -40,9 +40,9 @@ class RelayLog:
         self._next_check = 0.0
         self._log = open_folder(f"{path}/_delta_log")
 
-    def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
-        """List the files that may have a record at or past the positions, or of other partitions, and follow later commits."""
-        self.version, actions = self._tables.files(self.path, RelayPart(positions))
+    def files(self, positions: Mapping[SourcePartition, int], *, others: bool = True) -> list[RelayFile]:
+        """List files that may have a record at or past the positions, or of `others` than their partitions; follow later commits."""
+        self.version, actions = self._tables.files(self.path, RelayPart(positions, others=others))
         try:
             return [file for file in self._listed(actions) if file.last_offset >= positions.get(file.source, -1)]
         except FileNotFoundError as error:

@@ -72,25 +72,3 @@ def why_left(removed: Iterable[Removed], offset: int) -> str | None:
     """
     words = {one.word for one in removed if one.holds(offset)}
     return next((word for word in LEFT.values() if word in words), None)
-
-
-def past_removed(left_before: int, erased: Iterable[Removed], source: SourcePartition, position: int) -> int:
-    """Return the position after the removed offsets right at it; a flow at that position waits for none of them.
-
-    `left_before` is the offset before which retention has removed everything.
-
-    Example:
-        >>> past_removed(0, [], SourcePartition("orders", 1, 0), 7), past_removed(9, [], SourcePartition("orders", 1, 0), 7)
-        (7, 9)
-    """
-    position = max(position, left_before)
-    spans = sorted(
-        (first, first + length)
-        for one in erased
-        if one.source == source
-        for first, length in (one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),))
-    )
-    for first, end in spans:
-        if first <= position < end:
-            position = end
-    return position

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mirrorlake.config.loading import loads
@@ -26,16 +27,17 @@ from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
+from mirrorlake.lake import position_row
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.removed import write_removed
-from mirrorlake.lake.schema import METADATA, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
+from mirrorlake.lake.schema import METADATA, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
+from mirrorlake.lake.side_files import delete_rows
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.builders import ledger_record
 from tests.unit.values import status as flow_status
 
@@ -175,13 +177,14 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
 def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
 
-    def left(kind: str, first: int, last: int) -> Removed:
-        place = {"source": ORDERS, "first_offset": first, "last_offset": last}
-        return Removed(**place, removal=kind, kind=kind, records=1, removed_at=NOON)
+    def leave(first: int, last: int) -> None:
+        relay = TableMaintenance(lake.relay_location("east"))
+        delete_rows(relay, lambda rows: np.isin(rows["offset"].to_numpy(), range(first, last + 1)), why="erase")
 
-    write_removed(lake, "east", [left(EXPIRED, 0, 3)])
+    leave(0, 3)
     assert told(status(lake, landed, {}, monkeypatch)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
-    write_removed(lake, "east", [left(ERASED, 8, 9)])
+    lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
+    leave(8, 9)
     assert told(status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name][1]) == (10, 10, 10, 0, 0, "caught_up")
     assert told(status(lake, landed, {ORDERS: 7}, monkeypatch)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
 
