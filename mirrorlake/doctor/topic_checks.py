@@ -9,15 +9,16 @@ from mirrorlake.doctor.check_context import FlowCheckContext, value
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
-from mirrorlake.lag import read_offset_bytes
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.lag import Monitor, age_ms, read_offset_bytes
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.render import format_count, format_duration, format_size, plural
 from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 _AHEAD_MS = 60_000
-_HUNG_S = 15 * 60
+# `transaction.max.timeout.ms` of a broker, by default.
+_HUNG_MS = 15 * 60_000
 # Early enough before a retention ends that somebody can act.
 _SHARE = 0.8
 
@@ -148,40 +149,20 @@ def _filling(at: FlowCheckContext, name: str, waiting: Sequence[_Unlanded], keep
 
 @check("transactions.open", layer="flow", per="flow", fix="kafka-transactions find-hanging, then abort, on the source")
 def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """No transaction on the source is open for a quarter of an hour: records after it are hidden from every reader, this one too."""
-    if at.inputs.is_lake(at.flow.source):
-        yield fine(at.flow.name, "a lake cluster has no open transactions")
-        return
-    admin = at.inputs.admin(at.flow.source)
-    # Read anew and one after the other: a log that grows after the end of the snapshot would look like an open transaction.
-    stable, ends = admin.last_stable_offsets(at.partitions), admin.high_watermarks(at.partitions)
-    held = {tp: offset for tp, offset in stable.items() if ends.get(tp, offset) > offset}
-    since = _first_seen(at, held)
-    for tp, offset in held.items():
-        age_s = at.inputs.now.timestamp() - since.get(tp, at.inputs.now.timestamp())
-        if age_s > _HUNG_S:
-            yield failure(
-                str(tp),
-                f"open at offset {offset} for {format_duration(age_s * 1000)}: "
-                f"{format_count(ends[tp] - offset)} offsets after it are hidden",
-                f"kafka-transactions --bootstrap-server … abort --topic {tp.topic} --partition {tp.partition} "
-                f"--start-offset {offset}, on {at.flow.source}",
-            )
-    yield fine(at.flow.name, f"{plural(len(held), 'partition')} with an open transaction")
+    """No transaction on the source is open for a minute: records after it are hidden from every reader, this one too.
 
-
-def _first_seen(at: FlowCheckContext, held: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """Return the earliest sample of the last day with each partition's present end, in seconds since 1970."""
-    if not held:
-        return {}
-    rows = at.inputs.lake.query_rows(
-        _STABLE, source=at.flow.source, since=int((at.inputs.now.timestamp() - 86_400) * 1_000_000), missing_ok=True
-    )
-    return {
-        TopicPartition(row.topic, row.partition): row.since / 1000
-        for row in rows
-        if held.get(TopicPartition(row.topic, row.partition)) == row.position
-    }
+    A broker ends a transaction within a quarter of an hour, unless it hangs or a longer time-out is allowed: then it is a failure.
+    """
+    source, inputs = at.flow.source, at.inputs
+    stable = {} if inputs.is_lake(source) else inputs.admin(source).last_stable_offsets(at.partitions)
+    found = inputs.context.shared(Monitor).find_hanging_transactions(source, stable)
+    for tp, one in sorted(found.items()):
+        outcome = failure if age_ms(one.since_ms, inputs.now) > _HUNG_MS else warning
+        abort = f"abort --topic {tp.topic} --partition {tp.partition} --start-offset {one.offset}"
+        yield outcome(
+            str(tp), one.describe(inputs.now), f"kafka-transactions --bootstrap-server … {abort}, on {source}"
+        )
+    yield fine(at.flow.name, f"{plural(len(found), 'partition')} with a transaction that is open for a minute")
 
 
 @check("clock.skew", layer="flow", per="flow", finds="warning", fix="NTP on this machine and on the producers'")
@@ -399,11 +380,3 @@ def _transaction_timeout(at: FlowCheckContext) -> Iterator[CheckOutcome]:
             at.flow.name,
             f"{format_duration(asked)} of {format_duration(int(allowed)) if allowed else 'what is permitted'}",
         )
-
-
-_STABLE = """
-    SELECT topic, partition, position, min(unix_millis(observed_at)) AS since
-    FROM {positions}
-    WHERE source = :source AND kind = 'last_stable' AND unix_micros(observed_at) >= :since
-    GROUP BY topic, partition, position
-"""

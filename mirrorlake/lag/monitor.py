@@ -140,14 +140,15 @@ class Monitor:
             state=state,
             retention_of=Retention(context.config, admin=context.admin),
             windows=lambda: self._windows_of(flows),
-            find_transactions=self._find_hanging,
+            find_transactions=self.find_hanging_transactions,
         )
         others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
         return replace(status, other_flows=others)
 
-    def _find_hanging(
+    def find_hanging_transactions(
         self, alias: str, stable: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, HangingTransaction]:
+        """Return the hanging transaction of each partition of a source that has one; `stable` are their last stable offsets."""
         context = self._context
         if context.config.cluster(alias).is_lake:
             return {}

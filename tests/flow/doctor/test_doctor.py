@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -18,16 +20,22 @@ from tests.servers.lakes import Pair
 MACHINE = ("java", "spark", "disk", "memory", "limits", "folders", "tracking", "metrics")
 
 
-def found(mirror: Mirror, *only: str, later: timedelta | None = None) -> dict[str, str]:
-    """Return what some checks find, by name: the details, joined; at a later time where that is given."""
+@contextmanager
+def clock(mirror: Mirror, later: timedelta) -> Iterator[None]:
+    """Let a mirror live at a later time."""
     connections = mirror._context
     now = connections.now
-    if later is not None:
-        connections.now = lambda: datetime.now(timezone.utc) + later
+    connections.now = lambda: datetime.now(timezone.utc) + later
     try:
-        report = mirror.doctor(only=only)
+        yield
     finally:
         connections.now = now
+
+
+def found(mirror: Mirror, *only: str, later: timedelta = timedelta()) -> dict[str, str]:
+    """Return what some checks find, by name: the details, joined; at a later time where that is given."""
+    with clock(mirror, later):
+        report = mirror.doctor(only=only)
     assert all(one.fix for one in report.bad)
     told: dict[str, str] = {}
     for one in report.bad:
@@ -73,10 +81,13 @@ def test_every_fault_of_topics_ledger_and_groups_has_its_finding(pair: Pair, mon
     assert "keeps tombstones for 1 d 0 h" in told
     assert "may delete" not in told
     with open_transaction(pair.east, topic):
-        mirror.sample(once=True)
-        assert found(mirror, "transactions.open") == {}, "a transaction may take minutes"
-        told = found(mirror, "transactions.open", later=timedelta(minutes=20))["transactions.open"]
-        assert f"{topic}-0: open at offset 21" in told
+        assert found(mirror, "transactions.open") == {}, "a transaction may be open"
+        told = found(mirror, "transactions.open", later=timedelta(minutes=5))["transactions.open"]
+        assert f"{topic}-0: a transaction of the source is open since " in told
+        assert "offsets from 21 on cannot be read yet" in told
+        with clock(mirror, timedelta(minutes=5)):
+            [reason] = [row.reason for row in mirror.status().flows[0] if row.state == "blocked"]
+        assert reason.partition(",")[0] in told, "status says the same"
     in_an_hour = int((time.time() + 3600) * 1000)
     send(pair.east, topic, [{"value": b"early", "key": b"k", "partition": 1, "timestamp": in_an_hour}])
     assert f"those of {topic}-1 by " in found(mirror, "clock.skew")["clock.skew"]
