@@ -7,7 +7,7 @@ Intentions are rows of the table `control`, never changed once written; the newe
     remote                          send_again, accept_empty: the choice for a lost remote topic
     stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
-    notified                        notify          the words of a flow that a receiver got last
+    notified                        notify          the states of a flow that a receiver got last
     receiver                        refuse, clear   it does not take messages, or takes them again
     known_flow                      begin           the settings of a flow whose republishing began, from any settings file
                                     retire          a person declares that the flow is gone for good
@@ -95,7 +95,7 @@ class ControlState:
 
     `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
     `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
-    and that nobody has retired. `notified` are the words that receivers got last, by receiver and flow.
+    and that nobody has retired. `notified` are the states that receivers got last, by receiver and flow.
     `failing_receivers` are the rows, by receiver, of those that do not take messages.
     """
 

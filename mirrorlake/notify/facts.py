@@ -1,6 +1,6 @@
 """The facts of a flow that receivers get: one for each kind of change, from the flow's status and the counts of the lake.
 
-A fact has a `word`, and a message reports that it changed. The words that a receiver got last are a row of the table `control`, so
+A fact has a `state`, and a message reports that it changed. The states that a receiver got last are a row of the table `control`, so
 that neither a restart nor another process sends them again.
 """
 
@@ -15,7 +15,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag import FlowStatus, Verdict, verdict_label
 
 Severity = Literal["ok", "info", "warning", "error", "critical"]
-Facts = Mapping[str, "Fact"]
+Facts = Mapping[str, "FlowFact"]
 """The facts of a flow by kind; what is not known now is left out."""
 
 _SEVERITY: Mapping[Verdict, Severity] = {
@@ -27,21 +27,21 @@ _SEVERITY: Mapping[Verdict, Severity] = {
 # What was never landed: `compacted` and other kinds are no loss.
 LOSSES = ("expired", "truncated", "recreated")
 # Before the first message: a flow that is well is no news.
-INITIAL_WORDS: Mapping[str, str] = {"verdict": Verdict.OK.name, "objective": "", "parked": ""}
+INITIAL_STATES: Mapping[str, str] = {"verdict": Verdict.OK.name, "objective": "", "parked": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One fact: its word, how bad it is, the reason in words, and since when it holds, where that is known."""
+class FlowFact:
+    """One fact: its state, how bad it is, the reason in words, and since when it holds, where that is known."""
 
-    word: str
+    state: str
     severity: Severity
     text: str
     reason: str = ""
     since: datetime | None = None
 
 
-def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, str], int]) -> dict[str, Fact]:
+def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, str], int]) -> dict[str, FlowFact]:
     """Return the facts of a flow; `counts` are the lake's, of offsets by source and records by flow, each by kind.
 
     WARMING UP and UNKNOWN are no facts. The cause of a parked stream is left out: it may quote a record.
@@ -52,8 +52,8 @@ def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, 
         reason = "" if verdict is Verdict.OK else status.reason
         if status.is_of_parking:
             reason = "a stream is parked"
-        facts["verdict"] = Fact(
-            word=str(verdict.name),
+        facts["verdict"] = FlowFact(
+            state=str(verdict.name),
             severity=_SEVERITY[verdict],
             text=verdict_label(verdict.name),
             reason=reason,
@@ -63,35 +63,39 @@ def read_facts(flow: FlowConfig, status: FlowStatus, counts: Mapping[tuple[str, 
         missed = status.objectives.missed
         text = f"misses its {' and '.join(missed)}" if missed else "meets its objectives"
         severity: Severity = "error" if missed else "ok"
-        facts["objective"] = Fact(word=",".join(missed), severity=severity, text=text, reason=str(status.objectives))
+        facts["objective"] = FlowFact(
+            state=",".join(missed), severity=severity, text=text, reason=str(status.objectives)
+        )
     waiting = [f"{one.stream} since {one.since.isoformat(timespec='seconds')} ({one.error})" for one in status.parked]
-    word = ",".join(sorted(f"{one.stream} {one.error}" for one in status.parked))
+    state = ",".join(sorted(f"{one.stream} {one.error}" for one in status.parked))
     if status.parked:
         is_retried = all(one.is_retried for one in status.parked)
-        facts["parked"] = Fact(
-            word=word,
+        facts["parked"] = FlowFact(
+            state=state,
             severity="warning" if is_retried else "critical",
             text="a stream is parked",
             reason="; ".join(waiting) + ("; it is tried again by itself" if is_retried else "; it waits for a person"),
             since=min(one.since for one in status.parked),
         )
     else:
-        facts["parked"] = Fact(word="", severity="ok", text="no stream is parked")
+        facts["parked"] = FlowFact(state="", severity="ok", text="no stream is parked")
     lost = sum(counts.get((flow.source, kind), 0) for kind in LOSSES)
-    facts["lost"] = Fact(
-        word=str(lost), severity="critical", text=f"offsets of {flow.source} that were never landed: {lost}"
+    facts["lost"] = FlowFact(
+        state=str(lost), severity="critical", text=f"offsets of {flow.source} that were never landed: {lost}"
     )
     put_aside = counts.get((flow.name, "quarantined"), 0)
-    facts["quarantined"] = Fact(word=str(put_aside), severity="warning", text=f"records in quarantine: {put_aside}")
+    facts["quarantined"] = FlowFact(
+        state=str(put_aside), severity="warning", text=f"records in quarantine: {put_aside}"
+    )
     return facts
 
 
-def is_news(kind: str, before: str | None, word: str) -> bool:
-    """Return whether a message reports this word; of counts only their growth, not the first one read.
+def is_news(kind: str, before: str | None, state: str) -> bool:
+    """Return whether a message reports this state; of counts only their growth, not the first one read.
 
     >>> is_news("lost", None, "7"), is_news("lost", "7", "9"), is_news("quarantined", "9", "0"), is_news("verdict", "OK", "STALL")
     (False, True, False, True)
     """
-    if kind in INITIAL_WORDS:
-        return (INITIAL_WORDS[kind] if before is None else before) != word
-    return before is not None and int(word) > int(before)
+    if kind in INITIAL_STATES:
+        return (INITIAL_STATES[kind] if before is None else before) != state
+    return before is not None and int(state) > int(before)

@@ -14,7 +14,7 @@ from mirrorlake.lag import Status, count_kinds
 from mirrorlake.lake import GAPS
 from mirrorlake.model.control import CLEAR, NOTIFIED, NOTIFY, RECEIVER, REFUSE, Subject
 from mirrorlake.notify.delivery import Delivery
-from mirrorlake.notify.facts import Fact, read_facts
+from mirrorlake.notify.facts import FlowFact, read_facts
 from mirrorlake.notify.receiver import Receiver, stop_all
 from mirrorlake.notify.templates import Notice
 
@@ -33,7 +33,7 @@ class Notifier:
         self._receivers = [
             Receiver(
                 one,
-                sent={flow: words for (receiver, flow), words in state.notified.items() if receiver == one.title},
+                sent={flow: states for (receiver, flow), states in state.notified.items() if receiver == one.title},
                 record=self._recorder(one.title),
                 make=self._notice,
                 delivery=Delivery(
@@ -66,7 +66,7 @@ class Notifier:
             log.exception("notify.failed what=read the status; the mirror goes on")
         return status
 
-    def _notice(self, kind: str, flow: str, was: str, fact: Fact, changes: int) -> Notice:
+    def _notice(self, kind: str, flow: str, was: str, fact: FlowFact, changes: int) -> Notice:
         at = self._context.now()
         return Notice(
             kind=kind, flow=flow, was=was, fact=fact, at=at, changes=changes, mirror=self._mirror, host=self._host
@@ -75,8 +75,8 @@ class Notifier:
     def _recorder(self, receiver: str) -> Callable[[str, Mapping[str, str]], None]:
         control = self._context.control()
 
-        def record(flow: str, words: Mapping[str, str]) -> None:
-            control.append(NOTIFY, Subject(kind=NOTIFIED, name=receiver, flow=flow), value=dict(words))
+        def record(flow: str, states: Mapping[str, str]) -> None:
+            control.append(NOTIFY, Subject(kind=NOTIFIED, name=receiver, flow=flow), value=dict(states))
 
         return record
 

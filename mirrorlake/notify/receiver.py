@@ -1,4 +1,4 @@
-"""One receiver: the words it got last, the facts that wait for it, and the thread that sends them.
+"""One receiver: the states it got last, the facts that wait for it, and the thread that sends them.
 
 Only the newest facts of a flow wait: a receiver that is away costs no memory, and gets the present state when it is back.
 """
@@ -22,7 +22,7 @@ from mirrorlake.config.schema import ReceiverConfig
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.landing import backoff_s
 from mirrorlake.notify.delivery import Delivery
-from mirrorlake.notify.facts import INITIAL_WORDS, Fact, Facts, is_news
+from mirrorlake.notify.facts import INITIAL_STATES, Facts, FlowFact, is_news
 from mirrorlake.notify.templates import Notice, write_json, write_pagerduty, write_slack
 
 log = logging.getLogger(__name__)
@@ -82,23 +82,27 @@ def send(config: ReceiverConfig, notice: Notice) -> str:
 
 def try_receiver(config: ReceiverConfig, *, at: datetime, mirror: str, host: str) -> str:
     """Send a test message, and PagerDuty the end of the test; return why it was not taken, "" if it was."""
-    began = Fact(word="test", severity="warning", text="mirrorlake doctor sends a test; nothing is wrong")
+    began = FlowFact(state="test", severity="warning", text="mirrorlake doctor sends a test; nothing is wrong")
     notice = Notice(kind="test", flow="test", was="", fact=began, at=at, mirror=mirror, host=host)
     problem = send(config, notice)
     if problem or config.template != "pagerduty":
         return problem
-    ended = Fact(word="ended", severity="ok", text="the test has ended")
+    ended = FlowFact(state="ended", severity="ok", text="the test has ended")
     return send(config, Notice(kind="test", flow="test", was="test", fact=ended, at=at, mirror=mirror, host=host))
 
 
 @dataclass(slots=True)
 class _KindState:
-    """One kind of fact of one flow: the word that was sent last, the newest fact, and the changes since."""
+    """One kind of fact of one flow.
 
-    word: str | None
-    newest: Fact | None = None
-    changes: int = 0
-    not_before: float = 0.0
+    `sent_state` is the state that the receiver got last, None before the first. `unsent_changes` counts the changes of state since.
+    The next message is sent no earlier than `next_send_s`, by the monotonic clock.
+    """
+
+    sent_state: str | None
+    newest_fact: FlowFact | None = None
+    unsent_changes: int = 0
+    next_send_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -112,9 +116,9 @@ class Receiver:
 
     Args:
         config: its settings.
-        sent: the words that it got before, by flow and kind.
-        record: writes down the words of a flow after a message.
-        make: makes a notice of kind, flow, word before, fact and count of changes.
+        sent: the states that it got before, by flow and kind.
+        record: writes down the states of a flow after a message.
+        make: makes a notice of kind, flow, state before, fact and count of changes.
         delivery: logs and records whether it takes messages.
     """
 
@@ -124,7 +128,7 @@ class Receiver:
         *,
         sent: Mapping[str, Mapping[str, str]],
         record: Callable[[str, Mapping[str, str]], None],
-        make: Callable[[str, str, str, Fact, int], Notice],
+        make: Callable[[str, str, str, FlowFact, int], Notice],
         delivery: Delivery,
     ) -> None:
         self._config = config
@@ -132,7 +136,8 @@ class Receiver:
         self._record = record
         self._make = make
         self._flows = {
-            flow: _FlowState({kind: _KindState(word) for kind, word in words.items()}) for flow, words in sent.items()
+            flow: _FlowState({kind: _KindState(state) for kind, state in states.items()})
+            for flow, states in sent.items()
         }
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -167,15 +172,15 @@ class Receiver:
                     self._update(state, kind, facts[kind])
         self._wake.set()
 
-    def _update(self, flow: _FlowState, kind: str, fact: Fact) -> None:
-        one = flow.kinds.setdefault(kind, _KindState(INITIAL_WORDS.get(kind)))
-        before = one.word if one.newest is None else one.newest.word
-        one.newest = fact
-        if is_news(kind, before, fact.word):
-            one.changes += 1
-        elif one.word is None or (kind not in INITIAL_WORDS and int(fact.word) < int(one.word)):
+    def _update(self, flow: _FlowState, kind: str, fact: FlowFact) -> None:
+        one = flow.kinds.setdefault(kind, _KindState(INITIAL_STATES.get(kind)))
+        before = one.sent_state if one.newest_fact is None else one.newest_fact.state
+        one.newest_fact = fact
+        if is_news(kind, before, fact.state):
+            one.unsent_changes += 1
+        elif one.sent_state is None or (kind not in INITIAL_STATES and int(fact.state) < int(one.sent_state)):
             # A count that is read first, or fell, is what later ones are compared with.
-            one.word, flow.is_recorded = fact.word, False
+            one.sent_state, flow.is_recorded = fact.state, False
 
     def _work(self) -> None:
         wait_s: float | None = None
@@ -193,16 +198,16 @@ class Receiver:
         waits: list[float] = []
         for name, flow in list(self._flows.items()):
             for kind, one in list(flow.kinds.items()):
-                if not one.changes or self._ended.is_set():
+                if not one.unsent_changes or self._ended.is_set():
                     continue
-                if (left := one.not_before - time.monotonic()) > 0:
+                if (left := one.next_send_s - time.monotonic()) > 0:
                     waits.append(left)
                     continue
-                before = one.word
+                before = one.sent_state
                 if not self._send(name, kind, one):
                     # The receiver is away for all flows.
                     return self._pause()
-                if one.word != before:
+                if one.sent_state != before:
                     flow.is_recorded = False
                 self._write(name, flow)
             self._write(name, flow)
@@ -211,10 +216,10 @@ class Receiver:
     def _send(self, flow: str, kind: str, one: _KindState) -> bool:
         """Send the newest fact, or leave it out if it is refused; return whether the receiver answered."""
         with self._lock:
-            fact, changes = one.newest, one.changes
+            fact, changes = one.newest_fact, one.unsent_changes
         if fact is None:
             return True
-        problem = send(self._config, self._make(kind, flow, one.word or "", fact, changes))
+        problem = send(self._config, self._make(kind, flow, one.sent_state or "", fact, changes))
         is_refused = isinstance(problem, RefusedMessage)
         if is_refused:
             self._delivery.refused(flow, kind, problem)
@@ -224,10 +229,10 @@ class Receiver:
         else:
             self._delivery.sent()
         with self._lock:
-            one.changes -= changes
+            one.unsent_changes -= changes
             if not is_refused:
-                one.word = fact.word
-            one.not_before = time.monotonic() + self._config.min_interval.total_seconds()
+                one.sent_state = fact.state
+            one.next_send_s = time.monotonic() + self._config.min_interval.total_seconds()
         return True
 
     def _pause(self) -> float:
@@ -236,14 +241,14 @@ class Receiver:
         return 0.0
 
     def _write(self, name: str, flow: _FlowState) -> None:
-        """Record the words that were sent; a failure is tried again with the next message."""
+        """Record the states that were sent; a failure is tried again with the next message."""
         with self._lock:
             if flow.is_recorded:
                 return
             flow.is_recorded = True
-            words = {kind: one.word for kind, one in flow.kinds.items() if one.word is not None}
+            states = {kind: one.sent_state for kind, one in flow.kinds.items() if one.sent_state is not None}
         try:
-            self._record(name, words)
+            self._record(name, states)
         except MirrorlakeError as error:
             flow.is_recorded = False
             log.info("notify.not_recorded receiver=%s why=%s", self._config.title, error.cause)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config import identity
-from mirrorlake.notify.facts import Fact
+from mirrorlake.notify.facts import FlowFact
 
 _NEXT = {
     "verdict": "mirrorlake status",
@@ -27,7 +27,7 @@ class Notice:
     kind: str
     flow: str
     was: str
-    fact: Fact
+    fact: FlowFact
     at: datetime
     changes: int = 1
     mirror: str = ""
@@ -53,7 +53,7 @@ def write_json(notice: Notice) -> dict[str, Any]:
         "kind": notice.kind,
         "flow": notice.flow,
         "was": notice.was,
-        "is": fact.word,
+        "is": fact.state,
         "severity": fact.severity,
         "summary": notice.summary,
         "reason": fact.reason,

@@ -27,7 +27,7 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.notify import mirror_id
 from mirrorlake.notify import receiver as receiver_module
 from mirrorlake.notify.delivery import Delivery
-from mirrorlake.notify.facts import Fact, read_facts
+from mirrorlake.notify.facts import FlowFact, read_facts
 from mirrorlake.notify.notifier import Notifier
 from mirrorlake.notify.receiver import Receiver, send, stop_all, try_receiver
 from mirrorlake.notify.templates import Notice
@@ -43,8 +43,8 @@ clusters: {east: {bootstrap_servers: "e:1"}, central: {bootstrap_servers: "c:1"}
 flows: [{source: east, target: central, topics: [orders]}]
 """
 [FLOW_CONFIG] = loads(SETTINGS).flows
-AWAY = Fact(word="CLUSTER_AWAY", severity="critical", text="CLUSTER AWAY", reason="west is away <now>", since=NOON)
-WELL = Fact(word="OK", severity="ok", text="OK")
+AWAY = FlowFact(state="CLUSTER_AWAY", severity="critical", text="CLUSTER AWAY", reason="west is away <now>", since=NOON)
+WELL = FlowFact(state="OK", severity="ok", text="OK")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def config(template: Any = "json", **settings: Any) -> ReceiverConfig:
     return ReceiverConfig.model_validate({"template": template, "url": "${env:HOOK}", **key, **settings})
 
 
-def notice(fact: Fact = AWAY, **settings: Any) -> Notice:
+def notice(fact: FlowFact = AWAY, **settings: Any) -> Notice:
     known = {"kind": "verdict", "flow": FLOW, "was": "OK", "at": NOON, "mirror": "1a2b3c4d", "host": "mirror-1"}
     return Notice(fact=fact, **{**known, **settings})
 
@@ -79,7 +79,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 @dataclass
 class Told:
-    """A receiver at work, and what it recorded: words of flows, and whether it takes messages."""
+    """A receiver at work, and what it recorded: states of flows, and whether it takes messages."""
 
     receiver: Receiver
     rows: list[tuple[str, dict[str, str]]]
@@ -91,13 +91,13 @@ def telling(config: ReceiverConfig, sent: Mapping[str, Mapping[str, str]] | None
     rows: list[tuple[str, dict[str, str]]] = []
     failures: list[str] = []
 
-    def make(kind: str, flow: str, was: str, fact: Fact, changes: int) -> Notice:
+    def make(kind: str, flow: str, was: str, fact: FlowFact, changes: int) -> Notice:
         return notice(fact, kind=kind, flow=flow, was=was, changes=changes)
 
     made = Receiver(
         config,
         sent=sent or {},
-        record=lambda flow, words: rows.append((flow, dict(words))),
+        record=lambda flow, states: rows.append((flow, dict(states))),
         make=make,
         delivery=Delivery(config.title, is_failing=False, record=failures.append),
     )
@@ -150,7 +150,7 @@ def test_pagerduty_opens_an_incident_and_ends_the_same_one(webhook: Webhook) -> 
     assert began["dedup_key"] == ended["dedup_key"] == "mirrorlake/1a2b3c4d/east->central/verdict"
     assert (began["routing_key"], began["payload"]["severity"]) == ("r0uting-key", "critical")
     assert began["payload"]["summary"] == "east->central: CLUSTER AWAY"
-    paused = replace(WELL, word="PAUSED", severity="info", text="PAUSED")
+    paused = replace(WELL, state="PAUSED", severity="info", text="PAUSED")
     assert send(config("pagerduty"), notice(paused)) == ""
     assert webhook.bodies[-1]["event_action"] == "resolve", "what a person wanted is no incident"
 
@@ -190,7 +190,7 @@ def test_a_test_message_is_sent_to_each_shape_and_pagerduty_s_ends_again(webhook
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-def facts(found: FlowStatus, **counts: int) -> dict[str, Fact]:
+def facts(found: FlowStatus, **counts: int) -> dict[str, FlowFact]:
     kinds = {"expired": ("east", "expired"), "compacted": ("east", "compacted"), "quarantined": (FLOW, "quarantined")}
     return read_facts(FLOW_CONFIG, found, {kinds[kind]: n for kind, n in counts.items()})
 
@@ -198,7 +198,12 @@ def facts(found: FlowStatus, **counts: int) -> dict[str, Fact]:
 def test_a_verdict_is_told_with_since_when_and_what_nobody_knows_is_not() -> None:
     stalled = replace(partition_status(lag=4), verdict="STALL", reason="the position stood at 5", since=NOON)
     fact = facts(status(FLOW, stalled))["verdict"]
-    assert (fact.word, fact.severity, fact.reason, fact.since) == ("STALL", "critical", "the position stood at 5", NOON)
+    assert (fact.state, fact.severity, fact.reason, fact.since) == (
+        "STALL",
+        "critical",
+        "the position stood at 5",
+        NOON,
+    )
     away = replace(status(FLOW), partitions=(), unknown="west is away", away="west", answered_at=NOON)
     assert (facts(away)["verdict"].text, facts(away)["verdict"].since) == ("CLUSTER AWAY", NOON)
     for verdict in ("WARMING_UP", "UNKNOWN"):
@@ -216,7 +221,7 @@ def test_a_parked_stream_is_told_without_its_cause_which_may_quote_a_record() ->
     stalled = replace(partition_status(lag=4), verdict="STALL")
     assert "4111" not in str(facts(replace(status(FLOW, stalled), parked=(stream,)))), "nor by a verdict that is worse"
     retried = facts(replace(status(FLOW), parked=(replace(stream, is_retried=True),)))
-    assert (retried["parked"].severity, retried["parked"].word) == ("warning", found["parked"].word)
+    assert (retried["parked"].severity, retried["parked"].state) == ("warning", found["parked"].state)
 
 
 @pytest.mark.parametrize("verdict", ["REWIND", "STALL"])
@@ -245,8 +250,8 @@ def test_a_partition_that_is_worse_than_a_cluster_that_is_away_gives_the_reason(
 def test_objectives_losses_and_quarantine_are_facts_and_what_was_compacted_is_no_loss() -> None:
     missed = FlowObjectives(flow=FLOW, rpo_s=10, measured_rpo_s=31)
     found = facts(replace(status(FLOW), objectives=missed), expired=7, compacted=900, quarantined=3)
-    assert (found["objective"].word, found["objective"].reason) == ("RPO", "RPO 31.0 s of 10.0 s, missed")
-    assert (found["lost"].word, found["quarantined"].word) == ("7", "3")
+    assert (found["objective"].state, found["objective"].reason) == ("RPO", "RPO 31.0 s of 10.0 s, missed")
+    assert (found["lost"].state, found["quarantined"].state) == ("7", "3")
 
 
 # -- once, and in time --------------------------------------------------------------------------------------------------
@@ -261,10 +266,12 @@ def test_a_change_is_told_once_and_a_restart_does_not_tell_it_again(webhook: Web
         until(lambda: told.rows[-1] == (FLOW, {"verdict": "CLUSTER_AWAY"}), "the message was sent")
     assert [(body["was"], body["is"]) for body in webhook.bodies] == [("OK", "CLUSTER_AWAY")]
     rows = [
-        Intention(at=NOON, who="me", action=NOTIFY, subject=Subject(kind=NOTIFIED, name="json", flow=flow), value=words)
-        for flow, words in told.rows[-1:]
+        Intention(
+            at=NOON, who="me", action=NOTIFY, subject=Subject(kind=NOTIFIED, name="json", flow=flow), value=states
+        )
+        for flow, states in told.rows[-1:]
     ]
-    known = {flow: words for (_, flow), words in state_of(rows).notified.items()}
+    known = {flow: states for (_, flow), states in state_of(rows).notified.items()}
     with telling(config(), known) as again:
         again.receiver.offer(FLOW, {"verdict": AWAY})
         again.receiver.offer("other", {"verdict": AWAY})
@@ -274,7 +281,7 @@ def test_a_change_is_told_once_and_a_restart_does_not_tell_it_again(webhook: Web
 
 def test_what_was_sent_is_written_down_before_the_next_message_fails(webhook: Webhook) -> None:
     webhook.answers = [200, *[500] * 1000]
-    parked = Fact(word="a", severity="critical", text="a stream is parked")
+    parked = FlowFact(state="a", severity="critical", text="a stream is parked")
     with telling(config()) as told:
         told.receiver.offer(FLOW, {"verdict": AWAY, "parked": parked})
         until(lambda: webhook.tried > 2, "the second message is tried again")
@@ -282,8 +289,8 @@ def test_what_was_sent_is_written_down_before_the_next_message_fails(webhook: We
 
 
 def test_counts_are_told_when_they_grow_and_not_when_they_are_read_first(webhook: Webhook) -> None:
-    def count(n: int) -> dict[str, Fact]:
-        return {"lost": Fact(word=str(n), severity="critical", text=f"lost {n}")}
+    def count(n: int) -> dict[str, FlowFact]:
+        return {"lost": FlowFact(state=str(n), severity="critical", text=f"lost {n}")}
 
     with telling(config(min_interval="1s")) as told:
         told.receiver.offer(FLOW, count(7))
@@ -306,7 +313,7 @@ def test_a_flow_that_flaps_sends_one_message_with_a_count_in_each_interval(webho
 
 
 def test_only_the_kinds_and_flows_that_were_chosen_are_told(webhook: Webhook) -> None:
-    parked = Fact(word="a", severity="critical", text="a stream is parked")
+    parked = FlowFact(state="a", severity="critical", text="a stream is parked")
     with telling(config(on=["parked"], flows=[FLOW])) as told:
         told.receiver.offer("other", {"verdict": AWAY, "parked": parked})
         told.receiver.offer(FLOW, {"verdict": AWAY, "parked": parked})
