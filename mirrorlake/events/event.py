@@ -84,8 +84,8 @@ class Event(JsonDisplayable):
         return None if self.until is None else (self.until - self.at).total_seconds()
 
     @property
-    def changed_at(self) -> datetime:
-        """When it began, or ended if it has."""
+    def last_transition(self) -> datetime:
+        """When it ended, or began if it has no end."""
         return self.until or self.at
 
     def lasted_into(self, since: datetime) -> bool:
@@ -102,7 +102,7 @@ class Event(JsonDisplayable):
         """The kind, with its mood."""
         return badge(self.kind, _MOODS.get(self.kind, "note"))
 
-    def touches(self, flow: str, clusters: Collection[str]) -> bool:
+    def concerns(self, flow: str, clusters: Collection[str]) -> bool:
         """Return whether it concerns a flow between these clusters; one that names neither flow nor cluster concerns all."""
         if self.flow:
             return self.flow == flow
@@ -126,21 +126,23 @@ class Event(JsonDisplayable):
         ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
         return clean("; ".join(filter(None, (self.why, self.effect, ended))))
 
-    def says(self) -> str:
+    def explanation(self) -> str:
         """Return persons, reason and effect in one text."""
         by = f"by {clean(self.who)}" if self.who else ""
         return "; ".join(filter(None, (by, self.reasons())))
 
     def sheet(self) -> Sheet:
         """Show when, how long, who and why."""
-        return Sheet(title=self.subject, badge=self.badge, facts=(self.at, self.took() or None, self.says() or None))
+        return Sheet(
+            title=self.subject, badge=self.badge, facts=(self.at, self.took() or None, self.explanation() or None)
+        )
 
     def __str__(self) -> str:
         at = format_time(self.at, zone=timezone.utc)
         took = self.took()
         lasted = f" ({took if self.until is None else f'ended after {took}'})" if took else ""
-        says = self.says()
-        return clean(f"{at} {self.kind}: {self.subject}{lasted}{f': {says}' if says else ''}")
+        explanation = self.explanation()
+        return clean(f"{at} {self.kind}: {self.subject}{lasted}{f': {explanation}' if explanation else ''}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -180,7 +182,7 @@ class Events(JsonDisplayable):
 
     def after(self, mark: datetime) -> Events:
         """Return the events that began or ended after a time."""
-        return replace(self, start=mark, events=tuple(event for event in self.events if event.changed_at > mark))
+        return replace(self, start=mark, events=tuple(event for event in self.events if event.last_transition > mark))
 
     def newest(self, count: int) -> Events:
         """Return the newest events, at most so many."""
@@ -188,7 +190,7 @@ class Events(JsonDisplayable):
 
     def of(self, flow: str, *clusters: str) -> Events:
         """Return the events that concern a flow between these clusters."""
-        return replace(self, events=tuple(event for event in self.events if event.touches(flow, clusters)))
+        return replace(self, events=tuple(event for event in self.events if event.concerns(flow, clusters)))
 
     def sheet(self, newest: int | None = None) -> Sheet:
         """Show a line an event; with `newest` so many at most: those that still last, then the newest others."""
@@ -200,7 +202,7 @@ class Events(JsonDisplayable):
                 event.took() if event.until else None,
                 event.badge,
                 event.subject,
-                event.says() or None,
+                event.explanation() or None,
             )
             for event in events
         ]

@@ -38,7 +38,7 @@ class EventEffects:
     def _effect(self, event: Event, flows: tuple[FlowConfig, ...], now: datetime) -> str:
         if event.key in self._known:
             return self._known[event.key]
-        touched = [flow for flow in flows if event.touches(flow.name, (flow.source, flow.target))]
+        touched = [flow for flow in flows if event.concerns(flow.name, (flow.source, flow.target))]
         until = (event.until or now) + _AFTER
         effect = self._read(touched, event.at, min(until, now)) if touched else ""
         if until <= now:
