@@ -21,7 +21,7 @@ from mirrorlake.render import (
 )
 
 CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
-UPKEEP, NOTIFY_FAILED = "upkeep", "notify failed"
+UPKEEP, NOTIFY_FAILED, VERIFY_FAILED = "upkeep", "notify failed", "verify failed"
 LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, NOTIFY_FAILED, PARKED, PAUSED})
 """The kinds of events that last until they end; operations have a start and an end, other events a time."""
 
@@ -29,7 +29,7 @@ MAX_MARKS = 60
 """More marks would hide the lines of a chart."""
 
 _MOODS: dict[str, Mood] = {
-    **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", "different"), "bad"),
+    **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", VERIFY_FAILED), "bad"),
     **dict.fromkeys((NOT_SAMPLED, NOTIFY_FAILED, "quarantined", "failover"), "warn"),
     PAUSED: "off",
     **dict.fromkeys(("verified",), "good"),
@@ -43,7 +43,8 @@ class Event(JsonDisplayable):
     Attributes:
         at: when it began.
         until: when it ended; None for one that has no end, or still lasts (`is_open`).
-        kind: `cluster away`, `not sampled`, `parked`, `paused`, `applied`, `failover`, `verified`, `upkeep`, `records lost`, …
+        kind: `cluster away`, `not sampled`, `parked`, `paused`, `applied`, `failover`, `verified`, `verify failed`, `upkeep`,
+            `records lost`, …
         subject: what it happened to: a cluster, a flow, a stream, a topic.
         flow: the flow that it concerns, if it is one.
         cluster: the cluster that it concerns, if it is one.

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.events.bursts import bursts_since
-from mirrorlake.events.event import NOT_SAMPLED, UPKEEP, Event
+from mirrorlake.events.event import NOT_SAMPLED, UPKEEP, VERIFY_FAILED, Event
 from mirrorlake.events.outages import Transition
 from mirrorlake.lake import Lake, micros
 from mirrorlake.render import plural
@@ -111,7 +111,7 @@ def verifications(lake: Lake, since: datetime) -> list[Event]:
     return [
         Event(
             at=row.at,
-            kind="different" if row.differing else "verified",
+            kind=VERIFY_FAILED if row.differing else "verified",
             subject=row.flow,
             flow=row.flow,
             effect=f"{plural(int(row.compared), 'record')} compared"

@@ -425,6 +425,8 @@ def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived)
     )
     proof = {"verification": "v", "kind": "relay-target", "source": "east", "flow": "east->west", "how": "full"}
     lived.lake.append_rows(PROOFS, [place | proof | {"records": 100, "proven_at": later + S}])
+    differs = {"how": "different", "verification": "w", "records": 1, "proven_at": later + 2 * S}
+    lived.lake.append_rows(PROOFS, [place | proof | differs])
     lived.clock.to(8000)
     assert [(one.kind, one.subject, one.effect) for one in lived.events()] == [
         ("records lost", "orders of east", "14 offsets never landed"),
@@ -432,6 +434,7 @@ def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived)
         ("quarantined", "orders", "1 record withheld from the target"),
         ("upkeep", "relay of east", "10 records left by its retention"),
         ("verified", "east->west", "100 records compared, all equal"),
+        ("verify failed", "east->west", "0 records compared, 1 range different"),
     ]
 
 
