@@ -73,7 +73,7 @@ class PositionHistory:
         found = [
             {
                 "flow_partition": number,
-                "spot": self._source_partitions[partition] + 1,
+                "source_number": self._source_partitions[partition] + 1,
                 "flow": flow,
                 **partition._asdict(),
                 "target": self._targets[flow],
@@ -251,7 +251,7 @@ _SOURCE_PARTITION = [
 _FLOW_PARTITIONS = pa.schema(
     [
         ("flow_partition", pa.int32()),
-        ("spot", pa.int32()),
+        ("source_number", pa.int32()),
         ("flow", pa.string()),
         *_SOURCE_PARTITION,
         ("target", pa.string()),

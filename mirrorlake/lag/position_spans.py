@@ -66,7 +66,7 @@ class SampleTimes:
 
     def spans(self, sampled: pa.Table) -> Iterator[PositionSpans]:
         """Yield the positions of each subject with their first and last samples; `sampled` is ordered by subject."""
-        counts, columns = lists(sampled["stood"])
+        counts, columns = lists(sampled["samples"])
         ends = np.cumsum(counts)
         row = np.repeat(np.arange(len(counts)), counts)
         subjects = list(rows(sampled, ("subject", "name")))

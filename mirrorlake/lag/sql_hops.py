@@ -4,10 +4,10 @@ Names are numbered where a table is read, and only the numbers go through window
 rows, and sorting the names with them took 13 times as long (2026-11-22).
 
     place            one position that is sampled: kind, flow, source partition, group
-    flow_partition   a source partition in one flow; `spot` is the same for all flows
+    flow_partition   a source partition in one flow; `source_number` is the same for all flows
     route            a source partition and a target partition that it feeds
     reader           a group on one cluster; 0 is the mirror itself
-    backlog          the records that a hop waits for: of a spot, or of a flow_partition without withheld ones
+    backlog          the records that a hop waits for: of a source partition, or of a flow_partition without withheld ones
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ runs AS (
 LISTED = f"""
 listed AS (
   SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
-    IF(kind = 'republished', flow, source) AS name, collect_list(seen) AS stood, max(position) AS furthest
+    IF(kind = 'republished', flow, source) AS name, collect_list(seen) AS samples, max(position) AS furthest
   FROM (
     SELECT kind, coalesce(flow, '') AS flow, {KEY}, coalesce(group_id, '') AS group_id, position,
       named_struct('seen_at', observed_at, 'position', position) AS seen
@@ -104,13 +104,13 @@ held AS (
   SELECT place, asked, position, first_look, least(ended, lead(look) OVER (PARTITION BY place ORDER BY look)) - 1 AS last_look
   FROM (
     SELECT /*+ BROADCAST(l) */ s.place, s.asked, s.seen.position AS position, l.look, l.first_look, l.ended
-    FROM (SELECT place, asked, explode(stood) AS seen FROM listed JOIN places USING ({_PLACE})) s
+    FROM (SELECT place, asked, explode(samples) AS seen FROM listed JOIN places USING ({_PLACE})) s
     JOIN looks l ON s.asked = l.asked AND s.seen.seen_at = l.observed_at)
   WHERE {_ONCE}
 ),
 flow_partitions AS (
   SELECT CAST(row_number() OVER (ORDER BY p.flow, p.source, p.topic, p.generation, p.partition) AS INT) AS flow_partition,
-    CAST(dense_rank() OVER (ORDER BY p.source, p.topic, p.generation, p.partition) AS INT) AS spot,
+    CAST(dense_rank() OVER (ORDER BY p.source, p.topic, p.generation, p.partition) AS INT) AS source_number,
     p.flow, p.source, p.topic, p.generation, p.partition, f.target
   FROM places p JOIN {{flows}} f ON f.flow = p.flow
   WHERE p.kind = 'republished'
@@ -124,7 +124,7 @@ group_places AS (SELECT DISTINCT source, topic, partition FROM places WHERE kind
 {DENSE_RANGES},
 routes AS (
   SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS route, r.*,
-    l.flow_partition, l.spot
+    l.flow_partition, l.source_number
   FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN flow_partitions l
     ON l.flow = r.flow AND l.source = r.source AND l.topic = r.source_topic AND l.generation = r.generation
     AND l.partition = r.source_partition
@@ -133,11 +133,11 @@ merged AS (
   SELECT *, last_value(first) IGNORE NULLS OVER (PARTITION BY route ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread,
     last_value(downstream) IGNORE NULLS OVER (PARTITION BY route ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread_at
   FROM (
-    SELECT /*+ BROADCAST(w) */ w.route, w.flow_partition, w.spot, w.reader, h.asked, h.first_look, h.last_look,
+    SELECT /*+ BROADCAST(w) */ w.route, w.flow_partition, w.source_number, w.reader, h.asked, h.first_look, h.last_look,
       h.position AS at, 0 AS is_run,
       CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS downstream
     FROM held h JOIN (
-      SELECT p.place, p.reader, y.route, y.flow_partition, y.spot
+      SELECT p.place, p.reader, y.route, y.flow_partition, y.source_number
       FROM places p JOIN routes y ON p.source = y.target AND p.topic = y.target_topic AND p.partition = y.target_partition
       WHERE p.kind = 'group') w ON h.place = w.place
     WHERE h.position IS NOT NULL
@@ -151,7 +151,7 @@ BACKLOGS = f"""
 backlogs AS (
   SELECT backlog.backlog AS backlog, backlog.scope AS scope, {KEY}
   FROM (
-    SELECT DISTINCT explode(array(named_struct('backlog', flow_partition, 'scope', flow), named_struct('backlog', -spot,
+    SELECT DISTINCT explode(array(named_struct('backlog', flow_partition, 'scope', flow), named_struct('backlog', -source_number,
       'scope', ''))) AS backlog, {KEY}
     FROM flow_partitions)
 )
@@ -160,20 +160,20 @@ backlogs AS (
 _SEEN = f"""
 {_PLACES},
 {_TRANSLATED},
-standing AS (
-  SELECT /*+ BROADCAST(s) */ s.flow_partition, s.spot, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
+position_intervals AS (
+  SELECT /*+ BROADCAST(s) */ s.flow_partition, s.source_number, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
   FROM held h JOIN (
-    SELECT p.place, l.flow_partition, l.spot, p.reader,
+    SELECT p.place, l.flow_partition, l.source_number, p.reader,
       CASE p.kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 ELSE 4 END AS what
     FROM places p JOIN flow_partitions l ON {same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow) s ON h.place = s.place
   WHERE h.position IS NOT NULL
   UNION ALL
-  SELECT flow_partition, spot, reader, 5, asked, unread + greatest(at - unread_at, 0), first_look,
+  SELECT flow_partition, source_number, reader, 5, asked, unread + greatest(at - unread_at, 0), first_look,
     last_look FROM merged WHERE is_run = 0
 ),
 seen AS (
-  SELECT /*+ BROADCAST(l) */ l.observed_at, s.flow_partition, s.spot, s.reader, s.what, s.position
-  FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM standing WHERE last_look >= first_look) s
+  SELECT /*+ BROADCAST(l) */ l.observed_at, s.flow_partition, s.source_number, s.reader, s.what, s.position
+  FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM position_intervals WHERE last_look >= first_look) s
   JOIN looks l ON s.asked = l.asked AND s.look = l.look WHERE {_ONCE}
 )
 """  # noqa: S608  no value enters the text
@@ -186,14 +186,14 @@ reached AS (SELECT {KEY}, furthest FROM places WHERE kind = 'reached'),
 # Spark checks and plans a common table again wherever it is named: with two names for each table the views took minutes to plan.
 HOPS = f"""
 {_SEEN},
-stood AS (
-  SELECT flow_partition, spot, reader, observed_at, max(IF(what = 1, position, NULL)) AS end_position,
+hop_positions AS (
+  SELECT flow_partition, source_number, reader, observed_at, max(IF(what = 1, position, NULL)) AS end_position,
     max(IF(what = 2, position, NULL)) AS landed, max(IF(what = 3, position, NULL)) AS republished, max(what) = 5 AS is_translated,
     min(IF(what = 5, coalesce(position, 9223372036854775807), position)) AS consumed
-  FROM seen GROUP BY flow_partition, spot, reader, observed_at
+  FROM seen GROUP BY flow_partition, source_number, reader, observed_at
 ),
 hops AS (
-  SELECT flow_partition, hop, reader, IF(hop = 1 OR is_translated, flow_partition, -spot) AS backlog, observed_at, position,
+  SELECT flow_partition, hop, reader, IF(hop = 1 OR is_translated, flow_partition, -source_number) AS backlog, observed_at, position,
     end_position,
     coalesce(end_position, landed) AS known_end
   FROM (
@@ -202,10 +202,10 @@ hops AS (
     FROM (
       SELECT *, explode(IF(reader = 0, array(0, 1), array(2))) AS hop
       FROM (
-        SELECT flow_partition, spot, reader, observed_at, is_translated, consumed,
+        SELECT flow_partition, source_number, reader, observed_at, is_translated, consumed,
           max(end_position) OVER of_flow_partition AS end_position,
           max(landed) OVER of_flow_partition AS landed, max(republished) OVER of_flow_partition AS republished
-        FROM stood WINDOW of_flow_partition AS (PARTITION BY flow_partition, observed_at))))
+        FROM hop_positions WINDOW of_flow_partition AS (PARTITION BY flow_partition, observed_at))))
   WHERE position IS NOT NULL AND landed IS NOT NULL AND {_ONCE}
 ),
 {_SIDES}

@@ -90,7 +90,7 @@ class _Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
-    """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
+    """The status of each partition of one flow at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
     cluster did not answer, `away`, and when it did last by the samples, `answered_at`; nothing else is known then. Shown `by`
@@ -214,7 +214,7 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
-    """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
+    """The status of every flow at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
     `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
     are those of other settings files on the same lake; they change no verdict.

@@ -140,12 +140,12 @@ class LagTableFilter:
         waits = position < known_end
         found: dict[SourcePartitionKey, list[Ints]] = {}
         for row in tables.tables["made_flow_partitions"].to_pylist():
-            spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
-            if spot in much:
-                found.setdefault(spot, []).append(
+            partition = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
+            if partition in much:
+                found.setdefault(partition, []).append(
                     np.unique(position[waits & (flow_partition == row["flow_partition"])])
                 )
-        return {spot: np.concatenate(several) for spot, several in found.items()}
+        return {partition: np.concatenate(several) for partition, several in found.items()}
 
     def limit_to_offsets(
         self,
@@ -166,8 +166,8 @@ class LagTableFilter:
             low[place] = min(row.lowest, low.get(place, row.lowest))
             high[place] = max(row.highest, high.get(place, row.highest))
         of: dict[str, dict[SourcePartition, Ints]] = {alias: {} for alias in lows}
-        for spot, several in positions.items():
-            of[spot.source][SourcePartition(*spot[1:])] = several
+        for partition, several in positions.items():
+            of[partition.source][SourcePartition(*partition[1:])] = several
         parts: dict[str, tuple[str, RelayPart | None]] = {
             f"relay_{n}": (
                 alias,

@@ -67,6 +67,8 @@ class Verdict(IntEnum):
         return self if self <= Verdict.REWIND else Verdict.UNKNOWN
 
 
+# Earlier releases called both UNKNOWN: a script that compares `Verdict.X.name` with it shall go on for one release. `Enum.name`,
+# which such scripts read, is `_name_`.
 for _verdict in (Verdict.WARMING_UP, Verdict.CLUSTER_AWAY):
     _verdict._name_ = RenamedWord(_verdict.name, before="UNKNOWN")
 

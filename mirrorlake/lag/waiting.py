@@ -87,7 +87,9 @@ def _build_backlogs(flow_partitions: pa.Table, records: pa.Table, withheld: pa.T
     for row in flow_partitions.to_pylist():
         partition = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
         number = number_of_partition.get(partition, -1)
-        number_of[len(flow_partitions) - row["spot"]] = number_of[len(flow_partitions) + row["flow_partition"]] = number
+        number_of[len(flow_partitions) - row["source_number"]] = number_of[
+            len(flow_partitions) + row["flow_partition"]
+        ] = number
         if number >= 0 and row["flow_partition"] in kept_back:
             offsets, stamps = known[partition]
             sent = ~_within(offsets, *kept_back[row["flow_partition"]])
