@@ -34,7 +34,7 @@ def console(
     It is read-only without --write, and ends by Ctrl-C.
     """
     try:
-        from mirrorlake.notebook.page import serve
+        from mirrorlake.notebook.web import serve
     except ImportError as error:
         raise UsageError(
             f"the page needs Voilà and Jupyter's widgets, and {error.name} is not installed",

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("voila", reason="the extra notebook is not installed")
 
-from mirrorlake.notebook.page import server
-from mirrorlake.notebook.page.server import MAX_KERNELS, Kernels
+from mirrorlake.notebook.web import server
+from mirrorlake.notebook.web.server import MAX_KERNELS, Kernels
 
 
 class Manager:

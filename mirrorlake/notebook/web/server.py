@@ -29,7 +29,7 @@ from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 from voila.utils import get_page_config
 
 from mirrorlake.errors import UsageError
-from mirrorlake.notebook.page.gate import Gate
+from mirrorlake.notebook.web.gate import Gate
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Kernels:
             await self._manager.shutdown_kernel(number, now=True)
 
 
-class Page(RequestHandler):
+class PageHandler(RequestHandler):
     """The console's page, at every address of the console, which the widget of `navigation` reads."""
 
     def initialize(self, *, kernels: Kernels, config: Callable[[], dict[str, Any]]) -> None:
@@ -238,5 +238,5 @@ def _routes(voila: Voila, application: Application, kernels: Kernels) -> list[An
         (r"/voila/static/(.*)", MultiStaticFileHandler, {"paths": voila.static_paths}),
         (r"/voila/labextensions/(.*)", FileFindHandler, {"path": voila.labextensions_path}),
         (r"/voila/api/shutdown/(.*)", VoilaShutdownKernelHandler),
-        (_PATHS, Page, {"kernels": kernels, "config": config}),
+        (_PATHS, PageHandler, {"kernels": kernels, "config": config}),
     ]
