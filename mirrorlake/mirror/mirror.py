@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrorlake import doctor, mm2, offsets, replay, republish, tracking
-from mirrorlake.config import find_settings, loads
-from mirrorlake.config import load as load_config
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
 from mirrorlake.mirror import changes
@@ -27,13 +23,11 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.progress import Display, choose_display
 from mirrorlake.renamed import warn_renamed
 from mirrorlake.topics import History
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import SparkSession
 
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
@@ -352,52 +346,3 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
         """
         return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=flow, newest=newest))
-
-
-def load(
-    path: str | Path | None = None,
-    *,
-    spark: SparkSession | None = None,
-    display: Callable[[], Display | None] = choose_display,
-) -> Mirror:
-    """Read a YAML settings file and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
-
-    Paths in the file are relative to it.
-
-    Args:
-        path: the file; a relative path is searched from the working directory upwards. By default the nearest
-            `conf/mirror.yml`, or the only file in the nearest `conf/`.
-        spark: see `Mirror`.
-        display: see `Mirror`.
-
-    Raises:
-        ConfigError: there is no such file, or it has faults; the error names all of them.
-
-    Example:
-        >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
-    """
-    return Mirror(load_config(find_settings(path)), spark=spark, display=display)
-
-
-def from_settings(
-    settings: Mapping[str, Any],
-    *,
-    spark: SparkSession | None = None,
-    display: Callable[[], Display | None] = choose_display,
-) -> Mirror:
-    """Return the mirror of settings in a dictionary of the same shape as the file (see `load`).
-
-    Relative paths start at the working directory.
-
-    Raises:
-        ConfigError: the settings have faults; the error names all of them.
-
-    Example:
-        >>> from_settings({
-        ...     "lake": {"root": "./lake"},
-        ...     "clusters": {"a": {"bootstrap_servers": "a:9092"}, "b": {"bootstrap_servers": "b:9092"}},
-        ...     "flows": [{"source": "a", "target": "b", "topics": "orders"}],
-        ... })
-        Mirror(a->b)
-    """
-    return Mirror(loads(json.dumps(settings)), spark=spark, display=display)
