@@ -238,8 +238,9 @@ def _receivers(inputs: CheckContext) -> Iterator[CheckOutcome]:
                 yield warning(fault.path or f"notify[{index}]", fault.problem, fault.remedy)
             continue
         if inputs.sends_tests:
-            context = inputs.context
-            problem = try_receiver(receiver, at=context.now(), mirror=mirror_id(context), host=socket.gethostname())
+            # A message that only tests an address must not wait for a JVM.
+            mirror = mirror_id(inputs.context, starts_spark=False)
+            problem = try_receiver(receiver, at=inputs.context.now(), mirror=mirror, host=socket.gethostname())
             answer = "it took a test message"
         else:
             host = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"

@@ -85,13 +85,16 @@ class Notifier:
         self._context.control().append(REFUSE if why else CLEAR, subject, reason=why)
 
 
-def mirror_id(context: Context) -> str:
-    """Return the id of this mirror in messages: that of its lake, or a hash of the place where there is no lake yet."""
+def mirror_id(context: Context, *, starts_spark: bool = True) -> str:
+    """Return the id of this mirror in messages: that of its lake, or a hash of the address where there is no lake yet.
+
+    Without `starts_spark` also of a lake that only Spark reaches.
+    """
     lake = context.lake
-    if lake.exists(gaps := lake.meta_location(GAPS)):
+    if (starts_spark or not lake.is_spark_only) and lake.exists(gaps := lake.meta_location(GAPS)):
         return identity(lake.table_id(gaps))[:8]
-    place = context.config.lake
-    return identity(place.location() or list(place.namespace() or ()))[:8]
+    address = context.config.lake
+    return identity(address.location() or list(address.namespace() or ()))[:8]
 
 
 @contextmanager
