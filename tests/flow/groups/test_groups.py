@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.audit import who
 from mirrorlake.lake.schema import CHECKPOINTS, RELAY, SIDE_TABLES
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
@@ -161,7 +163,9 @@ def test_groups_are_moved_once_and_go_on_exactly(shared: Shared) -> None:
     positions = {0: 40, 1: 95}
     commit(east, group, topic, positions, metadata="left by billing")
     commit(east, f"{group}-half", topic, {1: 3})
+    began = datetime.now(timezone.utc)
     done = mirror[SHARED].apply_groups()
+    ended = datetime.now(timezone.utc)
     assert len(done.moves) == 3, str(done)
     again = mirror[SHARED].apply_groups()
     assert [p.action for p in again] == ["in_step"] * 3, f"law G: applied twice it changes nothing: {again}"
@@ -171,6 +175,9 @@ def test_groups_are_moved_once_and_go_on_exactly(shared: Shared) -> None:
     with member(central, group, f"east.{topic}", expected=total) as read:
         assert read == wanted, "law A: none skipped, none twice, in order"
     assert mirror.lake.meta(CHECKPOINTS).where(F.col("group_id").startswith(group)).count() == 3
+    [event] = [one for one in mirror.events(began, flow=SHARED) if one.kind == "groups moved"]
+    assert (event.who, event.cluster, began <= event.at <= ended) == (who(), "central", True)
+    assert sorted(event.effect.split(", ")) == [f"move group {name}" for name in (group, f"{group}-half")]
 
 
 @pytest.mark.law("A", "G")
