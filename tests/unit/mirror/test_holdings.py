@@ -133,6 +133,22 @@ def test_law_f_whose_landing_was_replaced_claims_no_flow_of_that_source(relay: R
 
 
 @pytest.mark.law("F")
+def test_law_f_whose_landing_was_replaced_before_it_had_a_number_claims_no_flow_of_that_source(relay: Relay) -> None:
+    older, newer = Process(relay), Process(relay)
+
+    def claim(writer: Any) -> LandResult:
+        # Both claim at the same time, and this one is the slower.
+        newer.land()
+        raise lander_replaced_error(writer.alias)
+
+    with pytest.raises(LanderReplaced):
+        older.holdings.land("east", claim, older.stop)
+    with pytest.raises(LanderReplaced):
+        older.tenure.require_claimable()
+    newer.tenure.require_claimable()
+
+
+@pytest.mark.law("F")
 def test_law_f_a_flow_waits_a_moment_for_the_landing_of_its_source_and_goes_without_one_that_is_away(
     relay: Relay,
 ) -> None:
