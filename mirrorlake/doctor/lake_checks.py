@@ -286,12 +286,12 @@ def _checkpoint_location(inputs: CheckContext, alias: str) -> Iterator[CheckOutc
 )
 def _refused(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """Each receiver of `notify` has taken its newest message, as far as a running mirror sent one."""
-    failing = inputs.control().failing_receivers
-    for receiver in inputs.config.notify:
-        if (row := failing.get(receiver.title)) is not None:
-            said = f"it does not take messages since {row.at.isoformat(timespec='seconds')}: {row.reason}"
-            yield warning(receiver.title, said, "mirrorlake doctor --notify; correct its address, key or template")
+    titles = [receiver.title for receiver in inputs.config.notify]
+    failures = inputs.control().failures_of(titles)
+    for title in titles:
+        if title in failures:
+            yield warning(title, failures[title], "mirrorlake doctor --notify; correct its address, key or template")
         else:
-            yield fine(receiver.title, "it has taken its newest message, or has had none")
-    if not inputs.config.notify:
+            yield fine(title, "it has taken its newest message, or has had none")
+    if not titles:
         yield fine("notifications", "none are set")

@@ -143,7 +143,10 @@ class Monitor:
             find_transactions=self.find_hanging_transactions,
         )
         others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
-        return replace(status, other_flows=others)
+        failures = state.failures_of(one.title for one in context.config.notify)
+        return replace(
+            status, other_flows=others, failing_receivers=tuple(f"{name}: {why}" for name, why in failures.items())
+        )
 
     def find_hanging_transactions(
         self, alias: str, stable: Mapping[TopicPartition, int]

@@ -122,6 +122,14 @@ class ControlState:
         names = (landing(source), flow, *of_topics(flow, sorted(self.parked)))
         return tuple(self.parked[name] for name in names if name in self.parked)
 
+    def failures_of(self, receivers: Iterable[str]) -> dict[str, str]:
+        """Return since when, and why, some of these receivers take no messages; omit the others."""
+        return {
+            name: f"it takes no messages since {row.at.isoformat(timespec='seconds')}: {row.reason}"
+            for name in receivers
+            if (row := self.failing_receivers.get(name)) is not None
+        }
+
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
         """Return a function that finds the pause of a topic in a flow, or None."""
         whole, topics = self.of_stream(flow, target) or self.of_cluster(source), self.topics_of(flow)

@@ -372,7 +372,7 @@ def test_a_receiver_that_takes_no_message_for_a_while_is_recorded_once_and_a_sho
     assert told.failures == ["messages wait: it answers 401 Unauthorized", ""]
 
 
-def test_an_operator_sees_in_events_and_doctor_that_messages_are_refused_until_one_is_taken(
+def test_an_operator_sees_in_status_events_and_doctor_that_messages_are_refused_until_one_is_taken(
     webhook: Webhook, tmp_path: Path
 ) -> None:
     settings = SETTINGS.replace("./lake", str(tmp_path / "lake")) + "notify: [{name: ops, url: '${env:HOOK}'}]\n"
@@ -380,7 +380,11 @@ def test_an_operator_sees_in_events_and_doctor_that_messages_are_refused_until_o
 
     def seen() -> tuple[list[tuple[str, bool]], list[str]]:
         events = [(f"{one.kind}: {one.subject}", one.is_open) for one in mirror.events("1h")]
-        return events, [one.detail for one in mirror.doctor(only=["lake.notify"]).bad]
+        details = [one.detail for one in mirror.doctor(only=["lake.notify"]).bad]
+        status = mirror.status()
+        assert list(status.failing_receivers) == [f"ops: {detail}" for detail in details]
+        assert all(f"receiver ops: {detail}; mirrorlake doctor --notify" in str(status) for detail in details)
+        return events, details
 
     def tell(flow: str) -> None:
         # Each is a run of its own.
