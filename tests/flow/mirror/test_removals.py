@@ -17,7 +17,17 @@ from mirrorlake.maintenance import Erasure
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord
 from mirrorlake.verify import source_end
-from tests.flow.kit import Record, assert_equal_topics, count, end_of, produce, send, staying_on, wait_until
+from tests.flow.kit import (
+    Record,
+    assert_equal_topics,
+    count,
+    end_of,
+    produce,
+    send,
+    send_transactions,
+    staying_on,
+    wait_until,
+)
 from tests.servers.lakes import Pair
 
 OLD_MS = int((time.time() - 2 * 86_400) * 1000)
@@ -273,3 +283,18 @@ def test_law_e_tombstones_for_what_was_erased_beside_a_mirror_that_runs(
 
 def done_by(record: Record) -> bytes | None:
     return dict(record.headers).get("mirrorlake.erased")
+
+
+@pytest.mark.law("E")
+def test_law_e_nobody_waits_for_the_marker_of_a_transaction_before_erased_records(pair: Pair) -> None:
+    pair.create()
+    mirror = pair.mirror(pair.flow())
+    send_transactions(pair.east, pair.topic, [([(b"sent", b"k", 0)], True)])
+    mirror.run(once=True)
+    send_transactions(pair.east, pair.topic, [([(b"gone", b"ada", 0)], True)])
+    mirror.land("east", once=True)
+    waiting = {row.partition: row.state for row in mirror.status().flows[0]}
+    assert mirror.erase("east", pair.topic, key="ada", reason="a request", apply=True).ok
+    assert (waiting, mirror.status().offset_lag) == ({0: "behind", 1: "caught_up"}, 0)
+    mirror.run(once=True)
+    assert [record.value for record in pair.target()[0]] == [b"sent"]
