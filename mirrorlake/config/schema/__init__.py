@@ -12,4 +12,5 @@ from mirrorlake.config.schema.retention import RetentionConfig
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import HIDING, RuleConfig, keeping
 from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config.schema.tables import TableConfig
 from mirrorlake.config.schema.tracking import without_user

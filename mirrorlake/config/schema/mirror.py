@@ -19,6 +19,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
 from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.route import denied_from
+from mirrorlake.config.schema.tables import TableConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
@@ -53,6 +54,8 @@ class MirrorConfig(Settings):
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
     verify: VerifyConfig = Field(default_factory=VerifyConfig, description="proving while running")
+
+    tables: tuple[TableConfig, ...] = Field(default=(), description="typed tables of topics' records")
 
     notify: tuple[ReceiverConfig, ...] = Field(default=(), description="who gets which changes")
 
@@ -138,6 +141,7 @@ class MirrorConfig(Settings):
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         parts += [(f"notify[{index}]", receiver) for index, receiver in enumerate(self.notify)]
+        parts += [(f"tables[{index}]", table) for index, table in enumerate(self.tables)]
         for place, part in parts:
             part.note_origin(str(path or "settings"), place, folder)
 

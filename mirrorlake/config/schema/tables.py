@@ -1,0 +1,123 @@
+"""Settings of typed tables: which topics become tables of columns, and how (docs/typed-tables.md)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from mirrorlake.config.base import Exclusion, Interval, Selection, Settings, at_least
+from mirrorlake.config.ddl import columns_type, is_expression
+from mirrorlake.config.faults import SettingsFault, below, fault_error, raise_any
+from mirrorlake.config.schema.selection import TopicMatcher
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, subscribe_pattern
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PayloadFormat = Literal["json", "text", "binary"]
+# The name becomes that of a folder.
+_NAME = re.compile(r"(?=.{1,200}$)(?:[A-Za-z0-9_]|\{topic\}|\{source\})(?:[A-Za-z0-9._-]|\{topic\}|\{source\})*")
+_COLUMN = re.compile(r"[A-Za-z]\w*")
+_INFERRED = "inferred"
+
+
+class TableConfig(Settings):
+    """One table of columns, or one a topic.
+
+    Example:
+        >>> TableConfig(topics="orders.*", name="{source}_{topic}").table_name("east", "orders")
+        'east_orders'
+    """
+
+    topics: Selection = Field(description="source topics whose records are rows")
+    exclude_topics: Exclusion = Field(default=DEFAULT_EXCLUDE_TOPICS, description="topics that are left out")
+    sources: tuple[str, ...] = Field(default=(), description="the sources whose records come together; all without it")
+    name: str = Field(default="{topic}", description="the table's name; {topic} and {source} make several tables")
+    values: PayloadFormat = Field(default="json", description="the format of values")
+    keys: PayloadFormat = Field(default="text", description="the format of keys")
+    schema_text: str = Field(
+        default=_INFERRED, alias="schema", description="inferred from records, or columns: amount DECIMAL(12,2), ..."
+    )
+    changes: Literal["add", "refuse"] = Field(
+        default="add", description="whether records may add columns and widen types; else they are bad records"
+    )
+    mode: Literal["append", "upsert"] = Field(
+        default="append", description="a row a record, or the newest record of each key"
+    )
+    columns: dict[str, str] = Field(default_factory=dict, description="{column: expression of Spark SQL}")
+    bad_records: Literal["quarantine", "null", "stop"] = Field(
+        default="quarantine", description="what to do with records that are no rows"
+    )
+    every: Annotated[Interval, at_least(timedelta(seconds=1), "each batch is a commit", 'write "1s" or more')] = Field(
+        default=timedelta(seconds=5), description="the shortest time between two batches"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise fault_error(f"'{name}' is not a table's name", "use letters, digits, . _ -, {topic} and {source}")
+        return name
+
+    @field_validator("columns")
+    @classmethod
+    def _are_expressions(cls, columns: dict[str, str]) -> dict[str, str]:
+        findings = [
+            SettingsFault((name,), f"'{name}' is not a column's name", "begin with a letter; then letters, digits, _")
+            for name in columns
+            if not _COLUMN.fullmatch(name)
+        ]
+        findings += [
+            SettingsFault((name,), "it is not an expression of Spark SQL", "write it as after SELECT: upper(currency)")
+            for name, text in columns.items()
+            if not is_expression(text)
+        ]
+        raise_any(findings)
+        return columns
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TableConfig:
+        if self.schema_text != _INFERRED:
+            if self.values != "json":
+                problem = f"values that are {self.values} have one column, value"
+                raise_any([SettingsFault(("schema",), problem, "leave it out, or write values: json")])
+            with below("schema"):
+                columns_type(self.schema_text)
+        return self
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether records decide the columns."""
+        return self.schema_text == _INFERRED
+
+    @property
+    def given_type(self) -> pa.StructType:
+        """The columns that `schema` names."""
+        return columns_type(self.schema_text)
+
+    @cached_property
+    def matcher(self) -> TopicMatcher:
+        """The matcher for the topics."""
+        return TopicMatcher(self.topics, self.exclude_topics)
+
+    def selects(self, source: str, topic: str) -> bool:
+        """Return whether records of a source's topic are rows."""
+        return (not self.sources or source in self.sources) and self.matcher.matches(topic)
+
+    @property
+    def topics_regex(self) -> str:
+        """The topics as a regular expression of Java."""
+        return subscribe_pattern((self.topics, self.exclude_topics))
+
+    def may_make(self, name: str) -> bool:
+        """Return whether some topic could make a table of this name."""
+        parts = re.split(r"\{(?:topic|source)\}", self.name)
+        return re.fullmatch(".+".join(map(re.escape, parts)), name) is not None
+
+    def table_name(self, source: str, topic: str) -> str:
+        """Return the name of the table with the records of a source's topic."""
+        return self.name.replace("{topic}", topic).replace("{source}", source)
