@@ -28,6 +28,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
     sandbox,
     settings,
     streams,
+    tables,
     topics,
     verify,
 )

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 GROUPS = {
     "Start": (
         *("sandbox", "import-mm2", "takeover", "doctor", "acls", "plan", "apply"),
-        *("run", "land", "republish", "pause", "resume", "rules", "publish"),
+        *("run", "land", "republish", "pause", "resume", "tables", "rules", "publish"),
     ),
     "Watch": ("console", "status", "events", "lag", "sample", "report", "verify", "runs"),
     "Find": ("topics", "records", "passport", "offsets", "conflicts", "history"),

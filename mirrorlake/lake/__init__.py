@@ -12,7 +12,14 @@ from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_fil
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lake_query import LakeQuery
 from mirrorlake.lake.landed_mark import LandedMark, LandedMarks, marks_address, read_mark
-from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY, LandingCommit, RelayClaim, batch_time
+from mirrorlake.lake.landing_commits import (
+    CLUSTER_PROPERTY,
+    LandingCommit,
+    RelayClaim,
+    batch_time,
+    parse_read_to,
+    read_to_document,
+)
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.landing_progress import ReadProgress
 from mirrorlake.lake.landing_state import (
@@ -90,6 +97,7 @@ from mirrorlake.lake.samples import (
 )
 from mirrorlake.lake.schema import (
     AUDIT,
+    BAD_RECORDS,
     CHECKPOINTS,
     DIVERGENT,
     GAPS,

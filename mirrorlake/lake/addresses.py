@@ -33,6 +33,10 @@ class LakeAddresses:
         """Return the path, or the catalog name, of a side table."""
         return self._join(f"meta/{table.name}", table.name)
 
+    def typed_location(self, name: str) -> str:
+        """Return the path, or the catalog name, of a typed table."""
+        return self._join(f"tables/{name}", _identifier(name))
+
     def view_name(self, name: str) -> str:
         """Return the name of a view in the schema of a catalog's tables."""
         return self._join(name, name)

@@ -27,7 +27,7 @@ from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +91,15 @@ class Lake(LakeReader):
         """Create one side table unless it exists."""
         if not self.exists(self.meta_location(table)):
             self._create(self.meta_location(table), table)
+
+    def create_typed(self, location: str, table: TableSchema) -> None:
+        """Create a typed table unless it exists; Spark alone writes them."""
+        self.refuse_spark(f"the table {table.name}")
+        self._through_spark.create(location, table)
+
+    def save_typed(self, writer: DataFrameWriter, location: str) -> None:
+        """Write to a typed table by a writer with options."""
+        self._through_spark.save(writer, location)
 
     def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         """Return the tables that `create_all` would create, by location."""

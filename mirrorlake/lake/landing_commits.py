@@ -56,7 +56,7 @@ class LandingCommit:
         if self.landed_at is not None:
             document["landed_at"] = self.landed_at.isoformat()
         if self.read_to is not None:
-            document["read_to"] = _read_to_document(self.read_to)
+            document["read_to"] = read_to_document(self.read_to)
         if self.as_of is not None:
             document["as_of"] = self.as_of
         if self.group is not None:
@@ -74,17 +74,17 @@ class LandingCommit:
             int(document["batch"]),
             str(document.get("owner", "")),
             None if at is None else datetime.fromisoformat(at),
-            None if read_to is None else _parse_read_to(read_to),
+            None if read_to is None else parse_read_to(read_to),
             document.get("as_of"),
             document.get("group"),
         )
 
 
-def _read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[str, Any]]:
+def read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[str, Any]]:
     """Return offsets by topic and partition, each after its generation unless that is the first.
 
     Example:
-        >>> _read_to_document({SourcePartition("orders", 1, 0): 17, SourcePartition("orders", 2, 1): 5})
+        >>> read_to_document({SourcePartition("orders", 1, 0): 17, SourcePartition("orders", 2, 1): 5})
         {'orders': {'0': 17, '1': [2, 5]}}
     """
     document: dict[str, dict[str, Any]] = {}
@@ -95,7 +95,8 @@ def _read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[
     return document
 
 
-def _parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
+def parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
+    """Parse what `read_to_document` returns."""
     read_to = {}
     for topic, partitions in document.items():
         for partition, at in partitions.items():

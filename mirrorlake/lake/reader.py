@@ -32,7 +32,7 @@ from mirrorlake.lake.version import refuse_newer
 from mirrorlake.runtime import Store, load_pyspark, open_folder, require_usable_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
 # 100 000 narrow rows are some 10 MB.
@@ -139,8 +139,12 @@ class LakeReader(LakeAddresses):
         """Read the relay of a source cluster, at the newest or a given version."""
         return self._through_spark.read(self.relay_location(alias), version)
 
-    def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
-        """Read the relay of a source cluster as a stream."""
+    def typed(self, name: str) -> DataFrame:
+        """Read a typed table."""
+        return self._through_spark.read(self.typed_location(name))
+
+    def load_relay(self, reader: DataFrameReader | DataStreamReader, alias: str) -> DataFrame:
+        """Read the relay of a source cluster by a batch or stream reader with options."""
         return self._through_spark.load(reader, self.relay_location(alias))
 
     def relay_log(self, alias: str) -> RelayLog | None:

@@ -228,6 +228,23 @@ QUARANTINE = TableSchema(
     },
 )
 
+BAD_RECORDS = TableSchema(
+    name="bad_records",
+    comment="Records that are no rows of a typed table, with their bytes and the reason",
+    columns={
+        "table_name": ("string", "Typed table"),
+        "source": ("string", "Alias of the source cluster"),
+        **_SOURCE_PARTITION,
+        "offset": ("bigint", "Upstream offset"),
+        "timestamp": ("timestamp", "Record timestamp"),
+        "key": ("binary", "Key bytes"),
+        "value": ("binary", "Value bytes"),
+        "reason": ("string", "Why it is no row; never holds a part of the record"),
+        "recorded_at": ("timestamp", "Time of the batch"),
+    },
+    properties={**APPEND_ONLY, **REMOVABLE},  # rows leave with their relay's records
+)
+
 WITHHELD = TableSchema(
     name="withheld",
     comment="Upstream offsets of landed records that a flow withheld from its target, by rule (law E)",
@@ -381,6 +398,7 @@ SIDE_TABLES = (
     OFFSET_MAP,
     WITHHELD,
     QUARANTINE,
+    BAD_RECORDS,
     GAPS,
     REMOVED,
     TOMBSTONES,

@@ -21,7 +21,7 @@ from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
-from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
@@ -29,6 +29,7 @@ from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import ignore_progress
 from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_retrying
+from mirrorlake.tables import TypedTable
 
 
 class AlwaysOn:
@@ -39,8 +40,10 @@ class AlwaysOn:
         streams: runs one stream.
         lands: whether sources are landed.
         sends: whether flows are republished.
+        writes_tables: whether typed tables are written.
         source: land this source only.
         flow: land and republish for this flow only.
+        table: write this typed table only.
         first: options of the first start only, such as a rebuild.
         lines: gets the progress of the streams.
     """
@@ -52,8 +55,10 @@ class AlwaysOn:
         *,
         lands: bool = True,
         sends: bool = True,
+        writes_tables: bool = False,
         source: str | None = None,
         flow: str | None = None,
+        table: str | None = None,
         first: Mapping[str, bool] | None = None,
         lines: RunLines | None = None,
     ) -> None:
@@ -61,8 +66,10 @@ class AlwaysOn:
         self._streams = streams
         self._lands = lands
         self._sends = sends
+        self._writes_tables = writes_tables
         self._source = source
         self._flow = flow
+        self._table = table
         self._first: dict[str, Any] = dict(first or {})
         self._lines = lines
         self._tell = ignore_progress if lines is None else lines.tell
@@ -80,17 +87,20 @@ class AlwaysOn:
         """Run the streams until `stop` is set (see `Supervisor`)."""
         results = Supervisor(self, stop, isolates=isolates, now=self._context.now).run()
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
-        ended: list[LandResult | RepublishResult] = [one for several in results.values() for one in several]
+        ended: list[LandResult | RepublishResult | TableResult] = [
+            one for several in results.values() for one in several
+        ]
         if self._lines is not None:
             # They also count the work of streams that failed since.
             counted = self._lines.end()
-            ended = [*counted.landed, *counted.republished]
+            ended = [*counted.landed, *counted.republished, *counted.tables]
         for one in ended:
             if isinstance(one, LandResult):
                 landed[one.source] = landed.get(one.source, 0) + one.records
-            else:
+            elif isinstance(one, RepublishResult):
                 sent[one.flow] = sent.get(one.flow, 0) + one.records
-        return Ran(list(starmap(LandResult, landed.items())), list(starmap(RepublishResult, sent.items())))
+        written = [one for one in ended if isinstance(one, TableResult)]
+        return Ran(list(starmap(LandResult, landed.items())), list(starmap(RepublishResult, sent.items())), written)
 
     def wanted(self) -> list[Stream]:
         """Return the streams that should run now."""
@@ -113,7 +123,16 @@ class AlwaysOn:
             {source: stream.asked for source, stream in relays.items()},
             {flow.name: (flow.source, sending[flow.name].asked) for flow in flows},
         )
-        return [*relays.values(), *sending.values()]
+        return [*relays.values(), *sending.values(), *self._tables(state)]
+
+    def _tables(self, state: ControlState) -> list[Stream]:
+        """Return the streams of the typed tables that are not paused."""
+        tables = self._streams.list_tables() if self._writes_tables else []
+        return [
+            self._stream(table.stream, partial(self._streams.table_identity, table), partial(self._keep_table, table))
+            for table in tables
+            if self._table in (None, table.name) and state.of_table(table.name) is None
+        ]
 
     def report(self, waiting: Mapping[str, ParkedStream], healthy: Mapping[str, datetime]) -> None:
         """Record parked and recovered streams in the table `control`."""
@@ -160,6 +179,10 @@ class AlwaysOn:
         first, self._first = self._first, {}
         send = partial(self._streams.republish, flow, state, stop, once=False, tell=self._tell, **first)
         return self._holdings.republish(flow, lambda tenure: send(tenure=tenure), stop)
+
+    def _keep_table(self, table: TypedTable, stop: threading.Event) -> TableResult:
+        self._begin(table.stream)
+        return self._streams.keep_table(table, stop, once=False, tell=self._tell)
 
     def _begin(self, phase: str) -> None:
         if self._lines is not None:

@@ -73,21 +73,33 @@ def list_acls(
 
 
 def pause_stream(
-    context: Context, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
+    context: Context,
+    *,
+    cluster: str | None = None,
+    flow: str | None = None,
+    topic: str | None = None,
+    table: str | None = None,
+    reason: str,
 ) -> Pause:
     """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""
     config, control = context.config, context.control()
-    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic, table=table)
     if flow is not None:
         settings_in_force.record_flow(config, control, flow)
     return settings_in_force.pause(control, subject, reason=reason)
 
 
 def resume_stream(
-    context: Context, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
+    context: Context,
+    *,
+    cluster: str | None = None,
+    flow: str | None = None,
+    topic: str | None = None,
+    table: str | None = None,
+    reason: str,
 ) -> Pause | None:
     """End a pause, and restart parked streams (see `Mirror.resume`)."""
     config, control = context.config, context.control()
-    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic, table=table)
     settings_in_force.resume_parked(config, control, subject, reason=reason)
     return settings_in_force.resume(control, subject, reason=reason)

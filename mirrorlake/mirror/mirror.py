@@ -154,15 +154,21 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             )
 
     def pause(
-        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+        self,
+        *,
+        cluster: str | None = None,
+        flow: str | None = None,
+        topic: str | None = None,
+        table: str | None = None,
+        reason: str = "",
     ) -> Pause:
         """Pause a cluster, a flow or a topic of a flow in every process of this lake; calls no cluster.
 
         Streams neither read nor write a paused cluster; its records in the relay still go to other clusters. A paused
         flow or topic is still landed, and those records are sent after `resume`, without a gap or a repeat.
 
-        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it; `reason` is shown with the
-        pause.
+        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it, or a typed `table`; `reason`
+        is shown with the pause.
 
         Raises:
             UsageError: neither or both are named, or the settings do not have it.
@@ -170,17 +176,23 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         Example:
             >>> mirror.pause(flow="east->central", reason="the line is needed for a backup")  # doctest: +SKIP
         """
-        return changes.pause_stream(self._context, cluster=cluster, flow=flow, topic=topic, reason=reason)
+        return changes.pause_stream(self._context, cluster=cluster, flow=flow, topic=topic, table=table, reason=reason)
 
     def resume(
-        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+        self,
+        *,
+        cluster: str | None = None,
+        flow: str | None = None,
+        topic: str | None = None,
+        table: str | None = None,
+        reason: str = "",
     ) -> Pause | None:
         """End a pause and return it, or None if there was none; the arguments are those of `pause`.
 
         It also restarts streams that a running mirror has parked after a failure: the flow's, or with `cluster` the
         landing from it and the flows into it. `status` names them.
         """
-        return changes.resume_stream(self._context, cluster=cluster, flow=flow, topic=topic, reason=reason)
+        return changes.resume_stream(self._context, cluster=cluster, flow=flow, topic=topic, table=table, reason=reason)
 
     def parked(self) -> Mapping[str, Parked]:
         """Return the streams that failed in a running mirror while the others went on, by name; calls no cluster."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mirrorlake.model.control import Pause
 from mirrorlake.render import Displayable, Sheet, badge, plural
@@ -35,6 +36,21 @@ class RepublishResult(Displayable):
         return _sheet(self.flow, f"{plural(self.records, 'record')} republished", self.paused)
 
 
+@dataclass(frozen=True, slots=True)
+class TableResult(Displayable):
+    """The result of one run of a typed table: records read, bad ones among them, and the pauses that prevented it."""
+
+    table: str
+    records: int
+    bad: int = 0
+    paused: tuple[Pause, ...] = ()
+
+    def sheet(self) -> Sheet:
+        """Return the number of records, and the pauses."""
+        bad = f", {plural(self.bad, 'bad record')}" if self.bad else ""
+        return _sheet(f"table {self.table}", f"{plural(self.records, 'record')} written{bad}", self.paused)
+
+
 def _sheet(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
     return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
 
@@ -45,13 +61,25 @@ class _Ran(NamedTuple):
 
 
 class Ran(Displayable, _Ran):
-    """The result of a run: a pair of the landings and the republishings.
+    """The result of a run: a pair of the landings and the republishings; `tables` are those of typed tables.
 
     Example:
         >>> landed, republished = mirror.run(once=True)  # doctest: +SKIP
     """
 
-    __slots__ = ()
+    tables: tuple[TableResult, ...]
+
+    def __new__(
+        cls, landed: list[LandResult], republished: list[RepublishResult], tables: Sequence[TableResult] = ()
+    ) -> Ran:
+        """Make a pair."""
+        made = super().__new__(cls, landed, republished)
+        made.tables = tuple(tables)
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {**self._asdict(), **({"tables": list(self.tables)} if self.tables else {})}
 
     def since(self, before: Ran) -> Ran:
         """Subtract an earlier result of the same run.
@@ -62,9 +90,11 @@ class Ran(Displayable, _Ran):
         """
         landed = {one.source: one.records for one in before.landed}
         sent = {one.flow: one.records for one in before.republished}
+        written = {one.table: one.records for one in before.tables}
         return Ran(
             [replace(one, records=one.records - landed.get(one.source, 0)) for one in self.landed],
             [replace(one, records=one.records - sent.get(one.flow, 0)) for one in self.republished],
+            [replace(one, records=one.records - written.get(one.table, 0)) for one in self.tables],
         )
 
     def sheet(self) -> Sheet:
@@ -75,5 +105,5 @@ class Ran(Displayable, _Ran):
                 f"{plural(sum(one.records for one in self.landed), 'record')} landed",
                 f"{plural(sum(one.records for one in self.republished), 'record')} republished",
             ),
-            parts=tuple(one.sheet() for one in (*self.landed, *self.republished)),
+            parts=tuple(one.sheet() for one in (*self.landed, *self.republished, *self.tables)),
         )

@@ -10,12 +10,12 @@ from typing import Any
 
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag import Status, verdict_label
-from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
 
 LINE_INTERVAL_S = 60.0
-_LANDING, _SENDING = "land ", "republish "
+_LANDING, _SENDING, _TABLE = "land ", "republish ", "table "
 # Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are reported as of its count.
 _PAIRED_S = 10.0
 
@@ -71,6 +71,7 @@ class RunLines:
         if known is None:
             name = phase.removeprefix(_LANDING).removeprefix(_SENDING)
             what = f"landing from {name}" if phase.startswith(_LANDING) else f"flow {name}"
+            what = name if phase.startswith(_TABLE) else what
             self.say("ready", what, seconds=time.monotonic() - self._began, stream=phase)
         elif done < known:
             # The stream restarted and counts from 0.
@@ -106,7 +107,8 @@ class RunLines:
         sent = [
             RepublishResult(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)
         ]
-        return Ran(landed, sent)
+        tables = [TableResult(name.removeprefix(_TABLE), n) for name, n in counts.items() if name.startswith(_TABLE)]
+        return Ran(landed, sent, tables)
 
     def _counts(self) -> dict[str, int]:
         return {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}

@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any
 
 from mirrorlake import maintenance
+from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import AlreadyRuns, LanderReplaced
+from mirrorlake.errors import AlreadyRuns, LanderReplaced, UsageError
 from mirrorlake.events import OutageWatch
 from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
-from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.mirror.run_lines import LINE_INTERVAL_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.streams import Streams
@@ -29,6 +30,7 @@ from mirrorlake.notify import notifying
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
+from mirrorlake.tables import TypedTable
 from mirrorlake.verify import Verifications
 
 _FIRST_SAMPLE_S = 20.0
@@ -80,6 +82,22 @@ class Runner:
         _, sent = self._stay_on(flow.name, stop, watches=flow.target, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else RepublishResult(flow.name, 0)
 
+    def keep_tables(self, table: str | None, *, once: bool, stop: threading.Event) -> list[TableResult]:
+        """Write typed tables (see `Mirror.keep_tables`)."""
+        if once:
+            with self._context.board() as board:
+                written, failures = self._drain_tables(table, stop, board)
+            for failure in failures:
+                raise failure
+            return written
+        with self._context.board() as board:
+            lines = RunLines(board, now=self._context.now, sources=self._sources)
+            self._start_spark(lines)
+            streams = AlwaysOn(
+                self._context, self._streams, lands=False, sends=False, writes_tables=True, table=table, lines=lines
+            )
+            return list(streams.run(stop).tables)
+
     def run(
         self,
         flow: str | None,
@@ -99,7 +117,7 @@ class Runner:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
-                return self._drain(sources, flows, stop, board)
+                return self._drain(sources, flows, stop, board, writes_tables=flow is None)
             self._lines = lines
             clusters = None if flow is None else {flows[0].source, flows[0].target}
             with (
@@ -108,7 +126,8 @@ class Runner:
                 _beside(self._outages(clusters, sign)),
                 measured(self._context, port=metrics_port),
             ):
-                return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
+                always_on = AlwaysOn(self._context, self._streams, writes_tables=flow is None, flow=flow, lines=lines)
+                return always_on.run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
         """Refuse a drain beside a running mirror: it would fence the mirror's streams, and end.
@@ -241,7 +260,15 @@ class Runner:
         """Return the tasks that record outages of these clusters; None for all of the settings."""
         return PeriodicTasks("clusters", [OutageWatch(self._context, clusters, sign=sign).task()])
 
-    def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:
+    def _drain(
+        self,
+        sources: list[str],
+        flows: tuple[FlowConfig, ...],
+        stop: threading.Event,
+        board: Board,
+        *,
+        writes_tables: bool = False,
+    ) -> Ran:
         state = self._context.control().state()
         land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
         landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
@@ -250,9 +277,44 @@ class Runner:
         send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
         sending = {one.name: partial(send, one) for one in flows if one.source not in replaced}
         sent, more = drain(sending, tick=board.tick)
-        for failure in (*failures, *more):
+        written, rest = self._drain_tables(None, stop, board) if writes_tables else ([], [])
+        for failure in (*failures, *more, *rest):
             raise failure
-        return Ran(landed, sent)
+        return Ran(landed, sent, written)
+
+    def _drain_tables(
+        self, table: str | None, stop: threading.Event, board: Board
+    ) -> tuple[list[TableResult], list[BaseException]]:
+        state, chosen = self._context.control().state(), self._chosen_tables(table)
+        calls = {one.stream: partial(self._table_once, one, state, stop, tell=board.tell) for one in chosen}
+        return drain(calls, tick=board.tick)
+
+    def _chosen_tables(self, name: str | None) -> list[TypedTable]:
+        """Return all typed tables with a landed topic, or the named one.
+
+        Raises:
+            UsageError: there is none of this name.
+        """
+        found = self._streams.list_tables()
+        if name is None:
+            return found
+        if chosen := [one for one in found if one.name == name]:
+            return chosen
+        raise UsageError(
+            f"there is no typed table '{name}'",
+            consequence="nothing was written",
+            remedy=f"{closest(name, [one.name for one in found])}mirrorlake tables lists those of landed topics",
+            table=name,
+        )
+
+    def _table_once(
+        self, table: TypedTable, state: ControlState, stop: threading.Event, *, tell: ProgressCallback
+    ) -> TableResult:
+        if (pause := state.of_table(table.name)) is not None:
+            return TableResult(table.name, 0, paused=(pause,))
+        done = self._streams.keep_table(table, stop, once=True, tell=tell)
+        self._clear(table.stream, state)
+        return done
 
     def _land_once(
         self, source: str, state: ControlState, stop: threading.Event, *, tell: ProgressCallback, rebuild: bool = False

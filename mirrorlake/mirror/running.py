@@ -14,9 +14,10 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
-from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.renamed import renamed_method
+from mirrorlake.tables import Tables, read_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -207,6 +208,35 @@ class RunMethods(MirrorBase):
         every_s = None if every is None else length_of(every).total_seconds()
         self._context.shared(Monitor).sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
         return None
+
+    def tables(self) -> Tables:
+        """Return the typed tables of the landed topics: their lag, bad records, pauses and faults; calls no cluster.
+
+        Example:
+            >>> mirror.tables()  # doctest: +SKIP
+        """
+        return read_tables(self._context)
+
+    def keep_tables(
+        self, table: str | None = None, *, once: bool = False, stop: threading.Event | None = None
+    ) -> list[TableResult]:
+        """Write the relays' records to the typed tables, or to one of them; `run` does it, too.
+
+        Law F: a record is a row once, whatever is killed: a batch's commit carries its rows, its number and the positions.
+
+        Args:
+            table: its name; all tables without it.
+            once: write the records that the relays hold, and return; otherwise until `stop` is set.
+            stop: set it to return after the current batches.
+
+        Raises:
+            UsageError: there is no such table; a record is no row, and `bad_records` is `stop`; or an expression fails.
+            SafetyError: another process writes the table.
+
+        Example:
+            >>> mirror.keep_tables("sales", once=True)  # doctest: +SKIP
+        """
+        return self._runner.keep_tables(table, once=once, stop=stop or threading.Event())
 
     def publish(
         self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None

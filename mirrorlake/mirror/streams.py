@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake import groups, landing, mm2, republish, rules
+from mirrorlake import groups, landing, mm2, republish, rules, tables
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import write_plan_checkpoints
 from mirrorlake.lake import StreamSign
-from mirrorlake.mirror.results import LandResult, RepublishResult
+from mirrorlake.mirror.results import LandResult, RepublishResult, TableResult
 from mirrorlake.model.control import ControlState
 from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import PeriodicTask
@@ -22,6 +22,7 @@ from mirrorlake.topics import ContinuousSync, settings_in_force
 if TYPE_CHECKING:
     from mirrorlake.lake import FencedRelayWriter
     from mirrorlake.republish import Tenure
+    from mirrorlake.tables import TypedTable
 
 
 class Streams:
@@ -64,6 +65,30 @@ class Streams:
         with log_context(flow=flow.name):
             republisher.run(once=once, stop=stop, **how)
         return RepublishResult(flow.name, republisher.records)
+
+    def keep_table(
+        self, table: TypedTable, stop: threading.Event, *, once: bool, tell: ProgressCallback
+    ) -> TableResult:
+        """Write the records of a typed table until it holds those of the relays, or `stop` is set."""
+        written = tables.TableStream(self._context, table, tell=tell).run(stop, once=once)
+        return TableResult(table.name, written.records, bad=written.bad)
+
+    def list_tables(self) -> list[TypedTable]:
+        """List the typed tables of the landed topics."""
+        config = self._context.config
+        if not config.tables:
+            return []
+        return tables.list_tables(config, tables.landed_topics(self._context.lake, config.sources))
+
+    def table_identity(self, table: TypedTable) -> str:
+        """Return the fingerprint of all settings that a typed table depends on."""
+        # The query reads the topics by their pattern, so new ones restart it only if each has a table of its own.
+        return identity(
+            [
+                plain(self._context.config)["tables"][self._context.config.tables.index(table.config)],
+                sorted(table.topics),
+            ]
+        )
 
     def newest_owner(self, flow: FlowConfig) -> str:
         """Return the newest owner of a flow, or "" if it has none."""

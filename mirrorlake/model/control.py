@@ -3,7 +3,7 @@
 Intentions are rows of the table `control`, never changed once written; the newest row of a subject counts:
 
     settings                        apply           the settings that running mirrors are to adopt
-    cluster | flow | topic          pause, resume
+    cluster | flow | topic | table  pause, resume
     remote                          send_again, accept_empty: the choice for a lost remote topic
     stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
@@ -31,7 +31,7 @@ STREAM, KNOWN_FLOW, NOTIFIED, RECEIVER = "stream", "known_flow", "notified", "re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The subject of an intention: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`."""
+    """The subject of an intention: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of one, a `table`, or a `stream`."""
 
     kind: str
     name: str = ""
@@ -44,7 +44,7 @@ class Subject:
     def options(self) -> str:
         """The options of `mirrorlake pause` and `resume` that name the subject."""
         flow = f" --flow '{self.flow}'" if self.flow else ""
-        name = f"'{self.name}'" if self.kind == "flow" else self.name
+        name = f"'{self.name}'" if self.kind in ("flow", "table") else self.name
         return f"--{self.kind} {name}{flow}"
 
 
@@ -116,6 +116,10 @@ class ControlState:
     def of_stream(self, flow: str, target: str) -> Pause | None:
         """Return the pause that stops a flow's republishing: its own, its target's, or None."""
         return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
+
+    def of_table(self, name: str) -> Pause | None:
+        """Return the pause of a typed table, or None."""
+        return self.pauses.get(Subject(kind="table", name=name))
 
     def of_flow(self, flow: str, source: str) -> tuple[Parked, ...]:
         """Return the parked streams of a flow: its own, its topics', and the landing of its source."""

@@ -17,6 +17,11 @@ def landing(source: str) -> str:
     return f"land {source}"
 
 
+def table_stream(name: str) -> str:
+    """Return the name of the stream that keeps a typed table."""
+    return f"table {name}"
+
+
 _OF_TOPIC = ": topic "
 
 
@@ -44,13 +49,14 @@ def whole_stream(stream: str) -> str:
 
 
 def stream_facts(stream: str) -> dict[str, str]:
-    """Return the source or the flow of a stream, as log lines name it.
+    """Return the source, the typed table or the flow of a stream, as log lines name it.
 
-    >>> stream_facts("land east"), stream_facts("east->central")
-    ({'source': 'east'}, {'flow': 'east->central'})
+    >>> stream_facts("land east"), stream_facts("table sales"), stream_facts("east->central")
+    ({'source': 'east'}, {'table': 'sales'}, {'flow': 'east->central'})
     """
-    kind, _, source = stream.partition(" ")
-    return {"source": source} if kind == "land" and source else {"flow": stream}
+    kind, _, name = stream.partition(" ")
+    fact = {"land": "source", "table": "table"}.get(kind) if name else None
+    return {"flow": stream} if fact is None else {fact: name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +85,11 @@ class Parked(Displayable):
     @property
     def resume_command(self) -> str:
         """The command that starts the stream again."""
-        kind, _, source = self.stream.partition(" ")
-        is_landing = kind == "land" and bool(source)
-        return "mirrorlake resume " + (f"--cluster {source}" if is_landing else f"--flow '{whole_stream(self.stream)}'")
+        facts = stream_facts(whole_stream(self.stream))
+        if "flow" in facts:
+            return f"mirrorlake resume --flow '{facts['flow']}'"
+        option = f"--cluster {facts['source']}" if "source" in facts else f"--table '{facts['table']}'"
+        return f"mirrorlake resume {option}"
 
     def is_same(self, other: Parked | None) -> bool:
         """Return whether both report the same failure of a stream, at whatever time; causes of retried failures may differ."""

@@ -39,7 +39,7 @@ def start_republishing(
     )
     if version is not None:
         reader = reader.option("startingVersion", version)
-    relay = lake.relay_stream(reader, flow.source)
+    relay = lake.load_relay(reader, flow.source)
     frame = relay.select("topic", "generation", "partition", *COLUMNS)
     writer = (
         frame.writeStream.queryName(f"republish {flow.name}")

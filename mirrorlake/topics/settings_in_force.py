@@ -14,7 +14,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Control
 from mirrorlake.model.control import APPLY, BEGIN, KNOWN_FLOW, PAUSE, RESUME, STREAM, ControlState, Pause, Subject
-from mirrorlake.model.parked import Parked, landing, whole_stream
+from mirrorlake.model.parked import Parked, landing, table_stream, whole_stream
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.topics.edits import SETTINGS, edits
@@ -25,18 +25,32 @@ _READS = ("source", "target", "topics", "exclude_topics", "policy", "start", "ex
 
 
 def subject_of(
-    config: MirrorConfig, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None
+    config: MirrorConfig,
+    *,
+    cluster: str | None = None,
+    flow: str | None = None,
+    topic: str | None = None,
+    table: str | None = None,
 ) -> Subject:
-    """Return the named subject: a cluster, a flow, or a topic of a flow.
+    """Return the named subject: a cluster, a flow, a topic of a flow, or a typed table.
 
     Raises:
         UsageError: nothing or too much is named, or the settings do not have it.
     """
-    if (cluster is None) == (flow is None) or (topic is not None and flow is None):
+    named = [one for one in (cluster, flow, table) if one is not None]
+    if len(named) != 1 or (topic is not None and flow is None):
         raise UsageError(
-            "name a cluster, a flow, or a topic and its flow",
-            remedy="name --cluster C, --flow F, or --topic T --flow F",
+            "name a cluster, a flow, a topic and its flow, or a typed table",
+            remedy="name --cluster C, --flow F, --topic T --flow F, or --table T",
         )
+    if table is not None:
+        if not any(entry.may_make(table) for entry in config.tables):
+            raise UsageError(
+                f"no entry of `tables:` makes a table '{table}'",
+                remedy="mirrorlake tables lists the tables",
+                table=table,
+            )
+        return Subject(kind="table", name=table)
     if cluster is not None:
         config.cluster(cluster)
         return Subject(kind="cluster", name=cluster)
@@ -75,7 +89,9 @@ def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, r
 
     A new start of a flow retries its waiting topics.
     """
-    covered = set() if subject.kind == "topic" else {subject.name}
+    covered = set() if subject.kind in ("topic", "table") else {subject.name}
+    if subject.kind == "table":
+        covered = {table_stream(subject.name)}
     if subject.kind == "cluster":
         covered |= {landing(subject.name), *(flow.name for flow in config.flows_to(subject.name))}
     found = tuple(parked for name, parked in control.state().parked.items() if whole_stream(name) in covered)

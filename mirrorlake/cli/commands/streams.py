@@ -118,9 +118,9 @@ def run(
         lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port, take_over=take_over),
         note=partial(cli.line, "stop"),
         describe_progress=lambda: mirror.progress().sheet().summary(),
-        leave=lambda: _leave(cli, **mirror.progress()._asdict()),
+        leave=lambda: _leave(cli, **mirror.progress().as_dict()),
     )
-    cli.document(done._asdict())
+    cli.document(done)
     cli.show(done)
     return 0
 
@@ -164,13 +164,14 @@ def pause(
     ] = None,
     flow: Annotated[str | None, typer.Option("--flow", help="Stop republishing in this flow; landing goes on.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Stop writing this typed table.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown by status and in the log.")] = "",
 ) -> int:
-    """Pause a cluster, a flow or a topic.
+    """Pause a cluster, a flow, a topic or a typed table.
 
     Running mirrors follow within seconds, and no cluster is asked.
     """
-    cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
+    cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, table=table, reason=reason))
     return 0
 
 
@@ -185,6 +186,9 @@ def resume(
         str | None, typer.Option("--flow", help="Republish in this flow again; restart it where it is parked.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="With --flow: send this source topic again.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Write this typed table again; restart it where it is parked.")
+    ] = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason, kept in the table control.")] = "",
 ) -> int:
     """End a pause, or start a parked stream again.
@@ -192,7 +196,7 @@ def resume(
     What was held back is sent in order, without a gap or a repeat.
     """
     before = cli.mirror.parked()
-    ended = cli.mirror.resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
+    ended = cli.mirror.resume(cluster=cluster, flow=flow, topic=topic, table=table, reason=reason)
     started = [before[name] for name in sorted(before.keys() - cli.mirror.parked().keys())]
     cli.document({"resumed": ended is not None or bool(started), "pause": ended, "parked": started})
     for one in started:

@@ -1,0 +1,38 @@
+"""Typed tables: list them, and write them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Invocation, command
+from mirrorlake.cli.stopping import run_until_signal
+
+
+@command()
+def tables(
+    cli: Invocation,
+    run: Annotated[bool, typer.Option("--run", help="Write the tables until Ctrl-C or SIGTERM.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --run: write the records so far and stop.")] = False,
+    table: Annotated[str | None, typer.Option("--table", help="This table only.")] = None,
+) -> int:
+    """List the typed tables, or write them with --run.
+
+    A running mirror writes them, too.
+    """
+    mirror = cli.mirror
+    if not run:
+        cli.answer(mirror.tables())
+        return 0
+    done = run_until_signal(
+        lambda stop: mirror.keep_tables(table, once=once, stop=stop),
+        note=partial(cli.line, "stop"),
+        describe_progress=lambda: "",
+        leave=lambda: cli.document({"tables": [], "interrupted": True}),
+    )
+    cli.document({"tables": done})
+    for one in done:
+        cli.show(one)
+    return 0

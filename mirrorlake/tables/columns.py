@@ -1,0 +1,87 @@
+"""The changes of a typed table's columns: new ones, and wider types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mirrorlake.tables.decoding import objects_first
+from mirrorlake.tables.json_types import MAX_COLUMNS, NULL, count_columns, known_part, named
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+
+def widened(
+    kind: pa.DataType | None, found: Iterable[pa.DataType], *, taken: frozenset[str] = frozenset()
+) -> pa.DataType | None:
+    """Return a type widened by others, as far as a table takes it: names that were given stay."""
+    for other in found:
+        wider = known_part(objects_first(NULL if kind is None else kind, other))
+        if wider is not None and count_columns(wider) <= MAX_COLUMNS:
+            kind = named(wider, taken=taken)
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """The changes that make a table's columns those of its rows."""
+
+    added: tuple[str, ...]
+    recast: tuple[str, ...]
+
+
+def column_changes(have: DataType, want: DataType, place: str = "") -> ColumnChanges:
+    """Return the columns, at all depths, that a type lacks, and those of another type."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(have, StructType) and isinstance(want, StructType):
+        known = {one.name: one.dataType for one in have.fields}
+        added = [f"{place}{one.name}" for one in want.fields if one.name not in known]
+        changed = list[str]()
+        for one in want.fields:
+            if one.name in known:
+                inner = column_changes(known[one.name], one.dataType, f"{place}{one.name}.")
+                added += inner.added
+                changed += inner.recast
+        return ColumnChanges(tuple(added), tuple(changed))
+    if isinstance(have, ArrayType) and isinstance(want, ArrayType):
+        return column_changes(have.elementType, want.elementType, place)
+    return ColumnChanges((), () if have == want else (place.removesuffix("."),))
+
+
+def merged_schema(have: StructType, want: StructType) -> StructType:
+    """Return the columns of a table, widened, and after them those that it lacks."""
+    from pyspark.sql.types import StructField, StructType
+
+    wanted = {one.name: one for one in want.fields}
+    known = {one.name for one in have.fields}
+    kept = [StructField(one.name, wanted.get(one.name, one).dataType, metadata=one.metadata) for one in have.fields]
+    return StructType([*kept, *(one for one in want.fields if one.name not in known)])
+
+
+def recast(column: Column, have: DataType, want: DataType) -> Column:
+    """Return a column as a wider type: members that are missing are null, and what becomes text is JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StringType, StructType
+
+    if have == want:
+        return column
+    if isinstance(have, StructType) and isinstance(want, StructType):
+        known = {one.name: one.dataType for one in have.fields}
+        members = [
+            recast(column[one.name], known[one.name], one.dataType).alias(one.name)
+            if one.name in known
+            else F.lit(None).cast(one.dataType).alias(one.name)
+            for one in want.fields
+        ]
+        return F.when(column.isNotNull(), F.struct(*members))
+    if isinstance(have, ArrayType) and isinstance(want, ArrayType):
+        return F.transform(column, lambda one: recast(one, have.elementType, want.elementType))
+    if isinstance(want, StringType) and isinstance(have, StructType | ArrayType):
+        return F.to_json(column)
+    return column.cast(want)

@@ -1,0 +1,374 @@
+"""Write batches of relay records to a typed table, each once (law F).
+
+A batch's commit carries its number as the version of an application transaction, and the positions after it. A second writer
+of the table drops its batch of that number, reads the positions, and stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, quote
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.tables.columns import column_changes, merged_schema, recast, widened
+from mirrorlake.tables.decoding import (
+    COORDINATES,
+    FAULT,
+    KEY,
+    MISFIT,
+    RAW_KEY,
+    RAW_VALUE,
+    RESERVED,
+    TOMBSTONE,
+    BinaryFormat,
+    Format,
+    JsonFormat,
+    RowFormat,
+    TextFormat,
+    decoding_job,
+    inference_job,
+)
+from mirrorlake.tables.definition import TypedTable
+from mirrorlake.tables.json_types import (
+    NULL,
+    from_text,
+    named,
+    to_text,
+)
+from mirrorlake.tables.merge import merge_newest
+from mirrorlake.tables.progress import TableProgress, read_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+KEY_TYPE, VALUE_TYPE = "mirrorlake.key_type", "mirrorlake.value_type"
+_PROPERTIES = {
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+    "delta.autoOptimize.optimizeWrite": "false",
+    "delta.autoOptimize.autoCompact": "false",
+    "delta.logRetentionDuration": "interval 30 days",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The counts of one batch: records read, rows written, and bad records."""
+
+    records: int = 0
+    rows: int = 0
+    bad: int = 0
+
+    def __add__(self, other: Written) -> Written:
+        return Written(self.records + other.records, self.rows + other.rows, self.bad + other.bad)
+
+
+class TableWriter:
+    """Write one typed table.
+
+    Args:
+        lake: the lake.
+        table: the table.
+        owner: the name of this run.
+        now: the clock.
+    """
+
+    def __init__(self, lake: Lake, table: TypedTable, *, owner: str, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._table = table
+        self._owner = owner
+        self._now = now
+        self._location = lake.typed_location(table.name)
+        self._key: pa.DataType | None = None
+        self._value: pa.DataType | None = None
+        self.progress = TableProgress()
+
+    def open(self) -> None:
+        """Read the columns and the progress of the table, which another run may have written."""
+        if not self._lake.exists(self._location):
+            self._key = self._value = None
+            self.progress = TableProgress()
+            return
+        properties = self._lake.properties(self._location)
+        self._key, self._value = _read_type(properties, KEY_TYPE), _read_type(properties, VALUE_TYPE)
+        self.progress = read_progress(self._lake, self._location)
+
+    def write(self, records: DataFrame) -> Written:
+        """Write a batch: a frame with the columns of `COORDINATES`, `key` and `value`, past the table's positions.
+
+        Raises:
+            SafetyError: another run writes the table.
+            UsageError: a record is no row, and `bad_records` is `stop`; or the settings' expressions fail.
+        """
+        decoded = self._decoded(records)
+        try:
+            counts = self._counts(decoded)
+            if self._may_grow and any(row.misfits for row in counts):
+                self._grow(records, decoded)
+                decoded.unpersist()
+                decoded = self._decoded(records, is_last=True)
+                counts = self._counts(decoded)
+            if not counts:
+                return Written()
+            bad = sum(row.bad for row in counts)
+            if bad:
+                self._record_bad(decoded)
+            self._commit(decoded, counts)
+            total = sum(row.records for row in counts)
+            return Written(total, total - bad, bad)
+        finally:
+            decoded.unpersist()
+
+    # -- decoding ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _may_grow(self) -> bool:
+        config = self._table.config
+        inferred = (config.values == "json" and config.is_inferred) or config.keys == "json"
+        return inferred and (config.changes == "add" or not self._lake.exists(self._location))
+
+    def _formats(self, *, is_last: bool) -> RowFormat:
+        config = self._table.config
+        return RowFormat(
+            key=_format(config.keys, self._key),
+            value=_format(config.values, self._value, given=None if config.is_inferred else config.given_type),
+            takes_misfits=self._may_grow and not is_last,
+            needs_key=config.mode == "upsert",
+        )
+
+    def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        rows = self._formats(is_last=is_last)
+        columns = [*COORDINATES, "key", "value"]
+        return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema)).persist()
+
+    def _counts(self, decoded: DataFrame) -> list[Any]:
+        from pyspark.sql import functions as F
+
+        rows: list[Any] = (
+            decoded.groupBy("_source", "_topic", "_generation", "_partition")
+            .agg(
+                F.count("*").alias("records"),
+                F.count(FAULT).alias("bad"),
+                F.count(MISFIT).alias("misfits"),
+                (F.max("_offset") + 1).alias("position"),
+            )
+            .collect()
+        )
+        return rows
+
+    def _grow(self, records: DataFrame, decoded: DataFrame) -> None:
+        """Widen the types by the records that do not fit."""
+        misfits = records.join(
+            decoded.where(f"{MISFIT} IS NOT NULL").select(*list(COORDINATES)[:5]), list(COORDINATES)[:5], "left_semi"
+        )
+        found = misfits.select("key", "value").mapInArrow(inference_job(), "key string, value string").collect()
+        config = self._table.config
+        if config.keys == "json":
+            self._key = widened(self._key, [from_text(row.key) for row in found])
+        if config.values == "json" and config.is_inferred:
+            self._value = widened(self._value, [from_text(row.value) for row in found], taken=self._taken)
+
+    @property
+    def _taken(self) -> frozenset[str]:
+        return RESERVED | self._table.config.columns.keys()
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def _rows(self, decoded: DataFrame) -> DataFrame:
+        """Return the rows of a decoded batch, with the table's columns and `_tombstone`."""
+        from pyspark.sql import functions as F
+
+        rows = decoded if self._table.config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
+        rows = rows.withColumns({name: F.expr(text) for name, text in self._table.config.columns.items()})
+        return rows.drop(FAULT, MISFIT, RAW_KEY, RAW_VALUE)
+
+    def _commit(self, decoded: DataFrame, counts: list[Any]) -> None:
+        rows = self._rows(decoded)
+        self._require_columns(rows.drop(TOMBSTONE).schema)
+        progress = TableProgress(self.progress.batch + 1, self._owner, _advanced(self.progress.positions, counts))
+        if self._table.config.mode == "upsert":
+            self._merge(rows, progress)
+        else:
+            self._append(rows.drop(TOMBSTONE), progress)
+        found = read_progress(self._lake, self._location)
+        if (found.batch, found.owner) != (progress.batch, self._owner):
+            raise SafetyError(
+                f"another run writes the table {self._table.name}: {found.owner}",
+                consequence="this run's batch was dropped, and the other one goes on",
+                remedy="end one of the two",
+                table=self._table.name,
+            )
+        self.progress = progress
+
+    def _append(self, rows: DataFrame, progress: TableProgress) -> None:
+        self._lake.append(
+            rows,
+            self._location,
+            app_id=self._app_id,
+            version=progress.batch,
+            signature=progress.to_text(),
+        )
+
+    def _merge(self, rows: DataFrame, progress: TableProgress) -> None:
+        merge_newest(
+            rows,
+            self._lake.sql_name(self._location),
+            f"batch_{abs(hash(self._location))}",
+            app_id=self._app_id,
+            version=progress.batch,
+            signature=progress.to_text(),
+        )
+
+    @property
+    def _app_id(self) -> str:
+        return f"mirrorlake.table.{self._table.name}"
+
+    # -- columns ----------------------------------------------------------------------------------------------------
+
+    def _require_columns(self, wanted: StructType) -> None:
+        """Create the table, add its missing columns, and widen those of a narrower type."""
+        types = {
+            name: to_text(kind) for name, kind in ((KEY_TYPE, self._key), (VALUE_TYPE, self._value)) if kind is not None
+        }
+        if not self._lake.exists(self._location):
+            self._create(wanted, types)
+            return
+        known = self._lake.properties(self._location)
+        if not types.items() <= known.items():
+            self._lake.set_properties(self._location, types)
+        table = self._lake.typed(self._table.name)
+        changed = column_changes(table.schema, wanted)
+        if changed.recast:
+            self._rewrite(table, wanted)
+        elif changed.added:
+            empty = table.sparkSession.createDataFrame([], wanted)
+            self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
+        if changed.added or changed.recast:
+            log.info(
+                "table.columns table=%s added=%s recast=%s",
+                self._table.name,
+                ",".join(changed.added),
+                ",".join(changed.recast),
+            )
+
+    def _create(self, wanted: StructType, types: Mapping[str, str]) -> None:
+        columns = {one.name: (one.dataType.simpleString(), self._comment(one.name)) for one in wanted.fields}
+        title = (
+            f"Records of {', '.join(self._table.topics)}: {self._table.config.mode}, values {self._table.config.values}"
+        )
+        table = TableSchema(name=self._table.name, comment=title, columns=columns, properties={**_PROPERTIES, **types})
+        self._lake.create_typed(self._location, table)
+
+    def _comment(self, column: str) -> str:
+        config = self._table.config
+        if column in config.columns:
+            return f"Derived: {config.columns[column]}"
+        return _COMMENTS.get(column, f"Key of the record, {config.keys}" if column == KEY else "Member of the value")
+
+    def _rewrite(self, table: DataFrame, wanted: StructType) -> None:
+        """Write the whole table anew with wider types, in one commit."""
+        from pyspark.sql import functions as F
+
+        known = {one.name: one.dataType for one in table.schema.fields}
+        columns = [
+            recast(F.col(f"`{one.name}`"), known[one.name], one.dataType).alias(one.name)
+            if one.name in known
+            else F.lit(None).cast(one.dataType).alias(one.name)
+            for one in merged_schema(table.schema, wanted).fields
+        ]
+        writer = table.select(*columns).write.mode("overwrite").option("overwriteSchema", "true")
+        self._lake.save_typed(writer.option("userMetadata", self.progress.to_text()), self._location)
+
+    # -- bad records ------------------------------------------------------------------------------------------------
+
+    def _record_bad(self, decoded: DataFrame) -> None:
+        """Record the bad records; a record that is there already stays as it is."""
+        from pyspark.sql import functions as F
+
+        bad = decoded.where(f"{FAULT} IS NOT NULL")
+        if self._table.config.bad_records == "stop":
+            [first] = bad.orderBy("_source", "_topic", "_partition", "_offset").limit(1).collect()
+            place = f"{first['_source']} {first['_topic']}/{first['_partition']}@{first['_offset']}"
+            raise UsageError(
+                f"{place} is no row of {self._table.name}: {first[FAULT]}",
+                consequence="the table waits before this record",
+                remedy="mend the settings, or write bad_records: quarantine",
+                table=self._table.name,
+            )
+        if self._table.config.bad_records == "null":
+            return
+        names = {
+            "source": "_source",
+            "topic": "_topic",
+            "generation": "_generation",
+            "partition": "_partition",
+            "offset": "_offset",
+            "timestamp": "_timestamp",
+            "key": RAW_KEY,
+            "value": RAW_VALUE,
+            "reason": FAULT,
+        }
+        rows = bad.select(
+            F.lit(self._table.name).alias("table_name"),
+            *(F.col(name).alias(column) for column, name in names.items()),
+            F.lit(self._now()).alias("recorded_at"),
+        )
+        location = self._lake.meta_location(BAD_RECORDS)
+        self._lake.create_side_table(BAD_RECORDS)
+        view = f"bad_{abs(hash(self._location))}"
+        rows.createOrReplaceTempView(view)
+        keys = ("table_name", "source", "topic", "generation", "partition", "offset")
+        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in keys)
+        rows.sparkSession.sql(
+            f"MERGE INTO {self._lake.sql_name(location)} t USING {view} s ON {same}"
+            f" AND t.table_name = {quote(self._table.name)} WHEN NOT MATCHED THEN INSERT *"
+        )
+        rows.sparkSession.catalog.dropTempView(view)
+
+
+_COMMENTS = {
+    "_source": "Alias of the source cluster",
+    "_topic": "Source topic",
+    "_generation": "Generation of the source partition",
+    "_partition": "Source partition",
+    "_offset": "Upstream offset",
+    "_timestamp": "Record timestamp",
+    "value": "Value of the record",
+}
+
+
+def _format(name: str, kind: pa.DataType | None, *, given: pa.DataType | None = None) -> Format:
+    if name == "binary":
+        return BinaryFormat()
+    if name == "text":
+        return TextFormat()
+    if given is not None:
+        return JsonFormat(named(given, taken=RESERVED), drops=True)
+    return JsonFormat(NULL if kind is None else kind)
+
+
+def _read_type(properties: Mapping[str, str], name: str) -> pa.DataType | None:
+    return from_text(properties[name]) if name in properties else None
+
+
+def _advanced(
+    positions: Mapping[str, Mapping[SourcePartition, int]], counts: list[Any]
+) -> dict[str, dict[SourcePartition, int]]:
+    after = {source: dict(at) for source, at in positions.items()}
+    for row in counts:
+        partition = SourcePartition(row["_topic"], row["_generation"], row["_partition"])
+        known = after.setdefault(row["_source"], {})
+        known[partition] = max(known.get(partition, 0), row.position)
+    return after

@@ -1,0 +1,317 @@
+"""Typed tables over relays: rows equal a fold over the records, whatever repeats, restarts or changes its type."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.schema import METADATA, RELAY
+from mirrorlake.mirror import Mirror, from_settings
+from mirrorlake.tables import TableWriter, landed_topics, list_tables, session_of
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+Make = Callable[..., Mirror]
+
+
+@pytest.fixture
+def make(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Make:
+    """Return a function that makes the mirror of one lake with these typed tables."""
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "west", "central")}
+    flows = [{"source": alias, "target": "central", "topics": ".*"} for alias in ("east", "west")]
+
+    def make(*tables: dict[str, Any]) -> Mirror:
+        settings = {"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": flows, "tables": [*tables]}
+        return from_settings(settings, spark=spark)
+
+    return make
+
+
+class Regions:
+    """Records in the relays of several regions, and the fold over them."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self.records: list[tuple[str, str, int, int, bytes | None, bytes | None]] = []
+        self._next: dict[tuple[str, str, int], int] = {}
+
+    def land(self, source: str, topic: str, *pairs: tuple[Any, Any], partition: int = 0, generation: int = 1) -> None:
+        rows = []
+        for key, value in pairs:
+            at = self._next.get((source, topic, partition), 0)
+            self._next[source, topic, partition] = at + 1
+            stamp = NOON + timedelta(seconds=len(self.records))
+            key, value = _bytes(key), value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            self.records.append((source, topic, partition, at, key, value))
+            rows.append((topic, generation, partition, at, stamp, 0, key, value, None, NOON))
+        frame = self.mirror.spark.createDataFrame(rows, schema=RELAY.ddl)
+        self.mirror.lake.append(frame, self.mirror.lake.relay_location(source))
+        self._observe(source, topic)
+
+    def _observe(self, source: str, topic: str) -> None:
+        known = KnownTopic(name=topic, generation=1, topic_id=f"{source}-{topic}", partitions=2, present=True)
+        self.mirror.lake.append_rows(METADATA, [topic_row(source, "source", known, NOON)])
+
+    def newest(self, topic: str) -> dict[tuple[str, str], Any]:
+        """Return the newest value of each key of each region; a tombstone deletes."""
+        found: dict[tuple[str, str], Any] = {}
+        for source, of, _, _, key, value in self.records:
+            if of == topic and key is not None:
+                found[source, key.decode()] = None if value is None else json.loads(value)
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def rows(mirror: Mirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    found = mirror.lake.typed(name).orderBy("_source", "_topic", "_partition", "_offset").select(*columns).collect()
+    return [tuple(row) for row in found]
+
+
+def bad(mirror: Mirror) -> list[tuple[Any, ...]]:
+    found = mirror.lake.query_rows("SELECT table_name, source, offset, reason FROM {bad_records} ORDER BY 1, 2, 3")
+    return [(row.table_name, row.source, row.offset, row.reason) for row in found]
+
+
+def test_each_record_of_all_regions_is_one_row_or_a_bad_record(make: Make) -> None:
+    mirror = make({"topics": "sales"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"id": 1, "amount": 1.5}), (None, None), ("b", b"{broken"))
+    regions.land("west", "sales", ("a", {"id": 2, "tags": ["new"]}), ("a", b"5"))
+    [done] = mirror.keep_tables(once=True)
+    assert (done.table, done.records, done.bad) == ("sales", 5, 2)
+    assert rows(mirror, "sales", "_source", "_offset", "_key", "id", "amount", "tags") == [
+        ("east", 0, "a", 1, 1.5, None),
+        ("east", 1, None, None, None, None),
+        ("west", 0, "a", 2, None, ["new"]),
+    ]
+    assert bad(mirror) == [
+        ("sales", "east", 2, "the value is not JSON: object keys must be strings (byte 1)"),
+        ("sales", "west", 1, "the value is a number, where the table has members"),
+    ]
+    [done] = mirror.keep_tables(once=True)
+    assert done.records == 0
+    assert len(rows(mirror, "sales", "id")) == 3
+    [status] = mirror.tables().tables
+    assert (status.state, status.offset_lag, status.bad_records) == ("ok", 0, 2)
+
+
+def test_law_f_an_upserted_table_is_the_newest_record_of_each_key_however_the_batches_fall(make: Make) -> None:
+    seed = 3011
+    rng = random.Random(seed)
+    mirror = make({"topics": "customers", "mode": "upsert"})
+    regions = Regions(mirror)
+    for batch in range(4):
+        for source in ("east", "west"):
+            for partition in (0, 1):
+                pairs = [
+                    (f"{partition}-{rng.randrange(6)}", rng.choice([None, {"n": rng.randrange(99), "batch": batch}]))
+                    for _ in range(8)
+                ]
+                regions.land(source, "customers", *pairs, partition=partition)
+        if batch != 1:
+            mirror.keep_tables(once=True)
+        found = {
+            (source, key): {"n": n, "batch": of}
+            for source, key, n, of in rows(mirror, "customers", "_source", "_key", "n", "batch")
+        }
+        if batch != 1:
+            assert found == regions.newest("customers"), seed
+    mirror.keep_tables(once=True)
+    assert len(rows(mirror, "customers", "n")) == len(regions.newest("customers"))
+
+
+def test_law_f_a_second_writer_drops_its_batch_and_stops(make: Make) -> None:
+    mirror = make({"topics": "sales"}, {"topics": "customers", "mode": "upsert"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"id": 1}))
+    regions.land("east", "customers", ("a", {"n": 1}))
+    mirror.keep_tables(once=True)
+    writers = {}
+    for table in list_tables(mirror.config, landed_topics(mirror.lake, ["east"])):
+        writers[table.name] = TableWriter(mirror.lake, table, owner="slow", now=lambda: NOON)
+        writers[table.name].open()
+    regions.land("east", "sales", ("b", {"id": 2}))
+    regions.land("east", "customers", ("a", {"n": 2}))
+    late = {name: _past(mirror, name, first=1) for name in writers}
+    regions.land("east", "customers", ("a", None))
+    mirror.keep_tables(once=True)
+    for name, writer in writers.items():
+        with pytest.raises(SafetyError, match=f"another run writes the table {name}"):
+            writer.write(late[name])
+    assert rows(mirror, "sales", "id") == [(1,), (2,)]
+    assert rows(mirror, "customers", "n") == []
+
+
+def _past(mirror: Mirror, topic: str, *, first: int) -> Any:
+    from pyspark.sql import functions as F
+
+    session = session_of(mirror.spark)
+    relay = mirror.lake.load_relay(session.read, "east").where(f"topic = '{topic}' AND offset >= {first}")
+    names = ("topic", "generation", "partition", "offset", "timestamp")
+    return relay.select(
+        F.lit("east").alias("_source"), *(F.col(name).alias(f"_{name}") for name in names), "key", "value"
+    )
+
+
+def test_a_type_that_changes_widens_the_column_and_keeps_what_was_there(make: Make) -> None:
+    mirror = make({"topics": "sales"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1, "who": {"age": 3}, "list": [1]}))
+    mirror.keep_tables(once=True)
+    regions.land("east", "sales", ("a", {"n": 2.5, "who": {"age": "old", "name": "x"}, "list": [0.5]}))
+    mirror.keep_tables(once=True)
+    regions.land("east", "sales", ("a", {"n": 2**70, "list": "none"}))
+    mirror.keep_tables(once=True)
+    assert dict(mirror.lake.typed("sales").dtypes)["n"] == "string"
+    found = [(n, tuple(who) if who else None, lines) for n, who, lines in rows(mirror, "sales", "n", "who", "list")]
+    assert found == [
+        ("1.0", ("3", None), "[1.0]"),
+        ("2.5", ("old", "x"), "[0.5]"),
+        (str(2**70), None, "none"),
+    ]
+    assert bad(mirror) == []
+
+
+def test_where_changes_are_refused_a_record_that_does_not_fit_is_a_bad_record(make: Make) -> None:
+    mirror = make({"topics": "sales", "changes": "refuse"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1}))
+    mirror.keep_tables(once=True)
+    regions.land("east", "sales", ("a", {"n": "x"}), ("a", {"n": 2, "more": 1}), ("a", {"n": 3}))
+    mirror.keep_tables(once=True)
+    assert rows(mirror, "sales", "n") == [(1,), (3,)]
+    assert [reason for *_, reason in bad(mirror)] == [
+        "n is text, which is not BIGINT",
+        "more is no column, and the table takes no new ones",
+    ]
+
+
+def test_columns_of_the_settings_have_their_types_and_derived_ones_are_computed(make: Make) -> None:
+    schema = "amount DECIMAL(12,2), sold_at TIMESTAMP, prices MAP<STRING, DOUBLE>"
+    columns = {"cents": "CAST(amount * 100 AS BIGINT)", "day": "to_date(sold_at)"}
+    mirror = make({"topics": "sales", "schema": schema, "columns": columns})
+    regions = Regions(mirror)
+    good = {"amount": 12.34, "sold_at": "2026-07-01T23:59:59+00:00", "prices": {"EUR": 1}, "left out": 1}
+    regions.land("east", "sales", ("a", good), ("a", {"amount": 0.001}), ("a", {"sold_at": 5}))
+    mirror.keep_tables(once=True)
+    [row] = rows(mirror, "sales", "amount", "prices", "cents", "day")
+    assert (str(row[0]), row[1], row[2], str(row[3])) == ("12.34", {"EUR": 1.0}, 1234, "2026-07-01")
+    assert [reason for *_, reason in bad(mirror)] == [
+        "amount is a number, which DECIMAL(12,2) does not hold exactly",
+        "sold_at is a number, which is not TIMESTAMP",
+    ]
+
+
+def test_bad_records_may_be_rows_of_nulls_or_stop_the_table(make: Make) -> None:
+    mirror = make(
+        {"topics": "sales", "bad_records": "null", "name": "nulls"},
+        {"topics": "sales", "bad_records": "stop", "name": "stops"},
+    )
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1}))
+    mirror.keep_tables(once=True)
+    regions.land("east", "sales", ("a", b"{broken"), ("a", {"n": 2}))
+    mirror.keep_tables("nulls", once=True)
+    assert rows(mirror, "nulls", "_offset", "n") == [(0, 1), (1, None), (2, 2)]
+    with pytest.raises(UsageError, match="east sales/0@1 is no row of stops: the value is not JSON"):
+        mirror.keep_tables("stops", once=True)
+    assert rows(mirror, "stops", "n") == [(1,)]
+
+
+def test_a_table_that_was_restored_to_an_older_version_goes_on_from_there(make: Make) -> None:
+    mirror = make({"topics": "sales"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1}))
+    mirror.keep_tables(once=True)
+    location = mirror.lake.typed_location("sales")
+    version = mirror.lake.version(location)
+    regions.land("east", "sales", ("a", {"n": 2}), ("a", b"{broken"))
+    mirror.keep_tables(once=True)
+    mirror.spark.sql(f"RESTORE TABLE delta.`{location}` TO VERSION AS OF {version}")
+    regions.land("east", "sales", ("a", {"n": 3}))
+    mirror.keep_tables(once=True)
+    assert rows(mirror, "sales", "n") == [(1,), (2,), (3,)]
+    assert len(bad(mirror)) == 1
+
+
+def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: Make) -> None:
+    mirror = make({"topics": "sales", "every": "1s"}, {"topics": "customers", "mode": "upsert", "every": "1s"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 0}))
+    regions.land("west", "customers", ("a", {"n": 0}))
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def keep() -> None:
+        try:
+            mirror.keep_tables(stop=stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        for number in (1, 2, 3):
+            regions.land("east", "sales", ("a", {"n": number}))
+            regions.land("west", "customers", ("a", {"n": number}))
+            _until(
+                lambda number=number: (
+                    not failures and (number,) in _seen(mirror, "sales") and [(number,)] == _seen(mirror, "customers")
+                ),
+                failures,
+            )
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures
+    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,), (3,)]
+
+
+def _seen(mirror: Mirror, name: str) -> list[tuple[Any, ...]]:
+    return rows(mirror, name, "n") if mirror.lake.exists(mirror.lake.typed_location(name)) else []
+
+
+def _until(holds: Callable[[], bool], failures: list[BaseException]) -> None:
+    pause = threading.Event()
+    for _ in range(600):
+        if holds() or failures:
+            return
+        pause.wait(0.2)
+    raise AssertionError("it did not come")
+
+
+def test_a_paused_table_waits_while_others_go_on(make: Make) -> None:
+    mirror = make({"topics": "sales|orders"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1}))
+    regions.land("east", "orders", ("a", {"n": 1}))
+    mirror.pause(table="sales", reason="a look first")
+    done = {one.table: one for one in mirror.keep_tables(once=True)}
+    assert (done["sales"].records, len(done["sales"].paused), done["orders"].records) == (0, 1, 1)
+    assert {one.name: one.state for one in mirror.tables().tables} == {"sales": "paused", "orders": "ok"}
+    mirror.resume(table="sales")
+    assert sum(one.records for one in mirror.keep_tables(once=True)) == 1
+
+
+def test_two_entries_that_make_one_table_are_its_fault_alone(make: Make) -> None:
+    mirror = make({"topics": "sales"}, {"topics": "orders", "name": "sales"}, {"topics": "customers"})
+    regions = Regions(mirror)
+    for topic in ("sales", "orders", "customers"):
+        regions.land("east", topic, ("a", {"n": 1}))
+    with pytest.raises(UsageError, match=r"tables\[0\] and tables\[1\]"):
+        mirror.keep_tables(once=True)
+    assert rows(mirror, "customers", "n") == [(1,)]
+    assert {one.name: one.state for one in mirror.tables().tables} == {"sales": "fault", "customers": "ok"}
