@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mirrorlake.context import Context
 from mirrorlake.lake import landed_positions
@@ -29,6 +30,8 @@ class TableStatus:
         bad_records: its records in the table `bad_records`.
         exists: whether it was created; its first record does that.
     """
+
+    json_include: ClassVar[tuple[str, ...]] = ("state",)
 
     name: str
     location: str
