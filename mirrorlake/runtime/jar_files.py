@@ -6,6 +6,7 @@
 | `mm2`    | MirrorMaker 2, for comparison                                             |
 | `spark`  | Spark's Kafka connector and Delta, besides its own jars                   |
 | `s3a`    | reading a lake on S3, besides those                                       |
+| `registry` | a schema registry for the tests, as an archive with its own jars        |
 
 A broker's jars and Spark's must never share a class path, because they include different Kafka clients.
 """
@@ -37,16 +38,26 @@ _KAFKA_VERSION = "4.3.1"
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _ATTEMPTS = 3
+_WITHOUT_POMS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
 _FOUND = re.compile(r"found ([^#]+)#([^;]+);(\S+) in .+")
 
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A set to resolve: Maven coordinates, and the dependencies to exclude (`organisation:module`)."""
+    """A set to resolve: Maven coordinates, and the dependencies to exclude (`organisation:module`).
+
+    A file other than the module's jar has `:<classifier>@<extension>` after its coordinates; without `poms`, nothing but files
+    is asked for.
+    """
 
     coordinates: tuple[str, ...]
     excludes: tuple[str, ...] = ()
     transitive: bool = True
+    poms: bool = True
 
 
 JAR_SETS: Mapping[str, JarSet] = {
@@ -95,6 +106,7 @@ JAR_SETS: Mapping[str, JarSet] = {
     ),
     # A Java compiler for the tests, because the wheel's Java has none.
     "compiler": JarSet(("org.eclipse.jdt:ecj:3.33.0",), transitive=False),
+    "registry": JarSet(("io.apicurio:apicurio-registry-app:3.0.9:all@tar.gz",), transitive=False, poms=False),
 }
 
 
@@ -180,12 +192,17 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
     java = find_java()
     module = directory.parent / f"{directory.name}.ivy.xml"
     module.write_text(ivy_module(set_name, JAR_SETS[set_name]))
+    settings = os.environ.get("MIRRORLAKE_IVY_SETTINGS")
+    if not settings and not JAR_SETS[set_name].poms:
+        own = directory.parent / "ivysettings.xml"
+        own.write_text(_WITHOUT_POMS)
+        settings = str(own)
     command = [
         str(java.executable),
         *(trust_store(root / "trust.jks") if java.bundled else []),
         "-jar",
         str(_ivy()),
-        *(["-settings", settings] if (settings := os.environ.get("MIRRORLAKE_IVY_SETTINGS")) else []),
+        *(["-settings", settings] if settings else []),
         *("-cache", str(root / "ivy"), "-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", f"{directory}/{_PATTERN}"),
     ]
@@ -207,18 +224,24 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
 def ivy_module(set_name: str, jar_set: JarSet) -> str:
     """Return the Ivy file of a set: one file for all coordinates, so that Ivy resolves version conflicts."""
     lines = [
-        '<ivy-module version="2.0">',
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
         f'  <info organisation="mirrorlake" module={quoteattr(set_name)}/>',
         '  <configurations><conf name="default"/></configurations>',
         "  <dependencies>",
     ]
     transitive = str(jar_set.transitive).lower()
     for coordinate in jar_set.coordinates:
-        organisation, name, version = coordinate.split(":")
-        lines.append(
+        organisation, name, version, *other = coordinate.split(":")
+        dependency = (
             f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default" '
-            f'transitive="{transitive}"/>'
+            f'transitive="{transitive}"'
         )
+        if not other:
+            lines.append(f"{dependency}/>")
+            continue
+        classifier, extension = other[0].split("@")
+        artifact = f'<artifact name="{name}" type="jar" ext="{extension}" m:classifier="{classifier}"/>'
+        lines.append(f"{dependency}>{artifact}</dependency>")
     for exclude in jar_set.excludes:
         organisation, name = exclude.split(":")
         lines.append(f'    <exclude org="{organisation}" module="{name}"/>')

@@ -101,7 +101,7 @@ def test_every_jar_has_a_sum() -> None:
     assert files
     for path in files:
         for line in filter(None, path.read_text().splitlines()):
-            assert re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line), f"{path.name}: {line}"
+            assert re.fullmatch(r"[0-9a-f]{64}  \S+\.(jar|tar\.gz)", line), f"{path.name}: {line}"
 
 
 def test_the_bill_of_materials_names_versions_and_sums(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_every_set_has_sums_for_what_it_asks_for(set_name: str) -> None:
     sums = expected_sums(set_name)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
     for coordinate in JAR_SETS[set_name].coordinates:
-        _, artifact, version = coordinate.split(":")
-        assert f"{artifact}-{version}.jar" in sums
+        _, artifact, version, *other = coordinate.split(":")
+        assert (f"{artifact}-{version}-{other[0].replace('@', '.')}" if other else f"{artifact}-{version}.jar") in sums
     checked_in = Path(jars_module.__file__).with_name(f"{set_name}.sha256").read_text()
     assert checked_in == sum_lines(sums), "the file is sorted and has one form"
 
@@ -72,6 +72,13 @@ def test_an_ivy_module_asks_for_coordinates_and_excludes() -> None:
     }
     (exclude,) = module.iter("exclude")
     assert exclude.attrib == {"org": "bad", "module": "*"}
+
+
+def test_an_ivy_module_asks_for_another_file_than_the_jar() -> None:
+    module = ET.fromstring(ivy_module("some", JarSet(("o.r.g:app:1.0:all@tar.gz",), transitive=False)))  # noqa: S314
+    (artifact,) = module.iter("artifact")
+    classifier = "{http://ant.apache.org/ivy/maven}classifier"
+    assert artifact.attrib == {"name": "app", "type": "jar", "ext": "tar.gz", classifier: "all"}
 
 
 @pytest.mark.parametrize(
