@@ -24,6 +24,10 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   │   └── LoginRefused                         the login: tried again, its secret may have been rotated
 │   ├── NotAuthorized
 │   └── RecordTooLarge            .topic .partition .offset
+├── RegistryError            4    a schema registry refused a request, or answers nonsense
+│   ├── RegistryUnreachable       no answer, or one of a server in trouble: asking again may help
+│   ├── RegistryRefused           the login is refused, or lacks a permission
+│   └── SchemaUnknown             .schema_id     it knows no such id, subject or version
 ├── StoreError               4    the lake could not be read or written
 └── SandboxError             4    a local broker could not be started or stopped
 ```
@@ -215,6 +219,22 @@ class NotAuthorized(ClusterError):
 
 class RecordTooLarge(ClusterError):
     """Report a record that the target topic does not accept because of its size."""
+
+
+class RegistryError(MirrorlakeError):
+    """Report a request that a schema registry refused, or answered with something else."""
+
+
+class RegistryUnreachable(RegistryError):
+    """Report a schema registry that does not answer now."""
+
+
+class RegistryRefused(RegistryError):
+    """Report a schema registry that refuses the login, or what the login may not do."""
+
+
+class SchemaUnknown(RegistryError):
+    """Report an id, subject or version that a schema registry does not know."""
 
 
 class StoreError(MirrorlakeError):

@@ -8,6 +8,7 @@ from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.placement import Placement
+from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.retention import RetentionConfig
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import HIDING, RuleConfig, keeping

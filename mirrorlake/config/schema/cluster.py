@@ -22,6 +22,7 @@ from mirrorlake.config.base import (
 from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
+from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.retention import RetentionConfig, retention_of
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.model.patterns import TopicPattern
@@ -66,6 +67,9 @@ class ClusterConfig(Settings):
         default=None, validate_default=True, description="host:port of one or more brokers"
     )
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
+    registry: RegistryConfig | None = Field(
+        default=None, description="the schema registry of its topics: {url: ..., client: {...}}"
+    )
     never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
     land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
     retention: Annotated[

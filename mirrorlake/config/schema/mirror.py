@@ -139,6 +139,11 @@ class MirrorConfig(Settings):
         parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
+        parts += [
+            (f"clusters.{alias}.registry", cluster.registry)
+            for alias, cluster in self.clusters.items()
+            if cluster.registry is not None
+        ]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         parts += [(f"notify[{index}]", receiver) for index, receiver in enumerate(self.notify)]
         parts += [(f"tables[{index}]", table) for index, table in enumerate(self.tables)]

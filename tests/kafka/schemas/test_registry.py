@@ -1,0 +1,155 @@
+"""The client of schema registries, asked of a real one that lives, dies and comes back."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from confluent_kafka.schema_registry import Schema as RawSchema
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from mirrorlake.config.schema import RegistryConfig
+from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown
+from mirrorlake.sandbox.ports import LOOPBACK, free_ports
+from mirrorlake.schemas import SchemaRegistry, SubjectVersion, parse_frame
+from tests.servers.registry import RegistryServer
+
+
+def avro(name: str, *fields: tuple[str, object]) -> str:
+    return json.dumps({"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields]})
+
+
+def client_of(url: str, **options: str) -> SchemaRegistry:
+    names = {key.replace("_", "."): value for key, value in options.items()}
+    quick = {"max.retries": "0", "timeout": "5"}
+    return SchemaRegistry(RegistryConfig(url=url, client=quick | names).options(), name="east")
+
+
+def test_a_schema_is_read_with_all_that_it_refers_to(registry: RegistryServer) -> None:
+    raw = SchemaRegistryClient({"url": registry.url})
+    raw.register_schema("ref-Zip", RawSchema(avro("Zip", ("code", "string"))))
+    zip_ref = SchemaReference("Zip", "ref-Zip", 1)
+    raw.register_schema("ref-Address", RawSchema(avro("Address", ("zip", "Zip")), references=[zip_ref]))
+    address = SchemaReference("Address", "ref-Address", 1)
+    text = avro("Customer", ("home", "Address"), ("other", "Zip"))
+    schema_id = raw.register_schema("ref-customers-value", RawSchema(text, references=[address, zip_ref]))
+
+    schema = client_of(registry.url).schema(schema_id)
+    assert (schema.kind, json.loads(schema.text)["name"]) == ("AVRO", "Customer")
+    assert [one.name for one in schema.all_references()] == ["Zip", "Address"], "what is needed first comes first"
+    assert [one.name for one in schema.references] == ["Address", "Zip"]
+    assert schema.references[0].at == SubjectVersion("ref-Address", 1)
+
+
+def test_an_id_is_where_it_is_registered(registry: RegistryServer) -> None:
+    raw = SchemaRegistryClient({"url": registry.url})
+    schema = RawSchema(avro("Shared", ("x", "int")))
+    first = raw.register_schema("shared-a-value", schema)
+    assert raw.register_schema("shared-b-value", schema) == first
+    client = client_of(registry.url)
+    assert client.versions(first) == [SubjectVersion("shared-a-value", 1), SubjectVersion("shared-b-value", 1)]
+    assert client.registered(SubjectVersion("shared-b-value", 1)) == client.schema(first)
+
+
+def test_a_frame_names_the_schema_that_the_serializer_used(registry: RegistryServer) -> None:
+    raw = SchemaRegistryClient({"url": registry.url})
+    serializer = AvroSerializer(raw, avro("Sale", ("amount", "int")))
+    value = serializer({"amount": 7}, SerializationContext("framed", MessageField.VALUE))
+    frame = parse_frame(value)
+    assert frame is not None
+    assert frame.schema_id is not None
+    assert json.loads(client_of(registry.url).schema(frame.schema_id).text)["name"] == "Sale"
+
+
+def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
+    make_registry: Callable[[str], RegistryServer],
+) -> None:
+    server, now = make_registry("unknown"), [0.0]
+    client = SchemaRegistry({"url": server.url, "max.retries": "0"}, clock=lambda: now[0])
+    with pytest.raises(SchemaUnknown) as caught:
+        client.schema(1)
+    assert caught.value.schema_id == 1
+    schema_id = SchemaRegistryClient({"url": server.url}).register_schema(
+        "late-value", RawSchema(avro("L", ("x", "int")))
+    )
+    assert schema_id == 1
+    with pytest.raises(SchemaUnknown):
+        client.schema(1)
+    now[0] = 11.0
+    schema = client.schema(1)
+
+    server.kill()
+    assert client.schema(1) is schema, "an id never changes"
+    with pytest.raises(RegistryUnreachable):
+        client.schema(2)
+    with pytest.raises(RegistryUnreachable):
+        client.versions(1)
+    server.start()
+    assert client_of(server.url).schema(1) == schema, "it kept what it was given"
+    with pytest.raises(SchemaUnknown):
+        client.schema(2)
+
+
+def test_a_client_goes_to_a_worker_and_still_reads(registry: RegistryServer) -> None:
+    raw = SchemaRegistryClient({"url": registry.url})
+    schema_id = raw.register_schema("travels-value", RawSchema(avro("T", ("x", "int"))))
+    client = pickle.loads(pickle.dumps(client_of(registry.url)))  # noqa: S301 - our own
+    assert client.schema(schema_id).schema_id == schema_id
+
+
+def test_another_server_at_the_address_is_named(registry: RegistryServer) -> None:
+    with pytest.raises(RegistryError, match="Confluent's API") as caught:
+        client_of(registry.url.replace("/v7", "/v99")).schema(1)
+    assert type(caught.value) is RegistryError
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, str], str]]:
+    """Serve one answer to every request, at the returned address."""
+    servers: list[HTTPServer] = []
+
+    def serve(status: int, text: str) -> str:
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = HTTPServer((LOOPBACK, free_ports(1)[0]), Answer)
+        Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://{LOOPBACK}:{server.server_port}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        (401, '{"error_code": 401, "message": "Unauthorized"}', RegistryRefused),
+        (403, '{"error_code": 40301, "message": "no"}', RegistryRefused),
+        (503, "a proxy", RegistryUnreachable),
+        (500, '{"error_code": 50002, "message": "timed out"}', RegistryUnreachable),
+        (200, "<html>a portal</html>", RegistryUnreachable),
+        (404, '{"error_code": 404, "message": "HTTP 404 Not Found"}', RegistryError),
+        (404, '{"error_code": 40403, "message": "Schema not found"}', SchemaUnknown),
+    ],
+)
+def test_an_answer_that_is_no_schema_has_its_error(
+    answering: Callable[[int, str], str], status: int, text: str, kind: type[RegistryError]
+) -> None:
+    with pytest.raises(RegistryError) as caught:
+        client_of(answering(status, text)).schema(1)
+    assert type(caught.value) is kind
