@@ -21,7 +21,8 @@ from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, libr
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
-from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, TopicSource
+from mirrorlake.schemas import SchemaRegistry
+from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, SchemaSync, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,7 @@ class Context:
         self._admin_options: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
+        self._registries: dict[str, SchemaRegistry] = {}
         self._ledger_flows = LedgerFlows(self.admin, self.reader_options)
         self._starting = threading.Lock()
         self._started_plainly = False
@@ -296,6 +298,31 @@ class Context:
             reader=self.reader,
             has_brokers=lambda alias: not self.config.cluster(alias).is_lake,
         )
+
+    def registry(self, alias: str) -> SchemaRegistry | None:
+        """Return the schema registry of a cluster's topics; None without one in the settings.
+
+        Raises:
+            ConfigError: a reference cannot be resolved.
+            UsageError: the extra `schemas` is not installed.
+        """
+        settings = self.config.cluster(alias).registry
+        if settings is None:
+            return None
+        options = settings.options()
+        if alias not in self._registries or self._registries[alias].options != options:
+            self._registries[alias] = SchemaRegistry(options, name=f"of {alias}")
+        return self._registries[alias]
+
+    def schema_sync(self, name: str) -> SchemaSync | None:
+        """Return the sync of the schemas of a flow's records; None if the flow has none."""
+        flow = next((flow for flow in self.config.flows if flow.name == name), None)
+        if flow is None or not flow.sync.schemas:
+            return None
+        source, target = self.registry(flow.source), self.registry(flow.target)
+        if source is None or target is None:
+            return None
+        return SchemaSync(flow, source, target, self.lake, self.audit())
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         """Open a reader of a cluster's records."""

@@ -90,6 +90,9 @@ def _word_of_duckdb(node: exp.Expr) -> exp.Expr:
         return exp.Anonymous(this="quantile_cont", expressions=[node.this, node.args["quantile"]])
     if isinstance(node, exp.Anonymous) and node.name.lower() == "timestamp_micros":
         return exp.Anonymous(this="make_timestamptz", expressions=node.expressions)
+    if isinstance(node, exp.Left):
+        # DuckDB's `left` takes no bytes.
+        return exp.Anonymous(this="array_slice", expressions=[node.this, exp.Literal.number(1), node.expression])
     if isinstance(node, exp.UnixMillis):
         # epoch_ms uses the calendar of a time zone and takes 3 times as long.
         micros = exp.Anonymous(this="epoch_us", expressions=[node.this])

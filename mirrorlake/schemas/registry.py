@@ -43,14 +43,14 @@ class SchemaRegistry:
         self.url = options["url"]
         self.name = name
         self._title = f"the schema registry {name}".rstrip()
-        self._options = dict(options)
+        self.options = dict(options)
         self._clock = clock
         self._schemas: dict[int | str, Schema] = {}
         self._unknown: dict[int | str, tuple[float, SchemaUnknown]] = {}
-        self._client = _make_client(options)
+        self.client = _make_client(options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_registry, (self._options, self.name)
+        return _make_registry, (self.options, self.name)
 
     def schema(self, schema_id: int) -> Schema:
         """Return the schema of an id, with its references.
@@ -61,7 +61,7 @@ class SchemaRegistry:
             RegistryRefused: it refuses the login.
             RegistryError: it answers with something else.
         """
-        return self._remembered(schema_id, lambda: self._client.get_schema(schema_id), f"id {schema_id}")
+        return self._remembered(schema_id, lambda: self.client.get_schema(schema_id), f"id {schema_id}")
 
     def schema_by_guid(self, guid: str) -> Schema:
         """Return the schema of a guid, which records with a schema in a header name; `schema_id` is None.
@@ -69,7 +69,7 @@ class SchemaRegistry:
         Raises:
             RegistryError: as `schema`; a registry that knows no guids knows none of them.
         """
-        return self._remembered(guid, lambda: self._client.get_schema_by_guid(guid), f"guid {guid}")
+        return self._remembered(guid, lambda: self.client.get_schema_by_guid(guid), f"guid {guid}")
 
     def versions(self, schema_id: int) -> list[SubjectVersion]:
         """Return where an id is registered, by subject and version; a registry is asked each time.
@@ -78,7 +78,7 @@ class SchemaRegistry:
             RegistryError: as `schema`.
         """
         with self.translating(f"list the versions of id {schema_id}", schema_id=schema_id):
-            found = self._client.get_schema_versions(schema_id)
+            found = self.client.get_schema_versions(schema_id)
             return sorted(SubjectVersion(str(one.subject), int(one.version or 0)) for one in found)
 
     def registered(self, at: SubjectVersion) -> Schema:
@@ -88,6 +88,24 @@ class SchemaRegistry:
             RegistryError: as `schema`.
         """
         return self._registered(at, 0)
+
+    def find(self, key: int | SubjectVersion | None) -> Schema | None:
+        """Return the schema of an id or a version, or None if the registry does not know it.
+
+        Raises:
+            RegistryError: the registry does not answer, or refuses the login.
+        """
+        try:
+            if isinstance(key, SubjectVersion):
+                return self.registered(key)
+            return None if key is None else self.schema(key)
+        except SchemaUnknown:
+            return None
+
+    def forget_unknown(self, schema_id: int | None) -> None:
+        """Ask again for an id at the next read: it was registered just now."""
+        if schema_id is not None:
+            self._unknown.pop(schema_id, None)
 
     def _remembered(self, key: int | str, fetch: Callable[[], Any], title: str) -> Schema:
         if key in self._schemas:
@@ -121,7 +139,7 @@ class SchemaRegistry:
 
     def _registered(self, at: SubjectVersion, depth: int) -> Schema:
         with self.translating(f"read {at}", schema_id=None):
-            found = self._client.get_version(at.subject, at.version, deleted=True)
+            found = self.client.get_version(at.subject, at.version, deleted=True)
         return self._resolved(found.schema_id, found.schema, depth)
 
     @contextmanager
@@ -159,10 +177,13 @@ class SchemaRegistry:
                 remedy="register it there, or copy it with `sync.schemas: true`",
                 schema_id=schema_id,
             )
+        is_address = status == HTTPStatus.NOT_FOUND
         return RegistryError(
             f"{self._title} at {self.url} could not {doing}: {problem}",
             consequence="the step did not finish",
-            remedy="check that the address is that of Confluent's API (Apicurio: .../apis/ccompat/v7)",
+            remedy="check that the address is that of Confluent's API (Apicurio: .../apis/ccompat/v7)"
+            if is_address
+            else "mend what it names, and run the same command again",
         )
 
     def _refused(self, problem: str, doing: str) -> RegistryRefused:

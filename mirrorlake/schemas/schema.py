@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,13 +44,19 @@ class Schema:
         yield from _walk(self, seen)
 
     def is_same(self, other: Schema) -> bool:
-        """Return whether text, kind and references are equal; ids, subjects and versions may differ."""
-        return (self.kind, self.text.strip()) == (other.kind, other.text.strip()) and self._named_texts() == (
-            other._named_texts()
-        )
+        """Return whether kind, content and references are equal; ids, subjects, versions and white space may differ."""
+        return self._contents() == other._contents()
 
-    def _named_texts(self) -> dict[str, str]:
-        return {reference.name: reference.schema.text.strip() for reference in self.all_references()}
+    def _contents(self) -> dict[str, Any]:
+        own = {"": (self.kind, _content(self))}
+        return own | {one.name: (one.schema.kind, _content(one.schema)) for one in self.all_references()}
+
+
+def _content(schema: Schema) -> Any:
+    with suppress(ValueError):
+        # A registry may write JSON anew.
+        return json.loads(schema.text)
+    return schema.text.strip()
 
 
 def _walk(schema: Schema, seen: set[str]) -> Iterator[Reference]:

@@ -87,7 +87,7 @@ class MirrorConfig(Settings):
 
     @model_validator(mode="after")
     def _has_places(self) -> MirrorConfig:
-        findings = [*_live_on_catalog(self), *_receiver_faults(self)]
+        findings = [*_live_on_catalog(self), *_receiver_faults(self), *_registry_faults(self)]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so it cannot hold a sqlite file"
@@ -239,6 +239,21 @@ def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
         SettingsFault((*place, "execution"), problem, "leave it out: on a catalog it is streaming")
         for place, part in parts
         if "execution" in part.model_fields_set and part.execution == "live"
+    ]
+
+
+def _registry_faults(config: MirrorConfig) -> list[SettingsFault]:
+    """Return the faults of flows that copy schemas between clusters without a registry."""
+    return [
+        SettingsFault(
+            ("flows", index, "sync", "schemas"),
+            f"cluster {alias} has no schema registry",
+            f"write clusters.{alias}.registry: {{url: ...}}",
+        )
+        for index, flow in enumerate(config.flows)
+        if flow.sync.schemas
+        for alias in (flow.source, flow.target)
+        if config.clusters[alias].registry is None
     ]
 
 
