@@ -12,8 +12,9 @@ from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.permissions import needed_acls
 from mirrorlake.topics.remote_topics import RemoteTopics, target_of, wanted_remote_topic
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, rule_changes, try_rules
-from mirrorlake.topics.schema_plan import SchemaSync
+from mirrorlake.topics.schema_plan import SchemaSync, unknown_ids
 from mirrorlake.topics.setup import apply_plan, carry_out, make_plan
 from mirrorlake.topics.sources import LakeTopics, TopicSource
 from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
 from mirrorlake.topics.topic_plan import require_source
+from mirrorlake.topics.used_schemas import read_schema_uses
