@@ -322,7 +322,7 @@ class Context:
         source, target = self.registry(flow.source), self.registry(flow.target)
         if source is None or target is None:
             return None
-        return SchemaSync(flow, source, target, self.lake, self.audit())
+        return SchemaSync(flow, source=source, target=target, lake=self.lake, audit=self.audit())
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         """Open a reader of a cluster's records."""

@@ -9,7 +9,7 @@ from mirrorlake.doctor.check_context import FlowCheckContext
 from mirrorlake.doctor.findings import CheckOutcome, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.render import plural
-from mirrorlake.topics import read_schema_uses, unknown_ids
+from mirrorlake.topics import SchemaUseReader, unknown_ids
 
 _NEWEST = timedelta(days=1)
 
@@ -22,7 +22,7 @@ def _ids(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     if target is None:
         yield fine(flow.name, f"{flow.target} has no schema registry in the settings")
         return
-    uses = read_schema_uses(at.inputs.lake, flow, context.audit(), now=at.inputs.now, newest=_NEWEST)
+    uses = SchemaUseReader(at.inputs.lake, flow, context.audit(), newest=_NEWEST).read(at.inputs.now)
     unknown = unknown_ids(uses, source=context.registry(flow.source), target=target)
     for schema_id in unknown:
         names, count = sorted(uses.subjects[schema_id]), uses.records.get(schema_id, 0)

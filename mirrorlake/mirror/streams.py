@@ -160,6 +160,7 @@ def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
         now=context.now,
         held=partial(republish.find_lost_topics, context, flow),
         others=context.other_files(flow),
+        schemas=context.schema_sync(flow.name),
         lock=context.shared(_sync_lock),
     )
 

@@ -17,4 +17,4 @@ from mirrorlake.topics.setup import apply_plan, carry_out, make_plan
 from mirrorlake.topics.sources import LakeTopics, TopicSource
 from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
 from mirrorlake.topics.topic_plan import require_source
-from mirrorlake.topics.used_schemas import read_schema_uses
+from mirrorlake.topics.used_schemas import SchemaUseReader

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import SchemaConflict, TopicConflict
+from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, lake_changes, list_carried_topics, migrate
@@ -24,7 +24,7 @@ from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
-from mirrorlake.topics.schema_plan import SchemaSync, is_of_schemas
+from mirrorlake.topics.schema_plan import SchemaSync, conflict_error, is_of_schemas
 from mirrorlake.topics.topic_plan import (
     Admins,
     Sources,
@@ -167,11 +167,7 @@ def apply_plan(
     if plan.conflicts:
         first = plan.conflicts[0]
         if is_of_schemas(first):
-            raise SchemaConflict(
-                f"the plan holds a conflict: {first}",
-                consequence="nothing was changed",
-                remedy="give the target a registry of its own with Confluent's import mode, or set sync.schemas: false",
-            )
+            raise conflict_error(first)
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",

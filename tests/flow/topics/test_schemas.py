@@ -14,6 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from mirrorlake.errors import SchemaConflict
 from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.streams import duties_of
 from mirrorlake.model.plan import Plan
 from mirrorlake.schemas import parse_frame
 from tests.servers.import_registry import ImportRegistry
@@ -64,9 +65,9 @@ def framed(pair: Pair, registry: RegistryServer) -> Framed:
     return Framed(pair, registry)
 
 
-def mirror_of(framed: Framed, east: str, central: str, **sync: Any) -> Mirror:
+def mirror_of(framed: Framed, east: str, central: str, *, continuous: bool = False) -> Mirror:
     pair = framed.pair
-    flow = pair.flow(sync={"schemas": True, **sync})
+    flow = pair.flow(sync={"schemas": True, "continuous": continuous})
     return pair._make(
         {"east": pair.east, "central": pair.central},
         [flow],
@@ -80,7 +81,7 @@ def schemas(plan: Plan) -> list[tuple[str, str, Any]]:
 
 
 def complaints(mirror: Mirror) -> list[str]:
-    return [one.detail for one in mirror.doctor(only=["registry"]) if one.severity == "warning"]
+    return [one.detail for one in mirror.doctor(only=["registry"]) if one.severity != "ok"]
 
 
 @pytest.mark.law("G")
@@ -111,11 +112,24 @@ def test_schemas_cross_with_their_ids_and_a_consumer_reads_the_mirror(
     second = framed.produce("amount", "rebate")
     mirror.run(once=True)
     assert schemas(mirror.plan()) == [("create", f"{pair.topic}-value version 2", second)]
-    mirror.apply()
+    mirror = mirror_of(framed, registry.url, import_registry.url, continuous=True)
+    [duty] = [duty for duty in duties_of(mirror._context, mirror.config.flows[0]) if duty.name == "schemas"]
+    duty.run()
+    third = framed.produce("amount", "rebate", "tax")
+    mirror.run(once=True)
+    assert import_registry.subjects[f"{pair.topic}-value"] == {1: first, 2: second, 3: third}
+    framed.produce("amount", "rebate", "tax", "tip")
+    mirror.land("east", once=True)
+    duty.run()
+    assert schemas(mirror.plan()) == [], "the same task copies what came after it read"
     read = AvroDeserializer(SchemaRegistryClient({"url": import_registry.url}))
     values = [one.value for one in pair.target()[0] if one.key != b"plain"]
     found = [read(value, SerializationContext(pair.remote, MessageField.VALUE)) for value in values]
-    assert [(one["amount"], one.get("rebate")) for one in found] == [(7, None), (7, 7)]
+    assert [(one["amount"], one.get("rebate"), one.get("tax")) for one in found] == [
+        (7, None, None),
+        (7, 7, None),
+        (7, 7, 7),
+    ]
 
 
 def test_another_schema_with_that_id_is_a_conflict_and_nothing_is_written(
@@ -132,7 +146,10 @@ def test_another_schema_with_that_id_is_a_conflict_and_nothing_is_written(
     assert f"another schema is id {schema_id} there" in conflict.reason
     with pytest.raises(SchemaConflict, match=name):
         mirror.apply()
+    with pytest.raises(SchemaConflict, match=name):
+        mirror_of(framed, registry.url, import_registry.url, continuous=True).run(once=True)
     assert import_registry.requests == []
+    assert len(framed.pair.target()[0]) == 2, "records go on"
 
 
 def test_a_registry_that_gives_ids_of_its_own_is_written_nothing(

@@ -46,17 +46,22 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
 from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.topics.history import History
+from mirrorlake.topics.used_schemas import SchemaUseReader
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate({"name": "a->b", "source": "east", "target": "central", "topics": "t"})
 PROVEN = FlowConfig.model_validate(
     {"name": "a->b", "source": "east", "target": "central", "topics": "t", "policy": {"template": "a.{topic}"}}
+)
+FRAMED = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "*"}).bound_to(
+    TopicPattern(), adds_hops=False
 )
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
 # Statistics hold the first 32 letters of a text.
@@ -124,7 +129,18 @@ def _stretch(first: int, length: int) -> dict[str, int]:
 
 def _relay(topic: str, partition: int, first: int, count: int, at: datetime) -> list[tuple[Any, ...]]:
     return [
-        (topic, 1, partition, first + n, AT, 0, b"k", b"v", _headers(None, b"") if n else None, at)
+        (
+            topic,
+            1,
+            partition,
+            first + n,
+            AT,
+            0,
+            b"k",
+            b"\0\0\0\0\7v" if n % 2 else b"v",
+            _headers(None, b"") if n else None,
+            at,
+        )
         for n in range(count)
     ]
 
@@ -260,6 +276,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ],
     "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, PROVEN))), proven_until(lake, PROVEN)],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
+    "schemas": lambda lake: SchemaUseReader(lake, FRAMED, Audit(lake, now=lambda: AT), newest=TICK).read(AT + TICK),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
         f"rows of {table.name}": lambda lake, table=table: _sorted(lake.query_rows(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
@@ -310,6 +327,9 @@ def test_the_answers_are_right(lake: Lake) -> None:
     }
     [span] = summarize_landed_after(lake, "east", {}, AT, AT + TICK)
     assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
+    uses = QUESTIONS["schemas"](lake)
+    assert uses.subjects == {7: {f"{LONG}a-value", f"{LONG}b-value"}}
+    assert uses.records == {7: 5}, "two of each batch past the time, one of a topic with three records"
     copy = LedgerCopy(lake, "a->b", "east")
     assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"
     assert newest_topics(lake, "central", "target")["a.t"].topic_id == "id9"
