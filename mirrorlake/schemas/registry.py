@@ -134,7 +134,14 @@ class SchemaRegistry:
         references = []
         for one in raw.references or ():
             at = SubjectVersion(str(one.subject), int(one.version))
-            references.append(Reference(str(one.name), at, self._registered(at, depth + 1)))
+            try:
+                references.append(Reference(str(one.name), at, self._registered(at, depth + 1)))
+            except SchemaUnknown as error:
+                raise RegistryError(
+                    f"{self._title} at {self.url} has a schema that refers to {at}, which it does not know",
+                    consequence="it was not read",
+                    remedy=f"register {at} there again",
+                ) from error
         return Schema(schema_id, raw.schema_type or "AVRO", raw.schema_str or "", tuple(references))
 
     def _registered(self, at: SubjectVersion, depth: int) -> Schema:

@@ -185,11 +185,8 @@ def apply_plan(
         tell("create lake tables", tables, tables, "tables")
     audit = Audit(lake, now=now)
     audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
-    # Schemas first: a reader of a new topic finds them.
-    for name in dict.fromkeys(change.flow for change in plan.changes if is_of_schemas(change)):
-        if (sync := schemas(name)) is not None:
-            own = [change for change in plan.changes if is_of_schemas(change) and change.flow == name]
-            sync.carry_out(own, command="apply", plan=plan)
+    # First: a reader of a new topic finds them.
+    _copy_schemas(plan, schemas)
     carry_out(
         [
             change
@@ -201,6 +198,13 @@ def apply_plan(
         plan=plan,
         tell=tell,
     )
+
+
+def _copy_schemas(plan: Plan, schemas: Callable[[str], SchemaSync | None]) -> None:
+    found = [change for change in plan.changes if is_of_schemas(change)]
+    for name in dict.fromkeys(change.flow for change in found):
+        if (sync := schemas(name)) is not None:
+            sync.carry_out([change for change in found if change.flow == name], command="apply", plan=plan)
 
 
 def carry_out(

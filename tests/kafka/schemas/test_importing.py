@@ -64,3 +64,13 @@ def test_another_schema_is_never_written_over(
         import_schema(target, at, Schema(schema_id, "AVRO", TEXT.replace("int", "long")))
     assert (import_registry.schemas, import_registry.subjects) == (before, {AT.subject: {3: 70}})
     assert import_registry.modes == {}
+
+
+def test_a_schema_without_what_it_refers_to_is_no_unknown_id(
+    import_registry: ImportRegistry, target: SchemaRegistry
+) -> None:
+    references = [{"name": "Money", "subject": "money", "version": 2}]
+    import_registry.schemas[70] = {"schema": TEXT, "references": references}
+    with pytest.raises(RegistryError, match="refers to money version 2, which it does not know") as caught:
+        target.find(70)
+    assert type(caught.value) is RegistryError
