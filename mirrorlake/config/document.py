@@ -22,7 +22,10 @@ _TEXT_TAGS = {_TAG + "timestamp", _TAG + "value"}
 _MAX_NODES = 100_000
 _DEEPEST = 32
 # Resolved at use, so that the settings contain the reference; checks need the value of everything else.
-_LATE = {("clusters", part) for part in ("client", "bootstrap_servers", "registry")} | {("flows", "producer")}
+_LATE = {("clusters", part) for part in ("client", "bootstrap_servers", "registry")} | {
+    ("flows", "producer"),
+    ("tables", "registry"),
+}
 _LATE_IN_RULES = ("hash", "key")
 
 

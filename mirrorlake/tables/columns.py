@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -64,8 +65,14 @@ def merged_schema(have: StructType, want: StructType) -> StructType:
     return StructType([*kept, *(one for one in want.fields if one.name not in known)])
 
 
-def recast(column: Column, have: DataType, want: DataType) -> Column:
-    """Return a column as a wider type: members that are missing are null, and what becomes text is JSON."""
+def recast(
+    column: Column,
+    have: DataType,
+    want: DataType,
+    defaults: Mapping[tuple[str, ...], Any] = MappingProxyType({}),
+    path: tuple[str, ...] = (),
+) -> Column:
+    """Return a column as a wider type: a missing member gets its default, or null, and what becomes text is JSON."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StringType, StructType
 
@@ -74,14 +81,22 @@ def recast(column: Column, have: DataType, want: DataType) -> Column:
     if isinstance(have, StructType) and isinstance(want, StructType):
         known = {one.name: one.dataType for one in have.fields}
         members = [
-            recast(column[one.name], known[one.name], one.dataType).alias(one.name)
+            recast(column[one.name], known[one.name], one.dataType, defaults, (*path, one.name)).alias(one.name)
             if one.name in known
-            else F.lit(None).cast(one.dataType).alias(one.name)
+            else default_of((*path, one.name), one.dataType, defaults).alias(one.name)
             for one in want.fields
         ]
         return F.when(column.isNotNull(), F.struct(*members))
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-        return F.transform(column, lambda one: recast(one, have.elementType, want.elementType))
+        return F.transform(column, lambda one: recast(one, have.elementType, want.elementType, defaults, path))
     if isinstance(want, StringType) and isinstance(have, StructType | ArrayType):
         return F.to_json(column)
     return column.cast(want)
+
+
+def default_of(path: tuple[str, ...], kind: DataType, defaults: Mapping[tuple[str, ...], Any]) -> Column:
+    """Return a missing column's default, or null; an object or a list as a default is null."""
+    from pyspark.sql import functions as F
+
+    value = defaults.get(path)
+    return F.lit(None if isinstance(value, dict | list) else value).cast(kind)

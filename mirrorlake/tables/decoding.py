@@ -23,8 +23,8 @@ from mirrorlake.tables.json_types import (
     columns_of,
     conformed,
     count_columns,
-    known_part,
     merged,
+    to_text,
     type_of,
 )
 
@@ -62,8 +62,8 @@ class Format(Protocol):
     def kind(self) -> pa.DataType:
         """Return the Arrow type of decoded payloads."""
 
-    def decode(self, payloads: pa.Array) -> Decoded:
-        """Decode payloads, of which each may be null."""
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+        """Decode payloads, of which each may be null, from these sources."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class BinaryFormat:
 
     kind: pa.DataType = BINARY
 
-    def decode(self, payloads: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
         """Return the payloads."""
         return Decoded(payloads.cast(self.kind), {}, {})
 
@@ -83,7 +83,7 @@ class TextFormat:
 
     kind: pa.DataType = TEXT
 
-    def decode(self, payloads: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
         """Decode payloads; those that are not UTF-8 are faults."""
         try:
             return Decoded(payloads.cast(TEXT), {}, {})
@@ -105,7 +105,7 @@ class JsonFormat:
     kind: pa.DataType
     drops: bool = False
 
-    def decode(self, payloads: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
         """Decode payloads; those that are not JSON are faults, and those that the type does not take are misfits."""
         documents, faults = _each(payloads, self._parser())
         found = None if self.drops else arrays_of(documents, self.kind)
@@ -199,7 +199,8 @@ class RowFormat:
     def decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns of `COORDINATES`, `key` and `value`."""
         keys, values = records.column("key"), records.column("value")
-        key, value = self.key.decode(keys), self.value.decode(values)
+        sources = records.column("_source")
+        key, value = self.key.decode(keys, sources), self.value.decode(values, sources)
         faults = {row: f"the value {reason}" for row, reason in value.faults.items()}
         misfits = dict(value.misfits)
         faults |= {row: f"the key {reason}" for row, reason in key.faults.items()}
@@ -245,18 +246,17 @@ def decoding_job(rows: RowFormat) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     return job
 
 
-def inference_job() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the job of Spark's workers that infers the types of JSON keys and values.
+def inference_job(column: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the job of Spark's workers that infers the type of the JSON documents in a column.
 
-    It yields one row a task: `key` and `value` are types as text (`json_types.to_text`).
+    It yields a row a task: `found` is the type as text (`json_types.to_text`).
     """
-    from mirrorlake.tables.json_types import to_text
 
     def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        key, value = NULL, NULL
+        kind = NULL
         for records in batches:
-            key, value = merged(key, infer(records.column("key"))), objects_first(value, infer(records.column("value")))
-        yield pa.RecordBatch.from_pydict({"key": [to_text(key)], "value": [to_text(value)]})
+            kind = objects_first(kind, infer(records.column(column)))
+        yield pa.RecordBatch.from_pydict({"found": [to_text(kind)]})
 
     return job
 
@@ -279,19 +279,3 @@ def objects_first(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return the type of whole documents: members of objects are columns, and beside objects nothing else counts."""
     structs = [kind for kind in (one, other) if pa.types.is_struct(kind)]
     return structs[0] if len(structs) == 1 else merged(one, other)
-
-
-__all__ = [
-    "COORDINATES",
-    "KEY",
-    "BinaryFormat",
-    "Decoded",
-    "Format",
-    "JsonFormat",
-    "RowFormat",
-    "TextFormat",
-    "decoding_job",
-    "infer",
-    "inference_job",
-    "known_part",
-]

@@ -184,6 +184,19 @@ def arrays_of(values: list[Any], kind: pa.DataType) -> pa.Array | None:
         return None
 
 
+def renamed(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array with the names of a type that differs in nothing else."""
+    if found.type.equals(kind):
+        return found
+    if pa.types.is_struct(kind):
+        inner = [renamed(found.field(place), field.type) for place, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(inner, fields=list(kind), mask=found.is_null())
+    if pa.types.is_list(kind):
+        values = renamed(found.values, kind.value_type)
+        return pa.ListArray.from_arrays(found.offsets, values, type=kind, mask=found.is_null())
+    return found
+
+
 class _Unequal(Exception):
     pass
 

@@ -20,6 +20,7 @@ from mirrorlake.model.owner import new_owner
 from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import is_connect, prepare
 from mirrorlake.tables.definition import TypedTable
+from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.writer import TableWriter, Written
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class TableStream:
         self._table = table
         self._tell = tell
         self._owner = new_owner()
-        self._writer = TableWriter(context.lake, table, owner=self._owner, now=context.now)
+        self._writer = TableWriter(
+            context.lake, table, owner=self._owner, now=context.now, registries=registries_of(context, table.config)
+        )
         self.written = Written()
         self._failure: BaseException | None = None
 

@@ -10,14 +10,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, quote
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.tables.columns import column_changes, merged_schema, recast, widened
+from mirrorlake.tables.columns import column_changes, default_of, merged_schema, recast
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
@@ -27,27 +25,20 @@ from mirrorlake.tables.decoding import (
     RAW_VALUE,
     RESERVED,
     TOMBSTONE,
-    BinaryFormat,
-    Format,
-    JsonFormat,
     RowFormat,
-    TextFormat,
     decoding_job,
-    inference_job,
 )
 from mirrorlake.tables.definition import TypedTable
-from mirrorlake.tables.json_types import (
-    NULL,
-    from_text,
-    named,
-    to_text,
-)
 from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.progress import TableProgress, read_progress
+from mirrorlake.tables.registries import no_registry
+from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, AvroShape, JsonShape, Shape, given_shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from mirrorlake.schemas import SchemaRegistry
 
 log = logging.getLogger(__name__)
 
@@ -81,27 +72,51 @@ class TableWriter:
         table: the table.
         owner: the name of this run.
         now: the clock.
+        registries: returns the schema registry of a source.
     """
 
-    def __init__(self, lake: Lake, table: TypedTable, *, owner: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        table: TypedTable,
+        *,
+        owner: str,
+        now: Callable[[], datetime],
+        registries: Callable[[str], SchemaRegistry] = no_registry,
+    ) -> None:
         self._lake = lake
         self._table = table
         self._owner = owner
         self._now = now
         self._location = lake.typed_location(table.name)
-        self._key: pa.DataType | None = None
-        self._value: pa.DataType | None = None
+        self._registries = registries
+        self._key: Shape = TEXT_SHAPE
+        self._value: Shape = TEXT_SHAPE
+        self._is_new = True
         self.progress = TableProgress()
 
     def open(self) -> None:
         """Read the columns and the progress of the table, which another run may have written."""
-        if not self._lake.exists(self._location):
-            self._key = self._value = None
-            self.progress = TableProgress()
-            return
-        properties = self._lake.properties(self._location)
-        self._key, self._value = _read_type(properties, KEY_TYPE), _read_type(properties, VALUE_TYPE)
-        self.progress = read_progress(self._lake, self._location)
+        self._is_new = not self._lake.exists(self._location)
+        kept = {} if self._is_new else self._lake.properties(self._location)
+        self._key = self._shape("keys", kept.get(KEY_TYPE))
+        self._value = self._shape("values", kept.get(VALUE_TYPE))
+        self.progress = TableProgress() if self._is_new else read_progress(self._lake, self._location)
+
+    def _shape(self, of: Literal["keys", "values"], kept: str | None) -> Shape:
+        config = self._table.config
+        payloads = getattr(config, of)
+        taken = RESERVED | config.columns.keys() if of == "values" else frozenset[str]()
+        if payloads in ("text", "binary"):
+            return TEXT_SHAPE if payloads == "text" else BINARY_SHAPE
+        widens = config.changes == "add" or self._is_new
+        if payloads == "json":
+            if of == "values" and not config.is_inferred:
+                return given_shape(config.given_type, taken=taken)
+            return JsonShape(kept, taken=taken, widens=widens)
+        return AvroShape(
+            kept, registries=self._registries, sources=tuple(self._table.topics), taken=taken, widens=widens
+        )
 
     def write(self, records: DataFrame) -> Written:
         """Write a batch: a frame with the columns of `COORDINATES`, `key` and `value`, past the table's positions.
@@ -113,7 +128,7 @@ class TableWriter:
         decoded = self._decoded(records)
         try:
             counts = self._counts(decoded)
-            if self._may_grow and any(row.misfits for row in counts):
+            if any(row.misfits for row in counts):
                 self._grow(records, decoded)
                 decoded.unpersist()
                 decoded = self._decoded(records, is_last=True)
@@ -131,19 +146,12 @@ class TableWriter:
 
     # -- decoding ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _may_grow(self) -> bool:
-        config = self._table.config
-        inferred = (config.values == "json" and config.is_inferred) or config.keys == "json"
-        return inferred and (config.changes == "add" or not self._lake.exists(self._location))
-
     def _formats(self, *, is_last: bool) -> RowFormat:
-        config = self._table.config
         return RowFormat(
-            key=_format(config.keys, self._key),
-            value=_format(config.values, self._value, given=None if config.is_inferred else config.given_type),
-            takes_misfits=self._may_grow and not is_last,
-            needs_key=config.mode == "upsert",
+            key=self._key.format(),
+            value=self._value.format(),
+            takes_misfits=not is_last and (self._key.may_grow or self._value.may_grow),
+            needs_key=self._table.config.mode == "upsert",
         )
 
     def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
@@ -173,16 +181,9 @@ class TableWriter:
         misfits = records.join(
             decoded.where(f"{MISFIT} IS NOT NULL").select(*list(COORDINATES)[:5]), list(COORDINATES)[:5], "left_semi"
         )
-        found = misfits.select("key", "value").mapInArrow(inference_job(), "key string, value string").collect()
-        config = self._table.config
-        if config.keys == "json":
-            self._key = widened(self._key, [from_text(row.key) for row in found])
-        if config.values == "json" and config.is_inferred:
-            self._value = widened(self._value, [from_text(row.value) for row in found], taken=self._taken)
-
-    @property
-    def _taken(self) -> frozenset[str]:
-        return RESERVED | self._table.config.columns.keys()
+        for shape, column in ((self._key, "key"), (self._value, "value")):
+            if shape.may_grow:
+                shape.grow(misfits, column)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -239,9 +240,8 @@ class TableWriter:
 
     def _require_columns(self, wanted: StructType) -> None:
         """Create the table, add its missing columns, and widen those of a narrower type."""
-        types = {
-            name: to_text(kind) for name, kind in ((KEY_TYPE, self._key), (VALUE_TYPE, self._value)) if kind is not None
-        }
+        kept = {KEY_TYPE: self._key.to_text(), VALUE_TYPE: self._value.to_text()}
+        types = {name: text for name, text in kept.items() if text is not None}
         if not self._lake.exists(self._location):
             self._create(wanted, types)
             return
@@ -250,8 +250,9 @@ class TableWriter:
             self._lake.set_properties(self._location, types)
         table = self._lake.typed(self._table.name)
         changed = column_changes(table.schema, wanted)
-        if changed.recast:
-            self._rewrite(table, wanted)
+        defaults = {path: value for path, value in self._value.defaults().items() if ".".join(path) in changed.added}
+        if changed.recast or defaults:
+            self._rewrite(table, wanted, defaults)
         elif changed.added:
             empty = table.sparkSession.createDataFrame([], wanted)
             self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
@@ -277,15 +278,20 @@ class TableWriter:
             return f"Derived: {config.columns[column]}"
         return _COMMENTS.get(column, f"Key of the record, {config.keys}" if column == KEY else "Member of the value")
 
-    def _rewrite(self, table: DataFrame, wanted: StructType) -> None:
-        """Write the whole table anew with wider types, in one commit."""
+    def _rewrite(self, table: DataFrame, wanted: StructType, defaults: Mapping[tuple[str, ...], Any]) -> None:
+        """Write the whole table anew with wider types and the defaults of new columns, in one commit."""
         from pyspark.sql import functions as F
 
         known = {one.name: one.dataType for one in table.schema.fields}
+        values = [F.col(f"`{name}`") for name in known if name not in RESERVED]
+        # A tombstone's row has no value.
+        has_value = (
+            F.coalesce(*(F.when(one.isNotNull(), F.lit(1)) for one in values)).isNotNull() if values else F.lit(True)
+        )
         columns = [
-            recast(F.col(f"`{one.name}`"), known[one.name], one.dataType).alias(one.name)
+            recast(F.col(f"`{one.name}`"), known[one.name], one.dataType, defaults, (one.name,)).alias(one.name)
             if one.name in known
-            else F.lit(None).cast(one.dataType).alias(one.name)
+            else F.when(has_value, default_of((one.name,), one.dataType, defaults)).alias(one.name)
             for one in merged_schema(table.schema, wanted).fields
         ]
         writer = table.select(*columns).write.mode("overwrite").option("overwriteSchema", "true")
@@ -347,20 +353,6 @@ _COMMENTS = {
     "_timestamp": "Record timestamp",
     "value": "Value of the record",
 }
-
-
-def _format(name: str, kind: pa.DataType | None, *, given: pa.DataType | None = None) -> Format:
-    if name == "binary":
-        return BinaryFormat()
-    if name == "text":
-        return TextFormat()
-    if given is not None:
-        return JsonFormat(named(given, taken=RESERVED), drops=True)
-    return JsonFormat(NULL if kind is None else kind)
-
-
-def _read_type(properties: Mapping[str, str], name: str) -> pa.DataType | None:
-    return from_text(properties[name]) if name in properties else None
 
 
 def _advanced(

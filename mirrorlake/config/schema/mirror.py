@@ -147,6 +147,11 @@ class MirrorConfig(Settings):
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         parts += [(f"notify[{index}]", receiver) for index, receiver in enumerate(self.notify)]
         parts += [(f"tables[{index}]", table) for index, table in enumerate(self.tables)]
+        parts += [
+            (f"tables[{index}].registry", table.registry)
+            for index, table in enumerate(self.tables)
+            if table.registry is not None
+        ]
         for place, part in parts:
             part.note_origin(str(path or "settings"), place, folder)
 

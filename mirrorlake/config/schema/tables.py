@@ -12,13 +12,14 @@ from pydantic import Field, field_validator, model_validator
 from mirrorlake.config.base import Exclusion, Interval, Selection, Settings, at_least
 from mirrorlake.config.ddl import columns_type, is_expression
 from mirrorlake.config.faults import SettingsFault, below, fault_error, raise_any
+from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, subscribe_pattern
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PayloadFormat = Literal["json", "text", "binary"]
+PayloadFormat = Literal["json", "avro", "text", "binary"]
 # The name becomes that of a folder.
 _NAME = re.compile(r"(?=.{1,200}$)(?:[A-Za-z0-9_]|\{topic\}|\{source\})(?:[A-Za-z0-9._-]|\{topic\}|\{source\})*")
 _COLUMN = re.compile(r"[A-Za-z]\w*")
@@ -39,6 +40,9 @@ class TableConfig(Settings):
     name: str = Field(default="{topic}", description="the table's name; {topic} and {source} make several tables")
     values: PayloadFormat = Field(default="json", description="the format of values")
     keys: PayloadFormat = Field(default="text", description="the format of keys")
+    registry: RegistryConfig | None = Field(
+        default=None, description="the registry of the schemas that records name; the source's own without it"
+    )
     schema_text: str = Field(
         default=_INFERRED, alias="schema", description="inferred from records, or columns: amount DECIMAL(12,2), ..."
     )

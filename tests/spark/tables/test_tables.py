@@ -2,88 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.schema import METADATA, RELAY
-from mirrorlake.mirror import Mirror, from_settings
+from mirrorlake.mirror import Mirror
 from mirrorlake.tables import TableWriter, landed_topics, list_tables, session_of
-
-NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
-Make = Callable[..., Mirror]
-
-
-@pytest.fixture
-def make(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Make:
-    """Return a function that makes the mirror of one lake with these typed tables."""
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "west", "central")}
-    flows = [{"source": alias, "target": "central", "topics": ".*"} for alias in ("east", "west")]
-
-    def make(*tables: dict[str, Any]) -> Mirror:
-        settings = {"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": flows, "tables": [*tables]}
-        return from_settings(settings, spark=spark)
-
-    return make
-
-
-class Regions:
-    """Records in the relays of several regions, and the fold over them."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self.mirror = mirror
-        self.records: list[tuple[str, str, int, int, bytes | None, bytes | None]] = []
-        self._next: dict[tuple[str, str, int], int] = {}
-
-    def land(self, source: str, topic: str, *pairs: tuple[Any, Any], partition: int = 0, generation: int = 1) -> None:
-        rows = []
-        for key, value in pairs:
-            at = self._next.get((source, topic, partition), 0)
-            self._next[source, topic, partition] = at + 1
-            stamp = NOON + timedelta(seconds=len(self.records))
-            key, value = _bytes(key), value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-            self.records.append((source, topic, partition, at, key, value))
-            rows.append((topic, generation, partition, at, stamp, 0, key, value, None, NOON))
-        frame = self.mirror.spark.createDataFrame(rows, schema=RELAY.ddl)
-        self.mirror.lake.append(frame, self.mirror.lake.relay_location(source))
-        self._observe(source, topic)
-
-    def _observe(self, source: str, topic: str) -> None:
-        known = KnownTopic(name=topic, generation=1, topic_id=f"{source}-{topic}", partitions=2, present=True)
-        self.mirror.lake.append_rows(METADATA, [topic_row(source, "source", known, NOON)])
-
-    def newest(self, topic: str) -> dict[tuple[str, str], Any]:
-        """Return the newest value of each key of each region; a tombstone deletes."""
-        found: dict[tuple[str, str], Any] = {}
-        for source, of, _, _, key, value in self.records:
-            if of == topic and key is not None:
-                found[source, key.decode()] = None if value is None else json.loads(value)
-        return {key: value for key, value in found.items() if value is not None}
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def rows(mirror: Mirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
-    found = mirror.lake.typed(name).orderBy("_source", "_topic", "_partition", "_offset").select(*columns).collect()
-    return [tuple(row) for row in found]
-
-
-def bad(mirror: Mirror) -> list[tuple[Any, ...]]:
-    found = mirror.lake.query_rows("SELECT table_name, source, offset, reason FROM {bad_records} ORDER BY 1, 2, 3")
-    return [(row.table_name, row.source, row.offset, row.reason) for row in found]
+from tests.spark.tables.kit import NOON, Make, Regions, bad, rows
 
 
 def test_each_record_of_all_regions_is_one_row_or_a_bad_record(make: Make) -> None:

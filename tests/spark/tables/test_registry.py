@@ -1,0 +1,176 @@
+"""Typed tables of records that name schemas of a real registry: versions, unions, logical types, and what is no row."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema as RawSchema
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from mirrorlake.errors import RegistryUnreachable
+from mirrorlake.mirror import Mirror
+from tests.servers.registry import RegistryServer
+from tests.spark.tables.kit import Make, Regions, bad, rows
+
+AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+
+
+def record(name: str, *fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": name, "namespace": "shop", "fields": [*fields]})
+
+
+def field(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **more}
+
+
+class Writer:
+    """Writes values as confluent's own serializer does."""
+
+    def __init__(self, registry: RegistryServer, topic: str) -> None:
+        self._client = SchemaRegistryClient({"url": registry.url})
+        self._topic = topic
+
+    def __call__(self, schema: str, value: dict[str, Any]) -> bytes:
+        made = AvroSerializer(self._client, schema)(value, SerializationContext(self._topic, MessageField.VALUE))
+        assert made is not None
+        return bytes(made)
+
+    def register(self, subject: str, schema: str) -> int:
+        return int(self._client.register_schema(subject, RawSchema(schema)))
+
+
+def table(mirror_of: Any, registry: RegistryServer, topic: str, **more: Any) -> Mirror:
+    entry = {"topics": topic, "values": "avro", "registry": {"url": registry.url, "client": {"max.retries": 0}}, **more}
+    mirror: Mirror = mirror_of(entry)
+    return mirror
+
+
+ADDRESS = {"type": "record", "name": "Address", "fields": [field("city", "string")]}
+FIRST = record("Order", field("id", "int"), field("to", ADDRESS), field("gone", ["null", "string"], default=None))
+SECOND = record(
+    "Order",
+    field("id", "long"),
+    field("to", {**ADDRESS, "fields": [field("city", "string"), field("zip", "string", default="?")]}),
+    field("currency", "string", default="EUR"),
+    field("price", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}, default="\u0000"),
+)
+
+
+def test_records_of_two_schema_versions_are_rows_of_one_table_with_the_newer_ones_defaults(
+    make: Make,
+    registry: RegistryServer,
+) -> None:
+    mirror = table(make, registry, "orders")
+    regions, write = Regions(mirror), Writer(registry, "orders")
+    regions.land("east", "orders", ("a", write(FIRST, {"id": 1, "to": {"city": "Bonn"}, "gone": "x"})), ("t", None))
+    mirror.keep_tables(once=True)
+    assert dict(mirror.lake.typed("orders").dtypes)["id"] == "int"
+    second = {"id": 2**40, "to": {"city": "Ulm", "zip": "89"}, "currency": "USD", "price": Decimal("9.99")}
+    regions.land("east", "orders", ("b", write(SECOND, second)))
+    regions.land("west", "orders", ("c", write(FIRST, {"id": 3, "to": {"city": "Köln"}, "gone": None})))
+    mirror.keep_tables(once=True)
+    found = [
+        (number, tuple(to) if to else None, gone, currency, price)
+        for number, to, gone, currency, price in rows(mirror, "orders", "id", "to", "gone", "currency", "price")
+    ]
+    assert found == [
+        (1, ("Bonn", "?"), "x", "EUR", Decimal("0.00")),
+        (None, None, None, None, None),
+        (2**40, ("Ulm", "89"), None, "USD", Decimal("9.99")),
+        (3, ("Köln", "?"), None, "EUR", Decimal("0.00")),
+    ]
+    assert bad(mirror) == []
+
+
+def test_unions_maps_enums_and_logical_types_have_columns(make: Make, registry: RegistryServer) -> None:
+    schema = record(
+        "Odd",
+        field("either", ["null", "long", "string", ADDRESS]),
+        field("tags", {"type": "map", "values": "int"}),
+        field("size", {"type": "enum", "name": "Size", "symbols": ["S", "L"]}),
+        field("day", {"type": "int", "logicalType": "date"}),
+        field("at", {"type": "long", "logicalType": "timestamp-millis"}),
+        field("number", {"type": "string", "logicalType": "uuid"}),
+        field("lines", {"type": "array", "items": ["null", "double"]}),
+        field("raw", "bytes"),
+    )
+    mirror = table(make, registry, "odd")
+    regions, write = Regions(mirror), Writer(registry, "odd")
+    number = uuid.UUID(int=7)
+    one = {
+        "tags": {"a": 1},
+        "size": "L",
+        "day": date(2026, 7, 1),
+        "at": AT,
+        "number": number,
+        "lines": [1.5, None],
+        "raw": b"\x00\xff",
+    }
+    values = [{**one, "either": either} for either in (None, 5, "text", {"city": "Bonn"})]
+    regions.land("east", "odd", *(("k", write(schema, value)) for value in values))
+    mirror.keep_tables(once=True)
+    found = rows(mirror, "odd", "either", "tags", "size", "day", "at", "number", "lines", "raw")
+    assert bad(mirror) == []
+    assert [None if either is None else either.asDict(recursive=True) for either, *_ in found] == [
+        None,
+        {"long": 5, "string": None, "Address": None},
+        {"long": None, "string": "text", "Address": None},
+        {"long": None, "string": None, "Address": {"city": "Bonn"}},
+    ]
+    _, tags, size, day, at, text, lines, raw = found[0]
+    assert (tags, size, day, text, lines, bytes(raw)) == (
+        {"a": 1},
+        "L",
+        date(2026, 7, 1),
+        str(number),
+        [1.5, None],
+        b"\x00\xff",
+    )
+    assert at.astimezone(timezone.utc) == AT
+
+
+def test_what_is_no_row_is_a_bad_record_with_its_reason(make: Make, registry: RegistryServer) -> None:
+    mirror = table(make, registry, "bad")
+    regions, write = Regions(mirror), Writer(registry, "bad")
+    good = write(FIRST, {"id": 1, "to": {"city": "Bonn"}, "gone": "x"})
+    node = record("Node", field("next", ["null", "shop.Node"]))
+    recursive = write.register("nodes-value", node).to_bytes(4, "big")
+    records = [good, b"{}", b"\x00\x7f\xff\xff\xff1", good[:6], good + b"more", b"\x00" + recursive + b"\x00"]
+    regions.land("east", "bad", *(("k", value) for value in records))
+    mirror.keep_tables(once=True)
+    assert rows(mirror, "bad", "_offset", "id") == [(0, 1)]
+    schema_id = int.from_bytes(good[1:5], "big")
+    assert [(offset, reason) for _, _, offset, reason in bad(mirror)] == [
+        (1, "the value has no schema registry's frame: it does not begin with the byte 0 and an id"),
+        (2, f"the value names the schema {0x7FFFFFFF}, which the registry does not know"),
+        (3, f"the value is not of its schema {schema_id}: it ends too soon"),
+        (4, f"the value is not of its schema {schema_id}: bytes are left over"),
+        (5, "the value cannot be a row: the type shop.Node contains itself, and a table has no such column"),
+    ]
+
+
+def test_a_registry_that_is_away_stalls_the_table_and_loses_nothing(make: Make, make_registry: Any) -> None:
+    registry = make_registry("away")
+    mirror = make(
+        {"topics": "orders", "values": "avro", "registry": {"url": registry.url, "client": {"max.retries": 0}}},
+        {"topics": "sales"},
+    )
+    regions, write = Regions(mirror), Writer(registry, "orders")
+    regions.land("east", "orders", ("a", write(FIRST, {"id": 1, "to": {"city": "Bonn"}, "gone": "x"})))
+    regions.land("east", "sales", ("a", {"n": 1}))
+    registry.kill()
+    with pytest.raises(RegistryUnreachable):
+        mirror.keep_tables(once=True)
+    assert rows(mirror, "sales", "n") == [(1,)]
+    assert {one.name: one.offset_lag for one in mirror.tables().tables} == {"orders": 1, "sales": 0}
+    registry.restart()
+    mirror.keep_tables(once=True)
+    assert rows(mirror, "orders", "id") == [(1,)]
+    assert bad(mirror) == []
