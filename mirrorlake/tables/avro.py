@@ -18,6 +18,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from mirrorlake.tables.codec import NotATable, WriterKey, locate_id
 from mirrorlake.tables.json_types import MAX_COLUMNS, TEXT, count_columns
 
 if TYPE_CHECKING:
@@ -60,12 +61,6 @@ _PYTHON = {
 }
 
 _Convert = Callable[[Any], Any]
-WriterKey = tuple[str, int]
-"""A writer schema: the registry's address, and the schema's id there."""
-
-
-class NotATable(Exception):
-    """A schema that cannot be a table; the text says why."""
 
 
 def expanded_schema(schema: Schema) -> dict[str, Any]:
@@ -111,6 +106,36 @@ def _refuse_recursion(kind: Any, above: tuple[str, ...]) -> None:
             _refuse_recursion(kind["type"], inner)
     elif kind not in _PRIMITIVES:
         raise NotATable(f"the type {kind} contains itself, and a table has no such column")
+
+
+class AvroCodec:
+    """Avro: the state is the expanded reader schema."""
+
+    locate = staticmethod(locate_id)
+
+    def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:  # noqa: ARG002  a schema has one type
+        """Return the expanded schema."""
+        found = expanded_schema(schema)
+        arrow_type(found)
+        return found
+
+    def merge(self, newer: Any, older: Any) -> Any:
+        """Return the reader schema of two (see `reader_of`)."""
+        made = reader_of(newer, older)
+        arrow_type(made)
+        return made
+
+    def state(self, writer: Any) -> Any:
+        """Return the schema itself."""
+        return writer
+
+    def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> AvroReader:
+        """Return the reader."""
+        return AvroReader("null" if state is None else state, dict(writers))
+
+    def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
+        """Return the defaults of fields."""
+        return defaults_of(state)
 
 
 def reader_of(newest: Any, older: Any) -> Any:

@@ -95,8 +95,10 @@ def recast(
 
 
 def default_of(path: tuple[str, ...], kind: DataType, defaults: Mapping[tuple[str, ...], Any]) -> Column:
-    """Return a missing column's default, or null; an object or a list as a default is null."""
+    """Return a missing column's default, or null; an object or a list with elements as a default is null."""
     from pyspark.sql import functions as F
 
     value = defaults.get(path)
+    if value == []:
+        return F.array().cast(kind)
     return F.lit(None if isinstance(value, dict | list) else value).cast(kind)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
 
-from mirrorlake.schemas import parse_frame
-from mirrorlake.tables.avro import AvroReader, WriterKey
+from mirrorlake.tables.codec import Codec, Reader, WriterKey
 from mirrorlake.tables.decoding import Decoded
 from mirrorlake.tables.json_types import named, renamed
 
@@ -19,13 +19,15 @@ class RegistryFormat:
     """Payloads whose frame names a schema of a registry.
 
     Args:
+        codec: finds the writer schema that a payload names.
         reader: reads payloads of known writer schemas.
         registries: the address of each source's registry.
         refused: why the records of a writer schema are no rows.
         taken: names that no column may have.
     """
 
-    reader: AvroReader
+    codec: Codec
+    reader: Reader
     registries: Mapping[str, str]
     refused: Mapping[WriterKey, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -41,18 +43,19 @@ class RegistryFormat:
         for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
             value = None
             if payload is not None:
-                frame = parse_frame(payload)
-                if frame is None or frame.schema_id is None:
+                located = self.codec.locate(payload)
+                if located is None:
                     faults[row] = "has no schema registry's frame: it does not begin with the byte 0 and an id"
                 else:
-                    key = self.registries[source], frame.schema_id
+                    named_by, start = located
+                    key = self.registries[source], *named_by
                     if key in self.refused:
                         faults[row] = self.refused[key]
                     elif key not in self.reader.writers:
-                        misfits[row] = f"its schema {frame.schema_id} is new to the table"
+                        misfits[row] = f"its schema {named_by[0]} is new to the table"
                     else:
                         try:
-                            value = self.reader.read(key, payload[frame.start :])
+                            value = self.reader.read(key, payload[start:])
                             pa.scalar(value, self.reader.kind)
                         except (ValueError, OverflowError, pa.ArrowException) as error:
                             faults[row] = str(error) if isinstance(error, ValueError) else "holds a value out of range"
@@ -61,22 +64,20 @@ class RegistryFormat:
         return Decoded(renamed(pa.array(values, self.reader.kind), self.kind), faults, misfits)
 
 
-def ids_job(column: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the job of Spark's workers that lists the schemas which the payloads of a column name, by source."""
+def names_job(codec: Codec, column: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the job of Spark's workers that lists the schemas which the payloads of a column name, by source, as JSON."""
 
     def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = set()
         for records in batches:
-            for payload, source in zip(
-                records.column(column).to_pylist(), records.column("_source").to_pylist(), strict=True
-            ):
-                frame = parse_frame(payload)
-                if frame is not None and frame.schema_id is not None:
-                    found.add((source, frame.schema_id))
+            payloads, sources = records.column(column).to_pylist(), records.column("_source").to_pylist()
+            for payload, source in zip(payloads, sources, strict=True):
+                if payload is not None and (located := codec.locate(payload)) is not None:
+                    found.add((source, json.dumps(located[0])))
         yield pa.RecordBatch.from_pydict(
             {
                 "source": pa.array([source for source, _ in found], pa.string()),
-                "schema_id": pa.array([schema_id for _, schema_id in found], pa.int64()),
+                "named": pa.array([named for _, named in found], pa.string()),
             }
         )
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from mirrorlake.errors import SchemaUnknown
-from mirrorlake.tables.avro import AvroReader, NotATable, WriterKey, arrow_type, defaults_of, expanded_schema, reader_of
+from mirrorlake.tables.codec import Codec, NotATable, WriterKey
 from mirrorlake.tables.columns import widened
 from mirrorlake.tables.decoding import BinaryFormat, Format, JsonFormat, TextFormat, inference_job
 from mirrorlake.tables.json_types import NULL, from_text, named, to_text
-from mirrorlake.tables.registry_format import RegistryFormat, ids_job
+from mirrorlake.tables.registry_format import RegistryFormat, names_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,10 +91,11 @@ class JsonShape:
         return {}
 
 
-class AvroShape:
-    """Columns of Avro records by their registries' schemas.
+class RegistryShape:
+    """Columns of records that name schemas of a registry.
 
     Args:
+        codec: the format.
         text: what a table kept of them.
         registries: returns the registry of a source.
         sources: the sources.
@@ -107,6 +108,7 @@ class AvroShape:
 
     def __init__(
         self,
+        codec: Codec,
         text: str | None,
         *,
         registries: Callable[[str], SchemaRegistry],
@@ -114,9 +116,10 @@ class AvroShape:
         taken: frozenset[str],
         widens: bool,
     ) -> None:
+        self._codec = codec
         self._widens = widens
         kept = json.loads(text) if text is not None else {}
-        self._reader: Any = kept.get("reader", "null")
+        self._state: Any = kept.get("state")
         self._newest: dict[str, int] = kept.get("newest", {})
         self._registries = registries
         self._addresses = {source: registries(source).url for source in sources}
@@ -126,56 +129,51 @@ class AvroShape:
 
     def format(self) -> Format:
         """Return the format that reads the known writer schemas."""
-        return RegistryFormat(
-            AvroReader(self._reader, dict(self._writers)), self._addresses, dict(self._refused), self._taken
-        )
+        reader = self._codec.reader(self._state, self._writers)
+        return RegistryFormat(self._codec, reader, self._addresses, dict(self._refused), self._taken)
 
     def grow(self, misfits: DataFrame, column: str) -> None:
-        """Read the writer schemas of the payloads from the registries, and widen the reader schema by them.
+        """Read the writer schemas of the payloads from the registries, and widen the columns by them.
 
         Raises:
             RegistryUnreachable: a registry does not answer.
         """
-        found = (
-            misfits.select("_source", column)
-            .mapInArrow(ids_job(column), "source string, schema_id bigint")
-            .distinct()
-            .collect()
-        )
-        for source, schema_id in sorted((row.source, row.schema_id) for row in found):
-            key = self._addresses[source], schema_id
+        job = names_job(self._codec, column)
+        found = misfits.select("_source", column).mapInArrow(job, "source string, named string").distinct().collect()
+        named = [(str(row.source), _as_key(json.loads(row.named))) for row in found]
+        for source, of in sorted(named):
+            key = self._addresses[source], *of
             try:
-                writer = expanded_schema(self._registries(source).schema(schema_id))
+                writer = self._codec.writer(self._registries(source).schema(of[0]), of)
                 self._widen(key, writer)
             except SchemaUnknown:
-                self._refused[key] = f"names the schema {schema_id}, which the registry does not know"
+                self._refused[key] = f"names the schema {of[0]}, which the registry does not know"
             except NotATable as error:
                 self._refused[key] = f"cannot be a row: {error}"
 
     def _widen(self, key: WriterKey, writer: Any) -> None:
-        address, schema_id = key
-        newest = self._newest.get(address)
-        if self._reader == "null":
-            reader = writer
-        elif not self._widens:
-            reader = self._reader
-        elif newest is None or schema_id > newest:
-            reader = reader_of(writer, self._reader)
-        else:
-            reader = reader_of(self._reader, writer)
-        arrow_type(reader)
-        self._reader = reader
+        address, schema_id = key[:2]
+        newest, state = self._newest.get(address), self._codec.state(writer)
+        if self._state is None:
+            self._state = state
+        elif self._widens:
+            is_newer = newest is None or schema_id > newest
+            self._state = self._codec.merge(*((state, self._state) if is_newer else (self._state, state)))
         self._newest[address] = max(schema_id, newest or 0)
         self._writers[key] = writer
         self._refused.pop(key, None)
 
     def to_text(self) -> str | None:
-        """Return the reader schema, and the newest id of each registry."""
-        return None if self._reader == "null" else json.dumps({"reader": self._reader, "newest": self._newest})
+        """Return the state, and the newest id of each registry."""
+        return None if self._state is None else json.dumps({"state": self._state, "newest": self._newest})
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
-        """Return the defaults of the reader schema."""
-        return defaults_of(self._reader)
+        """Return the defaults of the newest schema."""
+        return {} if self._state is None else self._codec.defaults(self._state)
+
+
+def _as_key(named: list[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(one) if isinstance(one, list) else one for one in named)
 
 
 def given_shape(kind: pa.DataType, *, taken: frozenset[str]) -> FixedShape:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, quote
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.tables.codecs import CODECS
 from mirrorlake.tables.columns import column_changes, default_of, merged_schema, recast
 from mirrorlake.tables.decoding import (
     COORDINATES,
@@ -32,7 +33,7 @@ from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
-from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, AvroShape, JsonShape, Shape, given_shape
+from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, JsonShape, RegistryShape, Shape, given_shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -114,8 +115,13 @@ class TableWriter:
             if of == "values" and not config.is_inferred:
                 return given_shape(config.given_type, taken=taken)
             return JsonShape(kept, taken=taken, widens=widens)
-        return AvroShape(
-            kept, registries=self._registries, sources=tuple(self._table.topics), taken=taken, widens=widens
+        return RegistryShape(
+            CODECS[payloads],
+            kept,
+            registries=self._registries,
+            sources=tuple(self._table.topics),
+            taken=taken,
+            widens=widens,
         )
 
     def write(self, records: DataFrame) -> Written:

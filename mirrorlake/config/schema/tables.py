@@ -19,7 +19,7 @@ from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, subscribe_pattern
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PayloadFormat = Literal["json", "avro", "text", "binary"]
+PayloadFormat = Literal["json", "avro", "protobuf", "json_schema", "text", "binary"]
 # The name becomes that of a folder.
 _NAME = re.compile(r"(?=.{1,200}$)(?:[A-Za-z0-9_]|\{topic\}|\{source\})(?:[A-Za-z0-9._-]|\{topic\}|\{source\})*")
 _COLUMN = re.compile(r"[A-Za-z]\w*")

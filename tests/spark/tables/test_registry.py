@@ -6,13 +6,21 @@ import json
 import uuid
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import grpc_tools
 import pytest
 from confluent_kafka.schema_registry import Schema as RawSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_tools import protoc
 
 from mirrorlake.errors import RegistryUnreachable
 from mirrorlake.mirror import Mirror
@@ -41,6 +49,17 @@ class Writer:
         made = AvroSerializer(self._client, schema)(value, SerializationContext(self._topic, MessageField.VALUE))
         assert made is not None
         return bytes(made)
+
+    def json(self, schema: dict[str, Any], value: Any) -> bytes:
+        made = JSONSerializer(json.dumps(schema), self._client)(
+            value, SerializationContext(self._topic, MessageField.VALUE)
+        )
+        assert made is not None
+        return bytes(made)
+
+    def protobuf(self, message: Any) -> bytes:
+        serializer = ProtobufSerializer(type(message), self._client, {"use.deprecated.format": False})
+        return bytes(serializer(message, SerializationContext(self._topic, MessageField.VALUE)))
 
     def register(self, subject: str, schema: str) -> int:
         return int(self._client.register_schema(subject, RawSchema(schema)))
@@ -134,6 +153,161 @@ def test_unions_maps_enums_and_logical_types_have_columns(make: Make, registry: 
         b"\x00\xff",
     )
     assert at.astimezone(timezone.utc) == AT
+
+
+PROTO = """syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Other {{ string x = 1; }}
+message Customer {{
+  enum Level {{ NONE = 0; GOLD = 1; }}
+  message Address {{ string city = 1; {address} }}
+  string name = 1;
+  int64 bought = 2;
+  optional int32 age = 3;
+  Address home = 4;
+  repeated Address others = 5;
+  map<string, double> limits = 6;
+  Level level = 7;
+  google.protobuf.Timestamp since = 8;
+  google.protobuf.StringValue nick = 9;
+  uint64 big = 10;
+  oneof contact {{ string mail = 11; string phone = 12; }}
+  {more}
+}}
+"""
+
+
+def protobuf(folder: Path, **parts: str) -> Any:
+    """Return the class of the message Customer."""
+    folder.mkdir()
+    (folder / "customer.proto").write_text(PROTO.format(**{"address": "", "more": "", **parts}))
+    known = Path(grpc_tools.__file__).parent / "_proto"
+    out = folder / "compiled"
+    assert (
+        protoc.main(
+            ["", f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={out}", "customer.proto"]
+        )
+        == 0
+    )
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(out.read_bytes()).file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("shop.Customer"))
+
+
+def test_protobuf_messages_of_two_versions_are_upserted(make: Make, registry: RegistryServer, tmp_path: Path) -> None:
+    first = protobuf(tmp_path / "first")
+    second = protobuf(
+        tmp_path / "second", address="string zip = 2;", more="string currency = 13; optional bool vip = 14;"
+    )
+    mirror = table(make, registry, "people", values="protobuf", mode="upsert")
+    regions, write = Regions(mirror), Writer(registry, "people")
+    ann = first(
+        name="Ann",
+        bought=2**40,
+        home=first.Address(city="Bonn"),
+        limits={"EUR": 5},
+        level="GOLD",
+        big=2**64 - 1,
+        phone="1",
+    )
+    ann.since.FromDatetime(AT)
+    ann.nick.value = "A"
+    regions.land("east", "people", ("ann", write.protobuf(first(name="Old"))), ("ann", write.protobuf(ann)))
+    mirror.keep_tables(once=True)
+    bob = second(name="Bob", age=0, others=[second.Address(city="Ulm", zip="89")], currency="USD", vip=False)
+    regions.land(
+        "west", "people", ("bob", write.protobuf(bob)), ("tom", write.protobuf(second(name="Tom"))), ("tom", None)
+    )
+    mirror.keep_tables(once=True)
+    assert bad(mirror) == []
+    [one, two] = [row.asDict(recursive=True) for row in mirror.lake.typed("people").orderBy("_source").collect()]
+    assert one["since"].astimezone(timezone.utc) == AT
+    chosen = (
+        "name",
+        "bought",
+        "age",
+        "home",
+        "others",
+        "limits",
+        "level",
+        "nick",
+        "big",
+        "mail",
+        "phone",
+        "currency",
+        "vip",
+    )
+    assert {name: one[name] for name in chosen} == {
+        "name": "Ann",
+        "bought": 2**40,
+        "age": None,
+        "home": {"city": "Bonn", "zip": ""},
+        "others": [],
+        "limits": {"EUR": 5.0},
+        "level": "GOLD",
+        "nick": "A",
+        "big": Decimal(2**64 - 1),
+        "mail": None,
+        "phone": "1",
+        "currency": "",
+        "vip": None,
+    }
+    assert (two["name"], two["age"], two["others"], two["currency"], two["vip"], two["home"]) == (
+        "Bob",
+        0,
+        [{"city": "Ulm", "zip": "89"}],
+        "USD",
+        False,
+        None,
+    )
+
+
+def test_documents_with_a_json_schema_have_its_columns(make: Make, registry: RegistryServer) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "title": "Sale",
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": ["number", "null"]},
+            "at": {"type": "string", "format": "date-time"},
+            "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+            "odd": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+            "limits": {"type": "object", "additionalProperties": {"type": "number"}},
+        },
+        "definitions": {"line": {"type": "object", "properties": {"item": {"type": "string"}}}},
+    }
+    mirror = table(make, registry, "docs", values="json_schema")
+    regions, write = Regions(mirror), Writer(registry, "docs")
+    one = {
+        "id": 1,
+        "price": 2,
+        "at": "2026-07-01T12:00:00Z",
+        "lines": [{"item": "a"}],
+        "odd": 5,
+        "limits": {"x": 1},
+        "left": "out",
+    }
+    good = write.json(schema, one)
+    more = {**schema, "properties": {**schema["properties"], "note": {"type": "string"}}}
+    regions.land("east", "docs", ("k", good), ("k", good[:5] + b'{"id": "x"}'), ("k", good[:5] + b"{"))
+    mirror.keep_tables(once=True)
+    regions.land("east", "docs", ("k", write.json(more, {"id": 2, "note": "n"})))
+    mirror.keep_tables(once=True)
+    schema_id = int.from_bytes(good[1:5], "big")
+    assert [reason for *_, reason in bad(mirror)] == [
+        f"the value is not of its schema {schema_id}: id is text, which is not BIGINT",
+        "the value is not JSON after its registry's frame",
+    ]
+    [(first_id, price, at, lines, odd, limits, note), (second_id, *_, second_note)] = rows(
+        mirror, "docs", "id", "price", "at", "lines", "odd", "limits", "note"
+    )
+    assert (first_id, price, at.astimezone(timezone.utc), [line.item for line in lines], odd, limits, note) == (
+        *(1, 2.0, AT, ["a"], "5", {"x": 1.0}, None),
+    )
+    assert (second_id, second_note) == (2, "n")
 
 
 def test_what_is_no_row_is_a_bad_record_with_its_reason(make: Make, registry: RegistryServer) -> None:

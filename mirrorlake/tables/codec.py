@@ -1,0 +1,71 @@
+"""What a format of a schema registry does: describe schemas, merge them into one reader, and read payloads by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from mirrorlake.schemas import parse_frame
+
+if TYPE_CHECKING:
+    from mirrorlake.schemas import Schema
+
+WriterKey = tuple[Any, ...]
+"""A writer schema: the registry's address, the schema's id there, and of Protobuf the indexes of the message."""
+
+
+class NotATable(Exception):
+    """A schema that cannot be a table; the text says why."""
+
+
+class Reader(Protocol):
+    """Read payloads of known writer schemas; picklable for Spark's workers."""
+
+    @property
+    def kind(self) -> pa.DataType:
+        """Return the Arrow type of what is read."""
+
+    @property
+    def writers(self) -> Mapping[WriterKey, Any]:
+        """Return the known writer schemas."""
+
+    def read(self, writer: WriterKey, payload: bytes) -> Any:
+        """Return a payload as `pyarrow.array` takes it.
+
+        Raises:
+            ValueError: the payload is not of its writer schema; the text never holds a part of it.
+        """
+
+
+class Codec(Protocol):
+    """A format of a schema registry. Its states are JSON documents, which a table keeps."""
+
+    def locate(self, payload: bytes) -> tuple[tuple[Any, ...], int] | None:
+        """Return the writer schema that a payload names, without the registry, and where its body begins; None without a frame."""
+
+    def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
+        """Return what a reader needs of a schema.
+
+        Raises:
+            NotATable: the schema cannot be a table.
+        """
+
+    def merge(self, newer: Any, older: Any) -> Any:
+        """Return the state of two: a writer's or a merged one's."""
+
+    def state(self, writer: Any) -> Any:
+        """Return the state of one writer schema."""
+
+    def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> Reader:
+        """Return the reader of a state; None is the state before the first schema."""
+
+    def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
+        """Return what rows of older records have in columns that newer schemas added, by path; null without one."""
+
+
+def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:
+    """Return the id in a payload's frame, and where the body begins; None without a frame."""
+    frame = parse_frame(payload)
+    return None if frame is None or frame.schema_id is None else ((frame.schema_id,), frame.start)
