@@ -10,11 +10,23 @@ Foreign text is escaped once, in this package: the result of `html()` can be put
 from __future__ import annotations
 
 from mirrorlake.render.badge import Badge, Mood, badge
-from mirrorlake.render.content import brief, clean, escape, headers, middle, payload, payload_html
+from mirrorlake.render.content import (
+    BREAK,
+    UNBROKEN,
+    breakable,
+    brief,
+    clean,
+    escape,
+    headers,
+    middle,
+    payload,
+    payload_html,
+)
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
 from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, Mark, chart, split_limits
 from mirrorlake.render.table import (
+    MAX_NAME,
     MAX_ROWS,
     Displayable,
     JsonDisplayable,

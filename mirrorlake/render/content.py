@@ -15,6 +15,10 @@ _KEPT = {"\u200c", "\u200d"}
 _OWN = ("‹", "0x", "“")
 # Control characters except tab and line ends: binary formats have them even if their bytes happen to be UTF-8.
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# A name goes on in the next line after a dot, a hyphen, an underscore or a slash that letters follow; an arrow and a date are never
+# torn. Regular expressions of Python and of JavaScript alike.
+BREAK = r"(?<=[A-Za-z0-9][._/-])(?=[A-Za-z][A-Za-z0-9])"
+UNBROKEN = r"(->|[0-9]+(?:-[0-9]+)+)"
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
@@ -43,6 +47,24 @@ def escape(text: str) -> str:
     '&lt;b&gt; &amp; &#x27;x&#x27;'
     """
     return _escape(clean(text), quote=True)
+
+
+def breakable(text: str) -> str:
+    """Escape a text for HTML between tags, so that long names wrap at their dots, and never at `->`.
+
+    >>> breakable("east.orders-v2 of <b>, 3.5 s")
+    'east.<wbr>orders-<wbr>v2 of &lt;b&gt;, 3.5 s'
+    >>> breakable("east->central")
+    'east<span style="white-space:nowrap">-&gt;</span>central'
+    """
+    return "<wbr>".join(map(_unbroken, re.split(BREAK, clean(text))))
+
+
+def _unbroken(text: str) -> str:
+    parts = map(escape, re.split(UNBROKEN, text))
+    return "".join(
+        f'<span style="white-space:nowrap">{part}</span>' if at % 2 else part for at, part in enumerate(parts)
+    )
 
 
 def brief(text: str, limit: int | None) -> str:

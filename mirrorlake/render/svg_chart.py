@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from mirrorlake.render.content import escape, middle
+from mirrorlake.render.content import breakable, escape, middle
 from mirrorlake.render.time_axis import COUNTS, Unit, broken_at_gaps, time_format, time_ticks
 
 # https://jfly.uni-koeln.de/color/ without black (the axes) and yellow (not readable on white).
@@ -99,10 +99,10 @@ def chart(
     ranked = sorted(known, key=lambda line: -line.peak)[:MAX_LINES]
     chosen = [line for line in known if line in ranked]
     if not chosen:
-        return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
+        return f"<figure><figcaption>{breakable(title)}: nothing is known of this time</figcaption></figure>"
     peak = max(line.peak for line in chosen)
     near, far = split_limits(limits or {}, peak, unit)
-    caption = escape("; ".join([title, *far]))
+    caption = breakable("; ".join([title, *far]))
     frame = frame_of(chosen, unit, top=max(near.values(), default=0.0))
     drawn = "".join(_mark(frame, mark) for mark in marks)
     drawn += "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
@@ -219,7 +219,7 @@ def _legend(line: Line, index: int) -> str:
     return (
         f'<span style="white-space:nowrap;margin-right:1.2em"><svg width="34" height="10">'
         f'<line x1="0" x2="34" y1="5" y2="5" stroke="{colour}" stroke-width="1.5" stroke-dasharray="{dash}"/></svg> '
-        f'<span style="color:{colour}">{marker}</span> {escape(line.name)}</span>'
+        f'<span style="color:{colour}">{marker}</span> {breakable(line.name)}</span>'
     )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, ClassVar
 
 from mirrorlake.render.badge import Badge
-from mirrorlake.render.content import brief, clean, escape, middle, payload, payload_html
+from mirrorlake.render.content import breakable, brief, clean, escape, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, format_count, format_duration, format_time, plural
 
@@ -20,6 +20,8 @@ from mirrorlake.render.numbers import NOTHING, format_count, format_duration, fo
 MAX_ROWS = 50
 MAX_CHARACTERS = 300
 MAX_NAME = 60
+# These columns are on screen at any width, and whole.
+REASONS = ("why", "reason", "finding", "next", "where or why")
 # Not quantities: people copy them into commands.
 _COPIED = ("offset", "partition", "position", "generation", "pid")
 
@@ -89,14 +91,14 @@ class Table(_LaidOut):
         shown = self.rows[:rows]
         right = self.at_right(shown)
         head = "".join(
-            f'<th style="{_cell_style(at_right)};border-bottom:1px solid {_LINE}">{escape(column)}</th>'
+            f'<th style="{_head_style(at_right)};border-bottom:1px solid {_LINE}">{breakable(column)}</th>'
             for column, at_right in zip(self.columns, right, strict=True)
         )
         body = "".join(
             "<tr>"
             + "".join(
-                f'<td style="{_cell_style(at_right)}">{cell_html(value, zone=zone, whole=rows is None)}</td>'
-                for value, at_right in zip(row, right, strict=True)
+                f'<td style="{_cell_style(at_right, column)}">{cell_html(value, zone=zone, whole=rows is None)}</td>'
+                for column, value, at_right in zip(self.columns, row, right, strict=True)
             )
             + "</tr>"
             for row in shown
@@ -105,7 +107,7 @@ class Table(_LaidOut):
         style = "border-collapse:collapse;margin:.2em 0;font-size:inherit;color:inherit"
         found = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         found = (found if shown else "") + more
-        title = escape(self.title)
+        title = breakable(self.title)
         if self.folded:
             return f'<details style="{_FRAME}"><summary>{title}</summary>{found}</details>'
         return f'<div style="{_FRAME}">{f"<div>{title}</div>" if title else ""}{found}</div>'
@@ -195,11 +197,11 @@ class Sheet(_LaidOut):
         facts = (self.badge, *self.facts)
         said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
         parts = "".join(
-            f"<div>{escape(part)}</div>" if isinstance(part, str) else part.html(zone=zone, rows=rows)
+            f"<div>{breakable(part)}</div>" if isinstance(part, str) else part.html(zone=zone, rows=rows)
             for part in self.parts
         )
         inner = f'<div style="padding-left:1em">{parts}</div>' if parts else ""
-        return f'<div style="{_FRAME}"><div><b>{escape(self.title)}</b> {said}</div>{inner}</div>'
+        return f'<div style="{_FRAME}"><div><b>{breakable(self.title)}</b> {said}</div>{inner}</div>'
 
     def summary(self, *, zone: tzinfo | None = None) -> str:
         """Return the badge and the facts in one line of text."""
@@ -281,8 +283,8 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
         return payload_html(bytes(value), None if whole else 120)
     shown = cell(value, zone=zone, whole=whole)
     if isinstance(value, Name) and len(shown) > MAX_NAME:
-        return f'<span title="{escape(shown)}">{escape(middle(shown, MAX_NAME))}</span>'
-    return escape(shown)
+        return f'<span title="{escape(shown)}">{breakable(middle(shown, MAX_NAME))}</span>'
+    return breakable(shown)
 
 
 def _words(value: Any) -> str:
@@ -306,7 +308,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | timedelta) and not isinstance(value, bool)
 
 
-def _cell_style(at_right: bool) -> str:
+def _head_style(at_right: bool) -> str:
     # JupyterLab aligns every cell to the right; only an inline style overrides that.
-    side = "right;font-variant-numeric:tabular-nums;white-space:nowrap" if at_right else "left"
-    return f"padding:.15em .6em;vertical-align:top;text-align:{side}"
+    return f"padding:.15em .6em;vertical-align:top;text-align:{'right' if at_right else 'left'}"
+
+
+def _cell_style(at_right: bool, column: str) -> str:
+    number = ";font-variant-numeric:tabular-nums;white-space:nowrap" if at_right else ""
+    # Narrower, a reason becomes a tower.
+    return _head_style(at_right) + number + (";min-width:12em" if column in REASONS else "")

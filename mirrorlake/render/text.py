@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import clean, middle
-from mirrorlake.render.table import Sheet, Table, cell
+from mirrorlake.render.table import REASONS, Sheet, Table, cell
 
 _GAP, _INDENT = 2, "  "
 # Narrower names mean nothing, and narrower sentences become towers.
@@ -24,8 +24,6 @@ _MIN_NAME, _MIN_SENTENCE = 12, 16
 _EASY_REASON = 30
 # A longer word, such as a path, may be broken.
 _WORD = 34
-# These columns are on screen at any width, and whole.
-_REASONS = ("why", "reason", "finding", "next")
 _UNLIMITED = 2**40
 # It wraps by words; its own width does not matter.
 _WRAPPER = Console(width=80, highlight=False, emoji=False)
@@ -108,7 +106,7 @@ class _Column:
         self.at_right = at_right
         is_badge = all(value is None or isinstance(value, Badge) for value in values)
         # The columns that people read first are omitted last.
-        is_reason = name in _REASONS
+        is_reason = name in REASONS
         self.rank = 3 if is_reason else 2 if is_badge else 0 if at_right else 1
         is_rigid = at_right or is_badge
         widest = max(map(cell_len, cells))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 _ELEMENTS = {"div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
 _ATTRIBUTES = {"style", "title"}
+
+
+def unwrapped(html: str) -> str:
+    """Return HTML without what lets names wrap."""
+    return re.sub('<span style="white-space:nowrap">(-&gt;|[0-9-]+)</span>', r"\1", html.replace("<wbr>", ""))
 
 
 class Markup(HTMLParser):
@@ -18,7 +24,7 @@ class Markup(HTMLParser):
         self.styles: set[str] = set()
         self._open: list[str] = []
         self._text: list[str] = []
-        self.feed(html)
+        self.feed(unwrapped(html))
         self.close()
         self.foreign += [f"left open: {name}" for name in self._open]
 

@@ -12,7 +12,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.listing import Entry, Listing
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import Badge, badge, escape, middle
+from mirrorlake.render import Badge, badge, breakable, middle
 
 _EMPTY = "No cluster yet: fill in the form, test it, add it."
 
@@ -180,9 +180,9 @@ class ClustersView(Panel):
         """Show at once if another cluster has the alias."""
         alias = self.alias.value.strip()
         self.add.disabled = self._is_taken
-        copied = f"Another alias is another cluster: {escape(self._edited)} stays." if self._edited else ""
+        copied = f"Another alias is another cluster: {breakable(self._edited)} stays." if self._edited else ""
         self.taken.value = (
-            f"{badge('taken', 'warn').html()} {escape(alias)} is a cluster already: press Edit beside it to change it."
+            f"{badge('taken', 'warn').html()} {breakable(alias)} is a cluster already: press Edit beside it to change it."
             if self._is_taken
             else copied
             if alias != self._edited
@@ -212,7 +212,7 @@ class ClustersView(Panel):
         reference = self.reference.value.strip()
         keep_for_session(reference, typed)
         kept = badge("kept in memory for this session", "good").html()
-        self.kept.value = f"{kept} The settings hold <code>{escape(reference)}</code>; a job needs it to be set."
+        self.kept.value = f"{kept} The settings hold <code>{breakable(reference)}</code>; a job needs it to be set."
 
     def _fill(self, begin: str, *, edited: str = "") -> None:
         """Show a cluster in the form, or an empty form; `edited` is the cluster that Add or change changes."""
@@ -225,7 +225,7 @@ class ClustersView(Panel):
         for name, field in self._inputs.items():
             field.value = fields[name]
         self.kept.value = self.result.value = ""
-        self.title.value = f"<b>{'Edit ' + escape(edited) if edited else 'A new cluster'}</b>"
+        self.title.value = f"<b>{'Edit ' + breakable(edited) if edited else 'A new cluster'}</b>"
         self._check_alias()
 
     def _show_login(self) -> None:
@@ -239,7 +239,7 @@ class ClustersView(Panel):
     def _entry(self, alias: str, fields: Mapping[str, str]) -> Entry:
         said = [middle(fields["servers"], 60) or "a lake cluster", fields["security"]]
         said += [f"never leave: {fields['never_leave']}"] if fields["never_leave"] else []
-        html = f"<b>{escape(alias)}</b> {escape(' · '.join(said))} {self._answer(alias).html()}"
+        html = f"<b>{breakable(alias)}</b> {breakable(' · '.join(said))} {self._answer(alias).html()}"
         return Entry(alias, html, ("Edit", "Copy", "Remove"))
 
     def _answer(self, alias: str) -> Badge:

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from mirrorlake.config import redact, typed_values
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.render import escape, format_time
+from mirrorlake.render import breakable, format_time
 
 _MOST = 5
 _FRAME = "border-left:4px solid var(--jp-error-color1,#d64545);padding:.3em .8em;margin:.2em 0;white-space:pre-wrap"
@@ -52,9 +52,9 @@ class ErrorPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annot
 
     def _render(self) -> None:
         lines = "".join(
-            f'<div style="{_FRAME}"><b>✗</b> ' + "<br>".join(map(escape, text.splitlines())) + "</div>"
+            f'<div style="{_FRAME}"><b>✗</b> ' + "<br>".join(map(breakable, text.splitlines())) + "</div>"
             for text in self.errors
         )
-        at = f"<div>{escape(format_time(self._now(), date=False))}</div>" if self.errors else ""
+        at = f"<div>{breakable(format_time(self._now(), date=False))}</div>" if self.errors else ""
         self._text.value = lines + at
         self.layout.display = None if self.errors else "none"

@@ -13,7 +13,7 @@ from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.listing import Act, Entry, Listing
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import badge, escape, table
+from mirrorlake.render import badge, breakable, table
 
 # Typing redraws the preview often; further topics are only counted.
 _MAX_SHOWN = 20
@@ -180,7 +180,7 @@ class FlowFormView(Panel):
         finally:
             self._filling = False
         self._shown = self.fields()
-        word = f"{'Edit' if name is None else 'Copy of'} {escape(edited)}" if edited else "A new flow"
+        word = f"{'Edit' if name is None else 'Copy of'} {breakable(edited)}" if edited else "A new flow"
         self.title.value = f"<b>{word}</b>"
         self.update_controls()
         self.render()
@@ -230,11 +230,11 @@ class FlowFormView(Panel):
         if free:
             self.use_free.description = f"Use {free}"
             self.taken.value = (
-                f"{badge('taken', 'warn').html()} {escape(typed)} is a flow already: press Edit beside it to change it, "
+                f"{badge('taken', 'warn').html()} {breakable(typed)} is a flow already: press Edit beside it to change it, "
                 "or give this one a name of its own."
             )
         elif was and typed != was:
-            self.taken.value = f"Another name is another flow with a ledger of its own: {escape(was)} stays."
+            self.taken.value = f"Another name is another flow with a ledger of its own: {breakable(was)} stays."
 
     def render(self) -> None:
         """Show the flow's selection and names of the topics and groups that were read."""

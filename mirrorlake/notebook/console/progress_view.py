@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from mirrorlake.notebook.console import controls
 from mirrorlake.progress import Phase, RunMessage
-from mirrorlake.render import badge, escape, format_count
+from mirrorlake.render import badge, breakable, escape, format_count
 
 T = TypeVar("T")
 _DRAW_INTERVAL_S = 0.5
@@ -34,7 +34,7 @@ class ProgressView:
         self._lines.clear()
         try:
             while not task.done():
-                said = "".join(f"<div>{escape(str(one))}</div>" for one in tuple(self._lines))
+                said = "".join(f"<div>{breakable(str(one))}</div>" for one in tuple(self._lines))
                 self.widget.value = badge(self._doing, "note").html() + also() + progress_html(self._phases) + said
                 await asyncio.wait([task], timeout=_DRAW_INTERVAL_S)
             return await task

@@ -13,6 +13,7 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.records import BrowsedRecord
 from mirrorlake.render import (
+    breakable,
     clean,
     escape,
     format_size,
@@ -62,11 +63,11 @@ def head_html(record: BrowsedRecord, where: str) -> str:
     """Return coordinates, time, key and headers as HTML; headers in order, with duplicates."""
     time = "no timestamp" if record.time is None else format_time(record.time, precision="ms")
     rows = [
-        ("where", f"{escape(where)}: {escape(record.topic)}-{record.partition}@{record.offset}"),
+        ("where", f"{breakable(where)}: {breakable(record.topic)}-{record.partition}@{record.offset}"),
         ("timestamp", escape(time)),
         ("key", payload_html(record.key, 1000)),
     ]
-    rows += [(f"header {escape(name)}", payload_html(value, 1000)) for name, value in record.headers]
+    rows += [(f"header {breakable(name)}", payload_html(value, 1000)) for name, value in record.headers]
     rows += [] if record.headers else [("headers", "none")]
     size_of = "null" if record.value is None else "empty" if not record.value else format_size(len(record.value))
     rows.append(("value", escape(size_of)))

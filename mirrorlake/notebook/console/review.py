@@ -15,7 +15,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel, is_typed, require_shown, require_typed
-from mirrorlake.render import badge, escape, plural
+from mirrorlake.render import badge, breakable, plural
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class ReviewView(Panel):
                 self._show_difference(read, file)
             raise
         self._read, self._read_from = text, file
-        self.saved.value = f"{badge('saved', 'good').html()} {escape(str(file))}"
+        self.saved.value = f"{badge('saved', 'good').html()} {breakable(str(file))}"
         self.difference.value, self.again.layout.display = "", "none"
 
     def _show_difference(self, read: str, file: Path) -> None:
@@ -185,7 +185,7 @@ class ReviewView(Panel):
         self._read, self._read_from, self._text = text, file, None
         self._in_force = None
         self.difference.value, self.again.layout.display = "", "none"
-        self.saved.value = f"{badge('read again', 'good').html()} {escape(str(file))}: review it."
+        self.saved.value = f"{badge('read again', 'good').html()} {breakable(str(file))}: review it."
 
     async def on_apply(self) -> None:
         """Carry out the reviewed plan.
@@ -199,7 +199,9 @@ class ReviewView(Panel):
         mirror = self._session.open(reviewed.config, display=self.applying)
         done = await self.applying.during(self._runner.ask(mirror.apply, reviewed.flow, plan=reviewed.plan))
         self.reviewed, self.confirm.value, self._in_force = None, "", reviewed.config.text
-        self.plan.value = f"{badge('applied').html()} {plural(len(done.changes), 'change')} to {escape(reviewed.word)}"
+        self.plan.value = (
+            f"{badge('applied').html()} {plural(len(done.changes), 'change')} to {breakable(reviewed.word)}"
+        )
         self._applied(reviewed)
 
     def _moved(self) -> None:
@@ -208,7 +210,7 @@ class ReviewView(Panel):
         where = root
         if self.has_root and root and file is not None and ":/" not in root and "${" not in root:
             where = os.path.normpath(file.parent / root)
-        said = f"The lake is in <code>{escape(where)}</code>; a relative path counts from the settings file."
+        said = f"The lake is in <code>{breakable(where)}</code>; a relative path counts from the settings file."
         self.where.value = said if self.has_root and root else ""
         self.forget()
 
@@ -219,7 +221,7 @@ class ReviewView(Panel):
         self.apply.disabled = reviewed is None or not is_typed(self.confirm, reviewed.word)
         self.confirm.layout.display = None if reviewed else "none"
         self.state.value = (
-            f"Nothing was changed so far. Type <b>{escape(reviewed.word)}</b> to carry this plan out."
+            f"Nothing was changed so far. Type <b>{breakable(reviewed.word)}</b> to carry this plan out."
             if reviewed
             else ""
         )

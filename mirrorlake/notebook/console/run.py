@@ -26,7 +26,7 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.unit import systemd_unit
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import badge, escape, format_duration, table
+from mirrorlake.render import badge, breakable, format_duration, table
 
 _ALL = "all flows"
 # A status calls every cluster and reads the lake: fast enough to watch, and another view's status serves as well.
@@ -131,14 +131,14 @@ class RunView(Panel):
         mirror = self._session.mirror_of(self.flow.value)
         for name in self._chosen():
             await self._runner.ask(mirror.pause, flow=name, reason="paused in the console")
-        self.said.value = f"{badge('paused').html()} {escape(self.flow.value)}: landing goes on, nothing is sent."
+        self.said.value = f"{badge('paused').html()} {breakable(self.flow.value)}: landing goes on, nothing is sent."
 
     async def on_resume(self) -> None:
         """End the pause of the chosen flow, or of all, and restart parked streams."""
         mirror = self._session.mirror_of(self.flow.value)
         ended = [await self._runner.ask(mirror.resume, flow=name) for name in self._chosen()]
         word = "resumed" if any(ended) else "was not paused"
-        self.said.value = f"{badge(word, 'note').html()} {escape(self.flow.value)}"
+        self.said.value = f"{badge(word, 'note').html()} {breakable(self.flow.value)}"
 
     async def on_save(self) -> None:
         """Save the applied settings."""
@@ -164,7 +164,7 @@ class RunView(Panel):
             # Cancelling this, as closing the console does, also ends the run.
             run.stop.set()
             self.current = None
-        self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
+        self.said.value = f"<p>{breakable(run.said)} ended.</p>{ran.to_html()}"
 
     async def _work(self, working: Mirror, run: ConsoleRun) -> Ran:
         work = asyncio.wrap_future(_in_thread(lambda: working.run(run.flow, once=run.once, stop=run.stop)))
@@ -208,11 +208,11 @@ class RunView(Panel):
     def _seen(self, working: Mirror, run: ConsoleRun) -> str:
         """Return the run's progress as HTML."""
         now = self._session.now()
-        said = f" {escape(run.said)} for {escape(format_duration(now - run.since))}"
+        said = f" {breakable(run.said)} for {breakable(format_duration(now - run.since))}"
         if run.stopped_at is not None:
-            said += f"; stopping for {escape(format_duration(now - run.stopped_at))}, after the batches under way"
+            said += f"; stopping for {breakable(format_duration(now - run.stopped_at))}, after the batches under way"
         if run.problem:
-            said += f"<div>{badge('status not known', 'warn').html()} {escape(run.problem)}</div>"
+            said += f"<div>{badge('status not known', 'warn').html()} {breakable(run.problem)}</div>"
         if not run.looks or run.once:
             # A drain reports its own progress.
             return said
@@ -284,11 +284,11 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
         + "</details>",
     ]
     if needed:
-        lines.append(f"<p>It needs the variables {escape(', '.join(needed))}.</p>")
+        lines.append(f"<p>It needs the variables {breakable(', '.join(needed))}.</p>")
     if not is_saved:
         mark = badge("not saved yet", "warn").html()
         lines.insert(
-            0, f"<p>{mark} A run elsewhere reads <code>{escape(named)}</code>: save the settings there first.</p>"
+            0, f"<p>{mark} A run elsewhere reads <code>{breakable(named)}</code>: save the settings there first.</p>"
         )
     return "".join(lines)
 

@@ -24,7 +24,7 @@ from mirrorlake.notebook.console.pulse import Reading
 from mirrorlake.notebook.console.review import Reviewed, ReviewView
 from mirrorlake.notebook.console.run import RunView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import badge, brief, escape, plural
+from mirrorlake.render import badge, breakable, brief, plural
 
 STEPS = ("1 Clusters", "2 Flow", "3 Review and apply", "4 Run")
 _FLOW, _RUN = 1, 3
@@ -204,16 +204,16 @@ class Wizard:
             mark = badge(f"{change}, not applied yet", "warn") if change else badge("in the settings", "off")
             if not change and name in self._in_force:
                 mark = badge("applied")
-            said = f"<b>{escape(name)}</b> {escape(brief(fields['topics'], 60))} {mark.html()}"
+            said = f"<b>{breakable(name)}</b> {breakable(brief(fields['topics'], 60))} {mark.html()}"
             actions = ("Put back",) if change == "removed" else ("Edit", "Copy", "Remove")
             entries.append(Entry(name, said, actions))
         self.flow.show(entries, "".join(map(self._stays, self._removed)))
 
     def _stays(self, name: str) -> str:
         text = stays_after(self.kept.flow(name))
-        lines = "".join(f"<div>{escape(line)}</div>" for line in text.splitlines())
+        lines = "".join(f"<div>{breakable(line)}</div>" for line in text.splitlines())
         return (
-            f"<p><b>{escape(name)}</b> is taken out of the settings with the next Apply, and a running mirror then stops "
+            f"<p><b>{breakable(name)}</b> is taken out of the settings with the next Apply, and a running mirror then stops "
             f"it.</p>{lines}"
         )
 
@@ -234,7 +234,7 @@ class Wizard:
             if self.run.current
             else "Now run it, here or elsewhere."
         )
-        self.run.offer(f"{badge('applied').html()} {done} to {escape(reviewed.word)}. {then}")
+        self.run.offer(f"{badge('applied').html()} {done} to {breakable(reviewed.word)}. {then}")
         self.steps.selected_index = _RUN
 
     def _read_again(self, text: str, path: Path) -> None:

@@ -23,7 +23,7 @@ from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from tests.builders import NOON, hop_place, sample
-from tests.unit.markup import ATTACKS
+from tests.unit.markup import ATTACKS, unwrapped
 from tests.unit.values import report_page
 
 FLOW = "east->central"
@@ -38,7 +38,7 @@ class Tables(HTMLParser):
         self.rows: list[list[str]] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self._in_cell = False
-        self.feed(page)
+        self.feed(unwrapped(page))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -158,7 +158,7 @@ def test_a_verification_that_another_process_ran_is_named_with_the_command_that_
         assert "no verification is recorded" not in said
         assert "None is recorded" not in said
         assert "2 475" in said
-    assert "mirrorlake verify --of v7 --report proof.html" in report.html()
+    assert "mirrorlake verify --of v7 --report proof.html" in unwrapped(report.html())
     [document] = json.loads(json.dumps(report.as_dict()))["recorded"]
     assert (document["verification"], document["records"], document["differs"]) == ("v7", 2475, False)
 

@@ -24,6 +24,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.run import RunLook, progress_table
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
+from tests.unit.markup import unwrapped
 from tests.unit.values import partition_status, status
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -168,7 +169,7 @@ def test_a_name_that_is_taken_is_refused_while_it_is_typed_and_a_free_one_is_off
     assert flow.add.disabled
     console.wizard.review.review.click()
     assert "is a flow of these settings already" in console.session.errors.errors[0]
-    assert "east-&gt;west-2" not in flow.taken.value
+    assert "east-&gt;west-2" not in unwrapped(flow.taken.value)
     assert flow.use_free.description == "Use east->west-2"
     console.session.errors.clear()
     flow.use_free.click()
@@ -213,7 +214,7 @@ def test_flows_are_edited_copied_and_removed_one_after_another_and_nothing_typed
 
     flow.list.buttons["east->north", "Remove"].click()
     assert "Nothing is deleted" in flow.said.value
-    assert "mirrorlake.east.north.ledger" in flow.said.value
+    assert "mirrorlake.east.north.ledger" in unwrapped(flow.said.value)
     assert flow.list.buttons.keys() >= {("east->north", "Put back")}
     flow.list.buttons["east->north", "Put back"].click()
     assert flow.said.value == ""
@@ -241,7 +242,7 @@ def test_an_edit_goes_into_the_users_own_file_and_not_over_what_somebody_else_wr
         monkeypatch.setattr(console.session, "open", world.open)
         wizard, said = console.wizard, console.session.errors
         assert wizard.review.path.value == str(own)
-        assert str(own.parents[1] / "lake") in wizard.review.where.value
+        assert str(own.parents[1] / "lake") in unwrapped(wizard.review.where.value)
         assert wizard.run.save.layout.display == "none", "it is the file"
         wizard.flow.list.buttons["east->west", "Edit"].click()
         wizard.flow.topics.value = "orders, refunds"
@@ -275,7 +276,7 @@ def test_after_apply_the_page_says_so_and_leads_to_run(console: Console, world: 
     assert run.run.disabled
     review.review.click()
     assert "Nothing was changed so far" in review.state.value
-    assert "east-&gt;west" in review.state.value, "the name to type"
+    assert "east-&gt;west" in unwrapped(review.state.value), "the name to type"
     review.confirm.value = "east->west"
     review.apply.click()
     assert review.state.value == ""
@@ -383,7 +384,7 @@ def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> 
     later = RunLook(
         NOW + timedelta(seconds=10), Ran([LandResult("east", 300)], [RepublishResult("east->west", 150)]), now
     )
-    html = progress_table([first, later], {"east->west": "east", "east->north": "east"})
+    html = unwrapped(progress_table([first, later], {"east->west": "east", "east->north": "east"}))
     for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
         assert figure in html, figure
     assert "east-&gt;north" in html, "also a flow of which no status is known"

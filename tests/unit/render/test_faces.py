@@ -30,7 +30,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.verify import MAX_DIFFERENCES, VerifyReport, VerifyReports
 from mirrorlake.render import Displayable, clean
 from mirrorlake.verify import ProofReport
-from tests.unit.markup import ATTACKS, Markup
+from tests.unit.markup import ATTACKS, Markup, unwrapped
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
 
 SECRET = "hunter2"  # noqa: S105
@@ -384,7 +384,7 @@ def test_show_speaks_to_the_kernel_it_runs_in(shell: InteractiveShell) -> None:
         ml.show(status("f"), zone=timezone.utc)
         ml.show(7)
     first, second = captured.outputs
-    assert "2026-07-01 12:00:00 UTC" in first.data["text/html"]
+    assert "2026-07-01 12:00:00 UTC" in unwrapped(first.data["text/html"])
     assert first.data["text/plain"].startswith("f: ✓ OK")
     assert second.data["text/plain"] == "7"
 

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from mirrorlake.render import Displayable, badge, escape, table
 from mirrorlake.render.table import MAX_NAME, Name
 from tests.commands import run_cli
+from tests.unit.markup import unwrapped
 from tests.unit.values import every
 
 LONGEST = f"payments.{'north-west-' * 21}-eu.v2"[:246] + "-az"
@@ -107,7 +108,7 @@ def test_names_break_at_their_dots_and_never_within_an_arrow() -> None:
 
 
 def test_a_page_and_a_terminal_shorten_names_alike() -> None:
-    page = table("", ["name", "n"], [(Name(LONGEST), 1)]).html()
+    page = unwrapped(table("", ["name", "n"], [(Name(LONGEST), 1)]).html())
     terminal = table("", ["name"], [(LONGEST,)]).text(rows=None, width=MAX_NAME)
     assert escape(terminal.split("\n")[1]) in page
 
