@@ -11,11 +11,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.render import badge
+from mirrorlake.render import MAX_NAME, badge
 from tests.servers.widget_page import start
 
 COLUMNS = [
-    Column("topic", "Topic", wide=True),
+    Column("topic", "Topic"),
     Column("lag", "Offset lag", kind="number"),
     Column("verdict", "Verdict", kind="mark"),
 ]
@@ -39,12 +39,30 @@ def rows(numbers: Sequence[int], lag: int = 0) -> list[Row]:
 
 
 def draw(page: Page, grid: Grid) -> None:
-    traits = {name: getattr(grid, name) for name in ("label", "columns", "rows", "selected", "select", "empty", "file")}
+    traits = {
+        name: getattr(grid, name)
+        for name in ("label", "columns", "least", "rows", "selected", "select", "empty", "file")
+    }
     start(page, Grid, traits)
 
 
 def update(page: Page, grid: Grid) -> None:
     page.evaluate("rows => model.set('rows', rows)", grid.rows)
+
+
+# The lines of a cell as they are seen, by the place of each letter.
+_LINES = """one => {
+  const lines = [], range = document.createRange(), walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+  let bottom = null;
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (let at = 0; at < node.length; at++) {
+      range.setStart(node, at); range.setEnd(node, at + 1);
+      const box = range.getBoundingClientRect();
+      if (bottom === null || box.top >= bottom - 2) { lines.push(""); bottom = box.bottom; }
+      lines[lines.length - 1] += node.data[at];
+    }
+  return lines;
+}"""
 
 
 def first_cells(page: Page) -> list[Any]:
@@ -99,7 +117,7 @@ def test_long_names_are_cut_in_the_middle_and_content_is_text(page: Page) -> Non
     grid.show([Row("long", {"topic": long, "lag": None}), Row("attack", {"topic": attack, "lag": 3})])
     draw(page, grid)
     cell = page.locator("tr[data-key=long] td").first
-    assert len(cell.inner_text()) == 56
+    assert len(cell.inner_text()) == MAX_NAME
     expect(cell).to_have_attribute("title", long)
     expect(page.locator("tr[data-key=attack] td").first).to_have_text(attack)
     assert page.locator("img").count() == 0
@@ -110,6 +128,55 @@ def test_a_sentence_is_not_cut(page: Page) -> None:
     grid.show([Row("a", {"why": "nothing moves and records wait, " * 5})])
     draw(page, grid)
     expect(page.locator("tr[data-key=a] td")).to_contain_text("nothing moves and records wait, " * 5)
+
+
+@pytest.mark.parametrize("width", [1280, 800, 500])
+def test_the_least_important_columns_go_first_and_never_the_reason(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    least = ["f9", "f8", "f7", "f6", "f5", "f4", "f3", "f2", "f1", "f0"]
+    columns = [*COLUMNS, *(Column(key, f"Figure {key}", kind="number") for key in reversed(least))]
+    grid = Grid("x", [*columns, Column("why", "Why", kind="prose")], label="Topics", least=least)
+    reason = "nothing moves and records wait in /var/lib/lake/relay/east/topic=orders, " * 3
+    figures = dict.fromkeys(least, f"{1000000} records/s")
+    grid.show([Row("a", {"topic": "orders", "lag": 1, "verdict": Cell.of(badge("behind")), "why": reason, **figures})])
+    draw(page, grid)
+    frame = page.locator(".ml-grid-frame")
+    expect(page.locator("tr[data-key=a] td").last).to_contain_text(reason)
+    assert frame.evaluate("one => one.scrollWidth <= one.clientWidth"), "the reason is on screen, whole"
+    shown = page.locator("th[data-column]:not([hidden])").evaluate_all("all => all.map(one => one.dataset.column)")
+    figures_shown = [key for key in shown if key in figures]
+    assert figures_shown == sorted(figures)[: len(figures_shown)], "those that went are the least important ones"
+    assert len(figures_shown) < 10
+    page.get_by_role("button", name="more columns").click()
+    expect(page.locator("th[data-column]:not([hidden])")).to_have_count(len(columns) + 1)
+
+
+def test_names_wrap_at_their_dots_and_never_at_their_arrow(page: Page) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    grid = Grid("x", [Column("a", "A"), Column("why", "Why", kind="prose")], label="Flows")
+    flow, topic = "eu->central", "placed.by-customers.of_the.north"
+    grid.show([Row("a", {"a": flow, "why": f"{flow} " * 30}), Row("b", {"a": topic, "why": "2026-11-26 " * 30})])
+    draw(page, grid)
+    for key, column, name in (("a", "why", flow), ("b", "why", "2026-11-26"), ("b", "a", topic)):
+        lines = page.locator(f"tr[data-key={key}] td[data-column={column}]").evaluate(_LINES)
+        assert len(lines) > 1
+        if name == topic:
+            assert all(line[-1] in "._-" for line in lines[:-1]), lines
+        else:
+            assert {word for line in lines for word in line.split()} == {name}, "whole"
+    expect(page.locator("tr[data-key=b] td").first).to_have_text(topic)
+
+
+def test_a_name_that_leads_somewhere_is_opened_by_mouse_and_keyboard(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics", select="one")
+    grid.show([Row("a", {"topic": Cell("orders", link="topic/east/orders"), "lag": 1})])
+    draw(page, grid)
+    name = page.get_by_role("link", name="orders")
+    name.click()
+    name.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("sent.filter(one => one.open)") == [{"open": "topic/east/orders"}] * 2
+    assert page.evaluate("model.get('selected')") == [], "it is opened, and not chosen"
 
 
 def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:

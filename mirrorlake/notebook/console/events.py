@@ -23,7 +23,7 @@ COLUMNS = (
     Column("until", "Until", help="UTC; empty for what has no end"),
     Column("took", "Took", kind="number"),
     Column("event", "Event", kind="mark"),
-    Column("what", "What", wide=True),
+    Column("what", "What"),
     Column("who", "Who", help="User and host; empty for what the mirror did by itself"),
     Column("why", "Why and effect", kind="prose"),
 )
@@ -37,7 +37,12 @@ class EventsView(Panel):
         self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="events-fresh")
         self.since = controls.dropdown("events-since", "Events of the last", _SPANS, "24h")
         self.rows = Grid(
-            "events-rows", COLUMNS, label="Events", empty="Nothing happened in this time.", file="events.csv"
+            "events-rows",
+            COLUMNS,
+            label="Events",
+            least=("took", "until", "who"),
+            empty="Nothing happened in this time.",
+            file="events.csv",
         )
         self.refresh = self.button("events-refresh", "Refresh", self.poller.once)
         self.timeline = Chart("events-timeline")

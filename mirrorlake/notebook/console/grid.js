@@ -1,5 +1,6 @@
 // A table that a person searches, sorts and chooses from while its rows change. What they did survives every update.
 const STEP = 300;
+const TOUCHED = "button,input,a";
 
 const text = (cell) => String((cell !== null && typeof cell === "object" ? cell.text : cell) ?? "");
 const order = (cell) => (cell !== null && typeof cell === "object" ? (cell.sort ?? cell.text) : cell);
@@ -8,11 +9,12 @@ const make = (tag, properties = {}, ...children) => {
   element.append(...children);
   return element;
 };
-const cut = (whole, most) => {
-  if (whole.length <= most) return whole;
-  const kept = most - 1;
-  return `${whole.slice(0, Math.ceil(kept / 2))}…${whole.slice(whole.length - Math.floor(kept / 2))}`;
-};
+// Names wrap where BREAK says, and never within what is UNBROKEN, as in all our HTML (render/content.py).
+const breakable = (whole) =>
+  whole.split(BREAK).flatMap((part, at) => {
+    const parts = part.split(UNBROKEN).map((one, at) => (at % 2 ? make("span", { className: "ml-grid-unbroken" }, one) : one));
+    return at ? [make("wbr"), ...parts] : parts;
+  });
 
 function compare(a, b) {
   // What is not known comes last, whichever way the column is sorted.
@@ -39,7 +41,7 @@ function csv(columns, rows, separator) {
 }
 
 function render({ model, el }) {
-  const state = { query: "", sort: { key: null, down: false }, open: new Set(), shown: STEP, focus: null };
+  const state = { query: "", sort: { key: null, down: false }, open: new Set(), shown: STEP, hidden: new Set(), all: false };
   const lines = new Map();
   const label = model.get("label");
 
@@ -54,7 +56,8 @@ function render({ model, el }) {
   const more = make("button", { type: "button", className: "ml-grid-more" });
   const empty = make("div", { className: "ml-grid-empty" });
   el.classList.add("ml-grid");
-  el.append(make("div", { className: "ml-grid-tools" }, search, count, copy, save), frame, more, empty);
+  const fold = make("button", { type: "button", className: "ml-grid-fold" });
+  el.append(make("div", { className: "ml-grid-tools" }, search, count, copy, save, fold), frame, more, empty);
 
   const columns = () => model.get("columns");
   const chosen = () => new Set(model.get("selected"));
@@ -62,7 +65,6 @@ function render({ model, el }) {
     model.set("selected", [...keys]);
     model.save_changes();
   };
-  const limit = (column) => (column.kind === "prose" ? Infinity : column.wide ? (el.clientWidth < 900 ? 32 : 56) : 28);
 
   function matches(row) {
     const words = state.query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -81,14 +83,27 @@ function render({ model, el }) {
 
   function cell(column, value) {
     const whole = text(value);
+    const { short = whole, title = "", link, mark, sign } = value !== null && typeof value === "object" ? value : {};
+    const shown = column.kind === "prose" ? whole : short;
     const td = make("td", { className: `ml-grid-${column.kind}` });
-    const short = cut(whole, limit(column));
-    const title = (value !== null && typeof value === "object" && value.title) || (short === whole ? "" : whole);
-    if (title) td.title = title;
-    const mark = value !== null && typeof value === "object" ? value.mark : null;
-    if (mark) td.append(make("span", { className: `ml-mark ml-mark-${mark}` }, `${value.sign} ${short}`));
-    else td.textContent = short;
+    td.dataset.column = column.key;
+    if (title || shown !== whole) td.title = title || whole;
+    const said = mark ? `${sign} ${shown}` : shown;
+    const parts = column.kind === "mark" ? [said] : breakable(said);
+    const content = mark ? [make("span", { className: `ml-mark ml-mark-${mark}` }, ...parts)] : parts;
+    td.append(...(link ? [opening(link, content)] : content));
     return td;
+  }
+
+  function opening(link, parts) {
+    // A button would be one block, which does not go on in the next line.
+    const anchor = make("a", { className: "ml-grid-link", role: "link", tabIndex: 0 }, ...parts);
+    anchor.addEventListener("click", (event) => {
+      event.stopPropagation();
+      model.send({ open: link });
+    });
+    anchor.addEventListener("keydown", (event) => event.key === "Enter" && anchor.click());
+    return anchor;
   }
 
   function line(row, part) {
@@ -135,7 +150,7 @@ function render({ model, el }) {
   // A row is made again only where it says something else, so that focus and the place of the page stay.
   function kept(row, part) {
     const id = JSON.stringify([part, row.key]);
-    const said = JSON.stringify([columns(), model.get("select"), row.cells, row.parts?.length ?? 0, el.clientWidth < 900]);
+    const said = JSON.stringify([columns(), model.get("select"), row.cells, row.parts?.length ?? 0]);
     const held = lines.get(id);
     if (held?.said === said) return held.tr;
     const tr = line(row, part);
@@ -146,14 +161,14 @@ function render({ model, el }) {
   function place(wanted) {
     const active = document.activeElement;
     const within = body.contains(active) ? active.closest("tr") : null;
-    const index = within ? [...within.querySelectorAll("button,input")].indexOf(active) : -1;
+    const index = within ? [...within.querySelectorAll(TOUCHED)].indexOf(active) : -1;
     wanted.forEach((tr, at) => {
       if (body.children[at] !== tr) body.insertBefore(tr, body.children[at] ?? null);
     });
     while (body.children.length > wanted.length) body.lastElementChild.remove();
     if (within && document.activeElement !== active) {
       const tr = wanted.find((one) => one.dataset.key === within.dataset.key);
-      (index < 0 ? tr : tr?.querySelectorAll("button,input")[index])?.focus({ preventScroll: true });
+      (index < 0 ? tr : tr?.querySelectorAll(TOUCHED)[index])?.focus({ preventScroll: true });
     }
   }
 
@@ -217,9 +232,27 @@ function render({ model, el }) {
     if (count.textContent !== said) count.textContent = said;
     more.hidden = rows.length <= seen.length;
     more.textContent = `Show ${Math.min(STEP, rows.length - seen.length)} more of ${rows.length - seen.length}`;
+    search.hidden = all < 3 && !state.query;
     frame.hidden = all === 0;
     empty.hidden = rows.length > 0;
     empty.textContent = all === 0 ? model.get("empty") : "No row matches the filter.";
+    fit();
+  }
+
+  // The least important columns go until the others fit. They come back when the table gets wider, or when a person wants them.
+  function fit() {
+    const cells = table.querySelectorAll("[data-column]");
+    const hide = () => cells.forEach((one) => (one.hidden = !state.all && state.hidden.has(one.dataset.column)));
+    hide();
+    for (const key of state.all || !frame.clientWidth ? [] : model.get("least")) {
+      if (table.offsetWidth <= frame.clientWidth) break;
+      state.hidden.add(key);
+      hide();
+    }
+    const left = columns().filter((column) => state.hidden.has(column.key)).map((column) => column.title);
+    fold.hidden = !left.length;
+    fold.textContent = state.all ? "Fit the page" : `Show ${left.length} more ${left.length === 1 ? "column" : "columns"}`;
+    fold.title = left.join(", ");
   }
 
   // Rows that are gone keep no element, no choice and no open parts.
@@ -233,6 +266,10 @@ function render({ model, el }) {
   search.addEventListener("input", () => {
     state.query = search.value;
     state.shown = STEP;
+    draw();
+  });
+  fold.addEventListener("click", () => {
+    state.all = !state.all;
     draw();
   });
   more.addEventListener("click", () => {
@@ -260,6 +297,7 @@ function render({ model, el }) {
   });
 
   const heads = () => {
+    state.hidden.clear();
     drawHead();
     renew();
   };
@@ -267,13 +305,12 @@ function render({ model, el }) {
   model.on("change:rows", renew);
   model.on("change:selected", draw);
   model.on("change:empty", draw);
-  let narrow = null;
+  let width = 0;
   const size = new ResizeObserver(() => {
-    const is = el.clientWidth < 900;
-    if (el.clientWidth && is !== narrow) {
-      narrow = is;
-      draw();
-    }
+    if (!el.clientWidth || el.clientWidth === width) return;
+    width = el.clientWidth;
+    state.hidden.clear();
+    fit();
   });
   size.observe(el);
   heads();

@@ -6,7 +6,8 @@ opened rows, selection and focus survive every update. docs/decisions/0030 says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,38 +15,38 @@ from typing import Any, Literal
 import traitlets
 
 from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
-from mirrorlake.render import Badge, clean
+from mirrorlake.render import BREAK, MAX_NAME, UNBROKEN, Badge, clean, middle
 
 Choice = Literal["none", "one", "many"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `key` selects its cells, `wide` shortens texts later, `help` explains it.
+    """A column: `key` selects its cells, `help` explains it.
 
-    Sentences (`prose`) are never shortened.
+    Sentences (`prose`) are always on screen, and whole.
     """
 
     key: str
     title: str
     kind: Literal["text", "number", "mark", "prose"] = "text"
-    wide: bool = False
     help: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell with a text and another sort key; `badge` marks it, `title` appears on hovering."""
+    """A cell with a text and another sort key; `badge` marks it, `title` appears on hovering, `link` is what its text opens."""
 
     text: str
     sort: str | int | float | None = None
     badge: Badge | None = None
     title: str = ""
+    link: str = ""
 
     @classmethod
-    def of(cls, badge: Badge, *, sort: str | int | float | None = None, title: str = "") -> Cell:
+    def of(cls, badge: Badge, *, sort: str | int | float | None = None, title: str = "", link: str = "") -> Cell:
         """Return the cell of a badge."""
-        return cls(badge.word, sort, badge, title)
+        return cls(badge.word, sort, badge, title, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class Grid(BrowserWidget):
         name: its class, without `ml-`.
         columns: the columns from left to right.
         label: the kind of rows, for a screen reader.
+        least: the keys of the columns that a narrow page omits, least important first.
         select: how many rows can be chosen; `selected` has the chosen keys, and can be observed.
+        follow: called with the link of a cell that a person opens.
         empty: the text without rows.
         file: the name of the CSV file.
 
@@ -73,13 +76,16 @@ class Grid(BrowserWidget):
         >>> grid.show([Row("orders", {"topic": "orders"})])  # doctest: +SKIP
     """
 
-    _esm = script("grid.js")
+    _esm = "".join(
+        f"const {name} = new RegExp({json.dumps(rule)});\n" for name, rule in (("BREAK", BREAK), ("UNBROKEN", UNBROKEN))
+    ) + script("grid.js")
     _css = Path(__file__).with_name("grid.css")
 
     label = traitlets.Unicode().tag(sync=True)
     columns: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, resent=True)
     rows: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True, resent=True)
     selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    least = traitlets.List(traitlets.Unicode()).tag(sync=True)
     select = traitlets.Unicode().tag(sync=True)
     empty = traitlets.Unicode().tag(sync=True, resent=True)
     file = traitlets.Unicode().tag(sync=True)
@@ -90,11 +96,20 @@ class Grid(BrowserWidget):
         columns: Sequence[Column],
         *,
         label: str,
+        least: Sequence[str] = (),
         select: Choice = "none",
         empty: str = "There is nothing to show.",
         file: str = "rows.csv",
+        follow: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(name, label=label, columns=_columns(columns), select=select, empty=empty, file=file)
+        traits = {"label": label, "least": list(least), "select": select, "empty": empty, "file": file}
+        super().__init__(name, columns=_columns(columns), **traits)
+        self._follow = follow
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """Open the link that a person clicked."""
+        if self._follow is not None and isinstance(link := content.get("open"), str):
+            self._follow(link)
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
         """Show these rows (and columns); keys without a row are no longer chosen."""
@@ -118,8 +133,15 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _cell(cell: Cell | str | int | float | None) -> Any:
     if isinstance(cell, str):
-        return clean(cell)
+        text, short = clean(cell), _short(clean(cell))
+        return {"text": text, **short} if short else text
     if not isinstance(cell, Cell):
         return cell
+    text = clean(cell.text)
     marked = {"mark": cell.badge.mood, "sign": cell.badge.sign} if cell.badge is not None else {}
-    return {"text": clean(cell.text), "sort": cell.sort, "title": clean(cell.title), **marked}
+    return {"text": text, "sort": cell.sort, "title": clean(cell.title), "link": cell.link, **marked, **_short(text)}
+
+
+def _short(text: str) -> dict[str, str]:
+    """Return what is shown of a long name; a sentence is shown whole."""
+    return {"short": middle(text, MAX_NAME)} if len(text) > MAX_NAME else {}

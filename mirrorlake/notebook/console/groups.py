@@ -13,9 +13,10 @@ from mirrorlake.model.group_overview import GroupOnCluster, GroupOverview, Group
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import FlowPanel, is_typed, require_shown, require_typed
-from mirrorlake.render import Badge, badge, escape, plural, table
+from mirrorlake.render import Badge, badge, breakable, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
 _DONE = {"move": badge("moved", "good"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
@@ -26,13 +27,13 @@ _ORDER = {"hold": 0, "move": 1, "in_step": 2}
 def columns(source: str, target: str) -> list[Column]:
     """Return the columns for a flow between two clusters."""
     return [
-        Column("group", "Group", wide=True),
+        Column("group", "Group"),
         Column("verdict", "Plan", kind="mark"),
         Column("source", f"On {source}"),
         Column("source_lag", "Offset lag", kind="number", help=f"From its position to the end, on {source}"),
         Column("target", f"On {target}"),
         Column("target_lag", "Offset lag", kind="number", help=f"From its position to the end, on {target}"),
-        Column("goes_on", "Goes on at", wide=True, help=f"The first record that it would read on {target}"),
+        Column("goes_on", "Goes on at", help=f"The first record that it would read on {target}"),
         Column("again", "Again", kind="number", help="Records that it would read once more; empty: not known"),
         Column("why", "Why", kind="prose"),
     ]
@@ -40,10 +41,10 @@ def columns(source: str, target: str) -> list[Column]:
 
 def rows_of(standing: GroupOverview) -> list[Row]:
     """Return one row per group, which opens to its partitions."""
-    return [_group_row(one) for one in standing.groups]
+    return [_group_row(one, standing) for one in standing.groups]
 
 
-def _group_row(one: GroupOverviewRow) -> Row:
+def _group_row(one: GroupOverviewRow, standing: GroupOverview) -> Row:
     cells: dict[str, Any] = {
         "group": one.group,
         "verdict": _verdict(one.action),
@@ -55,24 +56,26 @@ def _group_row(one: GroupOverviewRow) -> Row:
         "again": one.records_again,
         "why": one.reason,
     }
-    return Row(one.group, cells, [_part_row(one.group, number, part) for number, part in enumerate(one.parts)])
+    return Row(
+        one.group, cells, [_part_row(f"{one.group}/{number}", part, standing) for number, part in enumerate(one.parts)]
+    )
 
 
-def _part_row(group: str, number: int, part: GroupOverviewPart) -> Row:
+def _part_row(key: str, part: GroupOverviewPart, standing: GroupOverview) -> Row:
     position, resume = part.position, part.position.resume
     there = None if resume.downstream_offset is None else f"{resume.target}@{resume.downstream_offset}"
     cells: dict[str, Any] = {
-        "group": str(resume.source),
+        "group": Cell(str(resume.source), link=link("topic", standing.source, resume.source.topic)),
         "verdict": _verdict(position.action),
         "source": f"read up to {resume.upstream_offset}",
         "source_lag": part.source_lag,
         "target": "no position" if position.target_offset is None else f"read up to {position.target_offset}",
         "target_lag": part.target_lag,
-        "goes_on": there or "–",
+        "goes_on": "–" if there is None else Cell(there, link=link("topic", standing.target, resume.target.topic)),
         "again": resume.records_again,
         "why": position.reason,
     }
-    return Row(f"{group}/{number}", cells)
+    return Row(key, cells)
 
 
 def _verdict(action: str) -> Cell:
@@ -92,7 +95,8 @@ def outcome_html(done: GroupPlan) -> str:
         for group, mark in words.items()
     ]
     return (
-        f"<div>{escape(plural(len(done.moves), 'position'))} moved</div>" + table("", ["group", "", "why"], rows).html()
+        f"<div>{breakable(plural(len(done.moves), 'position'))} moved</div>"
+        + table("", ["group", "", "why"], rows).html()
     )
 
 
@@ -113,7 +117,9 @@ class GroupsView(FlowPanel):
             "groups-rows",
             columns("the source", "the target"),
             label="Consumer groups",
+            least=("goes_on", "target_lag", "source_lag", "again"),
             select="many",
+            follow=session.follow,
             empty="No groups were read yet.",
             file="groups.csv",
         )

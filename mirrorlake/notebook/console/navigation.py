@@ -1,25 +1,15 @@
-"""Links into the console: a path names what is shown, and opens it again.
-
-    status, topics, groups, …                     a tab
-    flow/<flow>                                   its status
-    topic/<cluster>/<topic>                       its page
-    group/<flow>/<group>                          chosen among the flow's groups
-    passport/<cluster>/<topic>/<partition>/<offset>   a record, and what happened to it
-
-Only a page of its own has addresses; a notebook has none.
-"""
+"""The address of a console's page, as `links` names it. Only a page of its own has addresses; a notebook has none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 import traitlets
 
-from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
+from mirrorlake.notebook.console.links import link, slug
 from mirrorlake.notebook.console.window import TABS, Console
 
 
@@ -49,6 +39,7 @@ class Navigation:
         self._console = console
         self._is_opening = True
         self.widget = Address(self._start, note=console.session.read_only)
+        console.session.opened = self._start
         changed = console.session.runner.guarded(self._update)
         for field, trait in (
             (console.tabs, "selected_index"),
@@ -65,45 +56,14 @@ class Navigation:
         console = self._console
         tab = TABS[console.tabs.selected_index or 0]
         if tab == "Status" and console.status.chosen_flow is not None:
-            return _path("flow", console.status.chosen_flow)
+            return link("flow", console.status.chosen_flow)
         if tab == "Topics" and (page := console.topics.page) is not None:
-            return _path("topic", page.cluster, page.line.topic)
+            return link("topic", page.cluster, page.line.topic)
         if tab == "Groups" and len(console.groups.grid.selected) == 1:
-            return _path("group", console.groups.flow.value, *console.groups.grid.selected)
+            return link("group", console.groups.flow.value, *console.groups.grid.selected)
         if tab == "Records" and console.records.chosen is not None:
-            return _path("passport", *console.records.chosen)
-        return _slug(tab)
-
-    async def open(self, path: str) -> None:
-        """Show what a path names.
-
-        Raises:
-            UsageError: the path names nothing in this mirror.
-        """
-        kind, *names = (unquote(part) for part in path.strip("/").split("/"))
-        console = self._console
-        match kind, names:
-            case "", []:
-                pass
-            case "flow", [flow]:
-                self._show("Status")
-                console.status.choose(flow)
-            case "topic", [cluster, topic]:
-                self._show("Topics")
-                await console.topics.open_topic(cluster, topic)
-            case "group", [flow, group]:
-                self._show("Groups")
-                await console.groups.choose_group(flow, group)
-            case "passport", [cluster, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
-                self._show("Records")
-                await console.records.open_record(cluster, topic, int(partition), int(offset))
-            case _, [] if kind in map(_slug, TABS):
-                self._show(next(tab for tab in TABS if _slug(tab) == kind))
-            case _:
-                raise UsageError(f"the link {path} names nothing in this console", remedy="choose a tab")
-
-    def _show(self, tab: str) -> None:
-        self._console.tabs.selected_index = TABS.index(tab)
+            return link("passport", *console.records.chosen)
+        return slug(tab)
 
     def _start(self, path: str) -> None:
         self._console.session.runner.start(self._open(path))
@@ -111,7 +71,7 @@ class Navigation:
     async def _open(self, path: str) -> None:
         self._is_opening = True
         try:
-            await self.open(path)
+            await self._console.open(path)
         finally:
             self._is_opening = False
             self._update()
@@ -120,11 +80,3 @@ class Navigation:
         # Steps on the way to an address are no addresses to go back to.
         if not self._is_opening:
             self.widget.path = self.path
-
-
-def _slug(tab: str) -> str:
-    return tab.lower().replace(" ", "-")
-
-
-def _path(*parts: Any) -> str:
-    return "/".join(quote(str(part), safe="") for part in parts)

@@ -13,14 +13,14 @@ from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord, Page
-from mirrorlake.render import badge, clean, escape, format_count, format_time, payload, plural
+from mirrorlake.render import badge, breakable, clean, format_count, format_time, payload, plural
 
 _COLUMNS = (
     Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
     Column("partition", "P", kind="number", help="Partition"),
     Column("offset", "Offset", kind="number"),
     Column("key", "Key"),
-    Column("value", "Value", wide=True),
+    Column("value", "Value"),
     # Last: three sides share a page of 1280 points, and people read content first.
     Column("time", "Time (UTC)"),
 )
@@ -78,6 +78,7 @@ class RecordSide:
             f"records-{name}",
             _COLUMNS,
             label=f"Records of the {name}",
+            least=("time", "key"),
             select="one",
             empty="No records are shown.",
             file=f"{name}.csv",
@@ -115,7 +116,7 @@ class RecordSide:
         missing = [f"partition {one.partition}, {m}" for one in page.stretches for m in one.missing]
         lines += missing[:_MAX_REASONS]
         lines += [f"… and {format_count(len(missing) - _MAX_REASONS)} more"] if len(missing) > _MAX_REASONS else []
-        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
+        self.notes.value = "".join(f"<div>· {breakable(line)}</div>" for line in lines)
 
     def follow(self, cluster: str, records: Sequence[BrowsedRecord], said: str) -> None:
         """Show records of a live tail, with its state."""
@@ -128,7 +129,7 @@ class RecordSide:
         """Show why the side failed."""
         self.page, self.problem, self.notes.value = None, problem, ""
         self._fill(())
-        self._say("", badge("failed").html() + "<br>".join(f" {escape(line)}" for line in problem.splitlines()))
+        self._say("", badge("failed").html() + "<br>".join(f" {breakable(line)}" for line in problem.splitlines()))
 
     def clear(self, said: str) -> None:
         """Show no records, and the reason."""
@@ -165,7 +166,7 @@ class RecordSide:
                 self._chosen(self, record)
 
     def _say(self, text: str, html: str = "") -> None:
-        self.head.value = f"<b>{escape(self.name)}</b> {html or escape(text)}"
+        self.head.value = f"<b>{breakable(self.name)}</b> {html or breakable(text)}"
 
 
 def _where(page: Page) -> str:

@@ -29,7 +29,7 @@ from mirrorlake.notebook.console.record_side import RecordSide
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import FlowPanel
 from mirrorlake.records import BrowsedRecord, Page, Passport
-from mirrorlake.render import badge, escape, format_count, format_time
+from mirrorlake.render import badge, breakable, format_count, format_time
 
 SIDES = ("source", "relay", "target")
 _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time", "time"))
@@ -114,14 +114,14 @@ class RecordsView(FlowPanel):
         try:
             found = await self._runner.ask(mirror.topics, mirror.config.flow(name).source)
         except Exception as error:  # shown beside the field: a person can type a topic's name
-            self.topics_said.value = f"the topics cannot be listed: {escape(error_text(error).splitlines()[0])}"
+            self.topics_said.value = f"the topics cannot be listed: {breakable(error_text(error).splitlines()[0])}"
             return
         if name != self.flow.value:
             return
         flow = mirror.config.flow(name)
         self._partitions = {one.topic: one.partitions for one in found if flow.carries(one.topic)}
         self.topic.options = sorted(self._partitions)
-        self.topics_said.value = f"{format_count(len(self._partitions))} topics of {escape(name)}"
+        self.topics_said.value = f"{format_count(len(self._partitions))} topics of {breakable(name)}"
         if not self.topic.value and len(self._partitions) == 1:
             self.topic.value = next(iter(self._partitions))
         self._offer_partitions()
@@ -338,11 +338,11 @@ class RecordsView(FlowPanel):
         mirror = self._session.mirror_of(self.flow.value)
         self.chosen = (cluster, *place)
         topic, partition, offset = place
-        self.passport.value = f"Following {escape(f'{topic}-{partition}@{offset}')} …"
+        self.passport.value = f"Following {breakable(f'{topic}-{partition}@{offset}')} …"
         try:
             found = await self._runner.ask(mirror.passport, cluster, *place, generation=generation)
         except Exception as error:  # of this record only: the lists stay
-            self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
+            self.passport.value = f"{badge('failed').html()} {breakable(error_text(error))}"
             return
         self.found = found
         self.passport.value = found.to_html(rows=None)
@@ -393,7 +393,7 @@ class RecordsView(FlowPanel):
         except MirrorlakeError:
             # The person is still typing.
             read = None
-        self.time_said.value = "" if read is None else f"= {escape(format_time(read))}"
+        self.time_said.value = "" if read is None else f"= {breakable(format_time(read))}"
 
     def _time(self) -> Any:
         if not self.time.value.strip():

@@ -41,6 +41,8 @@ class Session:
         self.errors = ErrorPanel(now)
         self.pulse = Pulse("kernel", now=now, beats=True)
         self.runner = TaskRunner(self.errors, arrived=self.pulse.arrived)
+        self.opened: Callable[[str], None] = lambda _: None
+        """Shows what a link names."""
 
     def open(self, config: MirrorConfig, *, display: Display | None = None) -> Mirror:
         """Return a mirror of these settings on the console's Spark session; `display` draws its progress."""
@@ -54,6 +56,10 @@ class Session:
     def flow_names(self) -> list[str]:
         """The flows of the mirror."""
         return [flow.name for flow in self.mirror.flows] if self.mirror else []
+
+    def follow(self, path: str) -> None:
+        """Show what a link (`links`) names."""
+        self.opened(path)
 
     def refuse(self) -> None:
         """Show that the console is read-only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,11 @@ from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, To
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
+from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import format_count, format_duration, table
+from mirrorlake.render import format_count, format_duration
 
 EVERY_S = 5.0
 _ALL = "all flows"
@@ -24,7 +25,7 @@ _ALL = "all flows"
 _MAX_SAMPLES = 720
 
 COLUMNS = (
-    Column("topic", "Topic", wide=True, help="The source topic; opens to its partitions"),
+    Column("topic", "Topic", help="The source topic; opens to its partitions"),
     Column("flow", "Flow"),
     Column("verdict", "Verdict", kind="mark", help="Burrow's words; the last column says why"),
     Column("offset_lag", "Offset lag", kind="number", help="Offsets that are not on the target yet, markers included"),
@@ -35,6 +36,13 @@ COLUMNS = (
     Column("proven", "Proven", help="How much of what the source held a verification has found equal on the target"),
     Column("why", "Why", kind="prose"),
 )
+FLOW_COLUMNS = (
+    Column("flow", "Flow"),
+    *(column for column in COLUMNS[2:-1] if column.key != "proven"),
+    Column("objectives", "Objectives"),
+    Column("why", "Why", kind="prose"),
+)
+_LEAST = ("eta", "in", "out", "proven", "offset_lag")
 
 
 class StatusView(Panel):
@@ -47,15 +55,24 @@ class StatusView(Panel):
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
         self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
         self.flow = controls.dropdown("status-flow", "Flow", [_ALL, *session.flow_names], _ALL)
-        self.flows = controls.html("status-flows")
+        self.flows = Grid(
+            "status-flows", FLOW_COLUMNS, label="Flows", least=_LEAST, empty="", file="flows.csv", follow=session.follow
+        )
+        self.lost = controls.html("status-lost")
         self.rows = Grid(
-            "status-rows", COLUMNS, label="Topics of all flows", empty="There is no status yet.", file="status.csv"
+            "status-rows",
+            COLUMNS,
+            label="Topics of all flows",
+            least=_LEAST,
+            empty="There is no status yet.",
+            file="status.csv",
+            follow=session.follow,
         )
         self.refresh = self.button("status-refresh", "Refresh", self.poller.once)
         self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
         self.lag = LagView(session, seen=self.lag_frame, events=events)
         buttons = controls.row(self.refresh, self.live, self.poller.pulse)
-        self.widget = controls.column(buttons, self.flow, self.flows, self.rows, self.lag.widget)
+        self.widget = controls.column(buttons, self.flow, self.flows, self.lost, self.rows, self.lag.widget)
         self.on_change(self._switch, self.live)
         self.on_change(self._show_status, self.flow)
         self.render()
@@ -137,39 +154,26 @@ class StatusView(Panel):
     def _show_status(self) -> None:
         """Show the newest status of all flows, or of the chosen one."""
         flows = [flow for flow in (self._shown or {}).values() if self.chosen_flow in (None, flow.flow)]
-        self.flows.value = _flows_html(flows)
+        self.flows.show([_flow_row(flow) for flow in flows])
+        self.lost.value = "".join(one.to_html() for flow in flows for one in (*flow.parked, *flow.held))
         columns = [column for column in COLUMNS if column.key != "flow" or len(flows) > 1]
-        rows = [_row(topic) for flow in flows for topic in flow.topics]
+        mirror = self._session.mirror
+        sources = {flow.name: flow.source for flow in mirror.config.flows} if mirror is not None else {}
+        rows = [_row(topic, sources[flow.flow]) for flow in flows for topic in flow.topics]
         self.rows.show(rows, columns if len(columns) != len(self.rows.columns) else None)
 
 
-def _flows_html(flows: Sequence[FlowStatus]) -> str:
-    """Return one line per flow as HTML: verdict, lags, rates, objectives, reason."""
-    said = [parked for flow in flows for parked in flow.parked]
-    held = [held for flow in flows for held in flow.held]
-    columns = ["flow", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "objectives", "why"]
-    rows = [_flow_cells(flow) for flow in flows]
-    return table("", columns, rows).html() + "".join(one.to_html() for one in (*said, *held))
+def _flow_row(flow: FlowStatus) -> Row:
+    objectives = str(flow.objectives) if flow.objectives else ""
+    opening = Cell(flow.flow, link=link("flow", flow.flow))
+    return Row(flow.flow, dict(_cells(flow, ""), flow=opening, objectives=objectives))
 
 
-def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
-    return (
-        flow.flow,
-        status_badge(flow.verdict, flow.state),
-        flow.offset_lag if flow.is_whole else None,
-        format_duration(flow.time_lag_ms),
-        _rate(flow.in_per_s),
-        _rate(flow.out_per_s),
-        _eta(flow.eta_ms),
-        str(flow.objectives) if flow.objectives else None,
-        flow.reason,
-    )
-
-
-def _row(topic: TopicStatus) -> Row:
+def _row(topic: TopicStatus, source: str) -> Row:
     name = f"{topic.flow}/{topic.topic}"
     proven = format_proven(topic.not_proven, topic.partitions)
-    cells = dict(_cells(topic, proven), topic=topic.topic, flow=topic.flow)
+    opening = Cell(topic.topic, link=link("topic", source, topic.topic))
+    cells = dict(_cells(topic, proven), topic=opening, flow=topic.flow)
     parts = [
         Row(f"{name}-{part.partition}", dict(_cells(part, _proven(part)), **_place(part))) for part in topic.partitions
     ]
@@ -185,9 +189,10 @@ def _proven(part: PartitionStatus) -> str:
     return "nothing" if part.proven_until is None else f"up to {part.proven_until}"
 
 
-def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[str, Cell | str]]:
+def _cells(one: FlowStatus | TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[str, Cell | str]]:
     yield "verdict", Cell.of(status_badge(one.verdict, one.state), title=one.reason)
-    yield "offset_lag", Cell(format_count(one.offset_lag), one.offset_lag)
+    offset_lag = None if isinstance(one, FlowStatus) and not one.is_whole else one.offset_lag
+    yield "offset_lag", Cell(format_count(offset_lag), offset_lag)
     yield "time_lag", Cell(format_duration(one.time_lag_ms), one.time_lag_ms)
     yield "in", Cell(_rate(one.in_per_s), one.in_per_s)
     yield "out", Cell(_rate(one.out_per_s), one.out_per_s)

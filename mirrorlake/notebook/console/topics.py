@@ -13,22 +13,23 @@ from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import badge, escape, format_count, plural
+from mirrorlake.render import badge, breakable, format_count, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
 # The rate of records is measured between two reads this far apart.
 APART_S = 2.0
 
 COLUMNS = (
-    Column("topic", "Topic", wide=True),
+    Column("topic", "Topic"),
     Column("partitions", "Partitions", kind="number"),
     Column("records", "Records", kind="number", help="By offsets, at most: compacted records and markers count"),
     Column("rate", "Records/s", kind="number", help="Between the two newest looks"),
     Column("kept", "Kept", help="How long or how much of it the cluster keeps"),
-    Column("mirrored", "Mirrored", kind="mark", wide=True, help="Where to, or where from, or why not"),
+    Column("mirrored", "Mirrored", kind="prose", help="Where to, or where from, or why not"),
 )
 
 
@@ -72,7 +73,9 @@ class TopicsView(Panel):
             "topics-rows",
             COLUMNS,
             label="Topics",
+            least=("kept", "rate", "partitions"),
             select="many",
+            follow=session.follow,
             empty="Choose a cluster and read its topics.",
             file="topics.csv",
         )
@@ -155,7 +158,7 @@ class TopicsView(Panel):
 
     async def _show_page(self, topic: str) -> None:
         _, page = self._asked()
-        self.shown.value = f"Reading {escape(topic)} …"
+        self.shown.value = f"Reading {breakable(topic)} …"
         try:
             self.page = await self._runner.ask(page, topic)
         except BaseException:
@@ -197,7 +200,7 @@ class TopicsView(Panel):
             matcher = NameMatcher(parse_patterns(text)) if text else None
         except PatternError as error:
             # Half-typed patterns are often invalid.
-            self.matches.value = f"{badge('not yet', 'warn').html()} {escape(error.problem)}"
+            self.matches.value = f"{badge('not yet', 'warn').html()} {breakable(error.problem)}"
             return
         matched = [line for line in lines if matcher is None or matcher.matches(line.topic)]
         said = (
@@ -205,9 +208,9 @@ class TopicsView(Panel):
             if matcher
             else plural(len(lines), "topic")
         )
-        self.matches.value = escape(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
+        self.matches.value = breakable(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
         self.rows.empty = "No topic matches." if lines else "The cluster has no topic."
-        self.rows.show([_row(line) for line in matched])
+        self.rows.show([_row(line, self.cluster.value) for line in matched])
         self.update_controls()
 
     def update_controls(self) -> None:
@@ -217,16 +220,18 @@ class TopicsView(Panel):
         self.use.disabled = not chosen and not (self.found and self.matching.value.strip())
 
 
-def _row(line: TopicLine) -> Row:
-    mark = badge(line.mirrored, "good") if line.is_mirrored else None
+def _row(line: TopicLine, cluster: str) -> Row:
+    others = [link("topic", one.cluster, one.other) for one in line.mirrorings if one.other]
+    there = others[0] if len(others) == 1 else ""
+    mirrored = badge(line.mirrored, "good") if line.is_mirrored else None
     return Row(
         line.topic,
         {
-            "topic": line.topic,
+            "topic": Cell(line.topic, link=link("topic", cluster, line.topic)),
             "partitions": line.partitions,
             "records": Cell(format_count(line.records), line.records),
             "rate": Cell("" if line.records_per_s is None else format_count(line.records_per_s), line.records_per_s),
             "kept": line.kept,
-            "mirrored": Cell.of(mark) if mark else line.mirrored,
+            "mirrored": Cell(line.mirrored, badge=mirrored, link=there),
         },
     )

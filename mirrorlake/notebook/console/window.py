@@ -6,14 +6,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import ipywidgets as widgets
 
 from mirrorlake.config import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.edit import Draft, without_secrets
+from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.events import EventsView
 from mirrorlake.notebook.console.groups import GroupsView
+from mirrorlake.notebook.console.links import slug
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
@@ -49,6 +52,7 @@ class Console:
         read_only: str = "",
     ) -> None:
         self.session = Session(mirror, spark=spark, now=now, read_only=read_only)
+        self.session.opened = self._follow
         self.events = EventsView(self.session)
         self.status = StatusView(self.session, events=lambda: self.events.events)
         self.wizard = Wizard(
@@ -101,6 +105,36 @@ class Console:
         self.events.stop()
         self.records.stop()
 
+    async def open(self, path: str) -> None:
+        """Show what a path names.
+
+        Raises:
+            UsageError: the path names nothing in this mirror.
+        """
+        kind, *names = (unquote(part) for part in path.strip("/").split("/"))
+        match kind, names:
+            case "", []:
+                pass
+            case "flow", [flow]:
+                self._show("Status")
+                self.status.choose(flow)
+            case "topic", [cluster, topic]:
+                self._show("Topics")
+                await self.topics.open_topic(cluster, topic)
+            case "group", [flow, group]:
+                self._show("Groups")
+                await self.groups.choose_group(flow, group)
+            case "passport", [cluster, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+                self._show("Records")
+                await self.records.open_record(cluster, topic, int(partition), int(offset))
+            case _, [] if kind in map(slug, TABS):
+                self._show(next(tab for tab in TABS if slug(tab) == kind))
+            case _:
+                raise UsageError(f"the link {path} names nothing in this console", remedy="choose a tab")
+
+    def _show(self, tab: str) -> None:
+        self.tabs.selected_index = TABS.index(tab)
+
     def close(self) -> None:
         """Stop refreshing, stop this console's run after its current batches, and remove the widgets."""
         self.stop()
@@ -112,6 +146,9 @@ class Console:
         for child in getattr(widget, "children", ()):
             self._close(child)
         widget.close()
+
+    def _follow(self, path: str) -> None:
+        self.session.runner.start(self.open(path))
 
     def _set_up_topics(self, cluster: str, topics: str) -> None:
         """Make a cluster's topics those of the flow being set up, and show its form."""

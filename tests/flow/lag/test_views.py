@@ -104,8 +104,11 @@ def by_console(mirror: Mirror) -> tuple[dict[str, Seen], dict[str, Seen]]:
     recovered = {}
     with console(mirror) as made:
         asyncio.run(made.status.poller.once())
-        cells = rows(made.status.flows.value)
-        status = {flow: Seen(word(cells[flow][1]), number(cells[flow][2])) for flow in (CENTRAL, WEST)}
+        cells = {row["key"]: row["cells"] for row in made.status.flows.rows}
+        status = {
+            flow: Seen(cells[flow]["verdict"]["text"].replace(" ", "_"), number(cells[flow]["offset_lag"]["text"]))
+            for flow in (CENTRAL, WEST)
+        }
         for flow in (CENTRAL, WEST):
             made.recovery.flow.value = flow
             asyncio.run(made.recovery.on_look())

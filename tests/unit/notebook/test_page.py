@@ -14,7 +14,7 @@ from mirrorlake.notebook.console import poller as poller_module
 from mirrorlake.notebook.console import pulse as pulse_module
 from mirrorlake.notebook.console.navigation import Navigation
 from mirrorlake.notebook.console.poller import Poller
-from mirrorlake.notebook.console.window import Console
+from mirrorlake.notebook.console.window import TABS, Console
 from tests.builders import mirror_config
 
 # Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
@@ -103,6 +103,16 @@ def test_an_address_follows_what_is_chosen(console: Console) -> None:
     assert navigation.widget.path == "status"
     console.tabs.selected_index = 1
     assert navigation.widget.path == "topics"
+
+
+@pytest.mark.parametrize("with_page", [False, True])
+def test_a_name_in_a_table_leads_where_its_link_says(console: Console, with_page: bool) -> None:
+    navigation = Navigation(console) if with_page else None
+    console.status.rows.answer({"open": "flow/east-%3Ewest"})
+    console.topics.rows.answer({"open": "recovery"})
+    assert TABS[console.tabs.selected_index or 0] == "Recovery"
+    assert console.status.flow.value == "east->west"
+    assert navigation is None or navigation.widget.path == "recovery"
 
 
 def test_nobody_is_asked_while_the_page_is_hidden(console: Console, time_s: list[float]) -> None:

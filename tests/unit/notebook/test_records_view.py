@@ -33,6 +33,7 @@ from mirrorlake.notebook.console.window import Console
 from mirrorlake.records.page import Page
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Outcome, Passport
 from tests.builders import browsed, mirror_config, page_of, passport_of
+from tests.unit.markup import unwrapped
 from tests.unit.values import group_position
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -310,7 +311,7 @@ def test_times_are_read_as_people_write_them_and_said_with_their_zone(open_conso
     assert "yesterday 14:00" in console.session.errors.errors[0]
     view.time.value = "-2h"
     assert "UTC" in view.time.description
-    assert "2026-11-22 10:00:00 UTC" in view.time_said.value
+    assert "2026-11-22 10:00:00 UTC" in unwrapped(view.time_said.value)
     view.look.click()
     assert {one[-1]["at"] for one in library.asked} == {NOW - timedelta(hours=2)}
 
@@ -394,7 +395,8 @@ def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(open_console: Ope
     assert search["cells"]["source"]["text"] == "stable, 1 member"
     assert EVIL in search["cells"]["source"]["title"], "the browser is given text, never markup"
     assert (billing["cells"]["source_lag"], billing["cells"]["target"]["text"]) == (15, "absent")
-    assert billing["parts"][0]["cells"]["goes_on"] == "east.billing-0@12300"
+    goes_on = billing["parts"][0]["cells"]["goes_on"]
+    assert (goes_on["text"], goes_on["link"]) == ("east.billing-0@12300", "topic/west/east.billing")
     assert search["cells"]["why"] == "because search"
 
     assert view.choose.disabled
