@@ -9,7 +9,19 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, by_fields, document, headers, payload, plural, table
+from mirrorlake.render import (
+    JsonDisplayable,
+    Mood,
+    Sheet,
+    StepTime,
+    badge,
+    by_fields,
+    document,
+    headers,
+    payload,
+    plural,
+    table,
+)
 
 Status = Literal[
     "republished",
@@ -188,11 +200,12 @@ class Passport(JsonDisplayable):
         parts: list[Any] = [
             f"came from {one.cluster} {one.source}@{one.offset} by {one.flow}" for one in self.came_from
         ]
+        landed_at = None if self.landed is None else moment_of(self.landed.landed_at_ms)
         if self.record is not None and self.landed is not None:
             r = self.record
             facts = [
-                ("timestamp", r.time),
-                ("landed at", moment_of(self.landed.landed_at_ms)),
+                ("timestamp", StepTime(r.time)),
+                ("landed at", StepTime(landed_at, r.time)),
                 ("generation", str(r.generation)),
                 ("file", self.landed.file),
                 ("key", _bytes(r.key)),
@@ -207,14 +220,13 @@ class Passport(JsonDisplayable):
                 one.words,
                 _text(one.lane),
                 _text(one.ledger_seq),
-                None if one.committed_at_ms is None else moment_of(one.committed_at_ms),
+                None if one.committed_at_ms is None else StepTime(moment_of(one.committed_at_ms), landed_at),
             )
             for one in self.outcomes
         ]
         if rows:
-            parts.append(
-                table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "committed at"], rows)
-            )
+            columns = ["flow", "outcome", "where or why", "lane", "ledger record", "committed at"]
+            parts.append(table("flows", columns, rows, least=("ledger record", "lane")))
         said = badge("accounted for", "good") if self.accounted_for else badge("not accounted for", "bad")
         return Sheet(title=self.words, badge=said, parts=tuple(parts))
 

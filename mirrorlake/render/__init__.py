@@ -31,6 +31,7 @@ from mirrorlake.render.table import (
     Displayable,
     JsonDisplayable,
     Sheet,
+    StepTime,
     Table,
     condensed,
     table,

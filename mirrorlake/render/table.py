@@ -38,6 +38,14 @@ class Name(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """The time of a step with milliseconds, and how long after the step before it: `12:00:00.310 UTC (+310 ms)`."""
+
+    at: datetime | None
+    before: datetime | None = None
+
+
 class _LaidOut:
     """What has a text beside its HTML."""
 
@@ -268,6 +276,8 @@ def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
         return format_duration(value)
     if isinstance(value, datetime):
         return format_time(value, zone=zone) if value.tzinfo else f"{value.isoformat(sep=' ')} (zone not known)"
+    if isinstance(value, StepTime):
+        return _step_time(value, zone)
     if isinstance(value, bytes | bytearray):
         return payload(bytes(value), None if whole else 120)
     if isinstance(value, Badge):
@@ -285,6 +295,15 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
     if isinstance(value, Name) and len(shown) > MAX_NAME:
         return f'<span title="{escape(shown)}">{breakable(middle(shown, MAX_NAME))}</span>'
     return breakable(shown)
+
+
+def _step_time(step: StepTime, zone: tzinfo | None) -> str:
+    text = format_time(step.at, zone=zone, precision="ms")
+    if step.at is None or step.before is None:
+        return text
+    # Clocks of two machines differ: a step may seem to be before the one before it.
+    after = step.at - step.before
+    return f"{text} ({'' if after < timedelta() else '+'}{format_duration(after)})"
 
 
 def _words(value: Any) -> str:

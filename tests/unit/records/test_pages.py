@@ -17,9 +17,10 @@ from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.records import BrowsedRecord, Match, Page, Passport, Seek, read_page
 from mirrorlake.records.log import HeldOffsets
 from mirrorlake.records.page import Side, missing_between
-from mirrorlake.records.record import WHY_MISSING, Missing, Outcome, in_words
+from mirrorlake.records.record import WHY_MISSING, LandedIn, Missing, Outcome, in_words
 from mirrorlake.render import document
 from tests.builders import browsed, page_of, passport_of
+from tests.unit.markup import unwrapped
 
 START = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
 START_MS = int(START.timestamp() * 1000)
@@ -313,6 +314,19 @@ def test_nothing_of_a_record_becomes_markup() -> None:
         assert "<img" not in html
         assert "&lt;script" in html
     assert "‹null›" in shown.to_text(), "null and empty are two things (law C)"
+
+
+def test_a_passport_says_how_long_each_step_took() -> None:
+    noon = 1_767_268_800_000
+    sent = Outcome(flow="east->west", target="west", status="republished", words="there", committed_at_ms=noon + 352)
+    landed = LandedIn(file="file:/x", landed_at_ms=noon + 310)
+    passport = passport_of(7, sent, record=browsed(timestamp_ms=noon), landed=landed)
+    for shown in (passport.to_text(zone=timezone.utc), unwrapped(passport.to_html(zone=timezone.utc))):
+        assert "2026-01-01 12:00:00.000 UTC" in shown
+        assert "2026-01-01 12:00:00.310 UTC (+310 ms)" in shown
+        assert "2026-01-01 12:00:00.352 UTC (+42 ms)" in shown
+    early = passport_of(7, record=browsed(timestamp_ms=noon + 500), landed=landed)
+    assert "(-190 ms)" in early.to_text(zone=timezone.utc), "the producer's clock is ahead"
 
 
 def test_a_passport_says_plainly_where_law_e_does_not_hold() -> None:
