@@ -292,6 +292,7 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
         page.locator(".ml-flow-topics input").fill(topics)
 
     step("1 Clusters")
+    page.locator(".ml-wizard-next").click()
     step("2 Flow")
     page.locator(".ml-flow-discard").click()
     expect(page.locator(".ml-flow-topics input")).to_have_value("")
@@ -304,6 +305,11 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
     expect(said).to_have_text("")
     page.locator(".ml-flow-look").click()
     expect(page.locator(".ml-flow-preview")).to_contain_text("10 mirrored")
+    pattern, preview = page.locator(".ml-flow-topics").bounding_box(), page.locator(".ml-flow-preview").bounding_box()
+    assert pattern
+    assert preview
+    assert pattern["x"] + pattern["width"] <= preview["x"], "the preview is beside the pattern"
+    assert abs(pattern["y"] - preview["y"]) < 50
     page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\..*")
     expect(page.locator(".ml-flow-preview")).to_contain_text(f"and {MANY - 20} more rows")
     page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\.00[0-4]")
@@ -318,6 +324,7 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
     expect(page.locator(".ml-flow-preview")).to_contain_text("1 mirrored")
     page.locator(".ml-flow-keep").click()
     expect(rows).to_have_count(3)
+    expect(page.locator(".ml-flow-added")).to_contain_text("in the draft")
     expect(page.locator(".ml-errors")).to_be_hidden()
     second = rows.filter(has_text=f"{FLOW}-2")
     second.locator(".ml-flow-edit").click()

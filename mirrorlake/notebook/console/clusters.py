@@ -139,6 +139,9 @@ class ClustersView(Panel):
             self.tried.pop(alias, None)
         self._keep(draft)
         self._fill(alias, edited=alias)
+        self.result.value = (
+            f"{badge('in the draft', 'good').html()} {breakable(alias)}: add another, or go on to a flow."
+        )
         self.render()
 
     async def on_new(self) -> None:

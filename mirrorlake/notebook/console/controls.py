@@ -109,6 +109,14 @@ def row(*children: widgets.Widget) -> widgets.HBox:
     return widgets.HBox(list(children), layout=widgets.Layout(flex_flow="row wrap"))
 
 
+def beside(first: widgets.Widget, second: widgets.Widget) -> widgets.HBox:
+    """Return two parts side by side, or below each other on a narrow page."""
+    # The first has fields of full width.
+    for part, width in ((first, "49em"), (second, "24em")):
+        part.layout.flex, part.layout.min_width = f"1 1 {width}", "0"
+    return row(first, second)
+
+
 def column(*children: widgets.Widget) -> widgets.VBox:
     """Return controls below each other."""
     return widgets.VBox(list(children))

@@ -55,6 +55,7 @@ class FlowFormView(Panel):
         tip = "Take the flow into the draft settings"
         self.add = self.button("flow-keep", "Add or change", self.on_keep, tip=tip, main=True)
         self.discard = self.button("flow-discard", "Discard", self.on_discard, tip="Empty the form")
+        self.added = controls.html("flow-added")
         self.title = controls.html("flow-form")
         self.taken = controls.html("flow-taken")
         self.use_free = self.button("flow-use-free", "Use another name", self.on_use_free)
@@ -93,10 +94,7 @@ class FlowFormView(Panel):
             self.title,
             self.ends,
             controls.paragraph("<b>Which topics.</b> Names or regular expressions that match the whole name."),
-            self.selection,
-            controls.paragraph("<b>Names on the target.</b>"),
-            self.naming,
-            self.preview,
+            controls.beside(controls.column(self.selection, self.naming), self.preview),
             controls.paragraph(
                 "<b>What is kept back.</b> Topics that never leave are set on a cluster (step 1). Records are kept back or "
                 "masked here; the relay keeps the originals."
@@ -104,7 +102,7 @@ class FlowFormView(Panel):
             self.isolation,
             controls.paragraph("<b>What is synced.</b>"),
             self.followers,
-            controls.row(self.add, self.discard),
+            controls.row(self.add, self.discard, self.added),
         )
         self._inputs = {
             **{name: getattr(self, name) for name in ("source", "target", "name", "topics", "policy", "separator")},
@@ -180,6 +178,7 @@ class FlowFormView(Panel):
         finally:
             self._filling = False
         self._shown = self.fields()
+        self.added.value = ""
         word = f"{'Edit' if name is None else 'Copy of'} {breakable(edited)}" if edited else "A new flow"
         self.title.value = f"<b>{word}</b>"
         self.update_controls()
@@ -201,8 +200,12 @@ class FlowFormView(Panel):
         self._keep(self.open)
 
     async def on_keep(self) -> None:
-        """Store the form's flow in the draft."""
+        """Store the form's flow in the draft, and say so beside the button."""
+        name = flow_name(self.fields())
         self._keep(None)
+        self.added.value = (
+            f"{badge('in the draft', 'good').html()} {breakable(name)}: go on to its review, or add another."
+        )
 
     async def on_discard(self) -> None:
         """Empty the form; the draft is unchanged."""
@@ -217,6 +220,7 @@ class FlowFormView(Panel):
     def _edited(self) -> None:
         if self._filling:
             return
+        self.added.value = ""
         self.update_controls()
         self._render_later()
         self._changed()

@@ -81,11 +81,27 @@ class Wizard:
         views = [self.clusters.widget, self.flow.widget, self.review.widget, self.run.widget]
         self.steps = widgets.Tab(views, titles=STEPS)
         self.steps.add_class("ml-steps")
-        self.widget = controls.column(self.steps)
+        self.back = controls.button("wizard-back", "", tip="To the step before; nothing typed is lost")
+        self.next = controls.button("wizard-next", "", tip="To the next step; nothing typed is lost")
+        self.back.on_click(lambda _: self._step(-1))
+        self.next.on_click(lambda _: self._step(1))
+        self.steps.observe(session.runner.guarded(self._name_steps), "selected_index")
+        self._name_steps()
+        self.widget = controls.column(self.steps, controls.row(self.back, self.next))
         self.widget.add_class("ml-wizard")
         self.flow.offer()
         self.flow.open()
         self._list()
+
+    def _step(self, by: int) -> None:
+        self.steps.selected_index = min(max(0, (self.steps.selected_index or 0) + by), _RUN)
+
+    def _name_steps(self) -> None:
+        at = self.steps.selected_index or 0
+        for button, to, label in ((self.back, at - 1, "◀ Back: {}"), (self.next, at + 1, "Next: {} ▶")):
+            is_there = 0 <= to <= _RUN
+            button.description = label.format(STEPS[to]) if is_there else ""
+            button.layout.display = None if is_there else "none"
 
     def draft(self) -> Draft:
         """Return the whole draft with the present form."""

@@ -378,6 +378,21 @@ def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console, monk
     assert "and 480 more rows of 500" in flow.preview.value
 
 
+def test_next_and_back_lead_through_the_steps_and_say_where(console: Console) -> None:
+    wizard, seen = console.wizard, []
+    for button in (wizard.next, wizard.next, wizard.next, wizard.back):
+        seen.append((wizard.back.description, wizard.next.description))
+        button.click()
+    assert seen == [
+        ("", "Next: 2 Flow ▶"),
+        ("◀ Back: 1 Clusters", "Next: 3 Review and apply ▶"),
+        ("◀ Back: 2 Flow", "Next: 4 Run ▶"),
+        ("◀ Back: 3 Review and apply", ""),
+    ]
+    assert wizard.steps.selected_index == 2
+    assert wizard.next.layout.display is None
+
+
 def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> None:
     now = Status(flows=(status("east->west", partition_status(lag=3)),), observed_at=NOW)
     first = RunLook(NOW, Ran([LandResult("east", 100)], [RepublishResult("east->west", 50)]))
