@@ -88,7 +88,7 @@ class ClustersView(Panel):
             self.ca,
             self._login,
             self.never_leave,
-            controls.row(self.test, self.add),
+            controls.buttons(self.test, self.add),
             self.result,
         )
         self.on_change(self._check_alias, self.alias)
@@ -182,7 +182,7 @@ class ClustersView(Panel):
     def _check_alias(self) -> None:
         """Show at once if another cluster has the alias."""
         alias = self.alias.value.strip()
-        self.add.disabled = self._is_taken
+        self.add.allow("another cluster has this alias" if self._is_taken else "")
         copied = f"Another alias is another cluster: {breakable(self._edited)} stays." if self._edited else ""
         self.taken.value = (
             f"{badge('taken', 'warn').html()} {breakable(alias)} is a cluster already: press Edit beside it to change it."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import ipywidgets as widgets
 import traitlets
 
-from mirrorlake.render import escape
+from mirrorlake.render import breakable, escape
 
 _WIDE = "46em"
 _NARROW = "24em"
@@ -66,25 +66,65 @@ def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
     return _named(widgets.Checkbox(value=value, description=label, indent=False, layout=layout), name)
 
 
-def button(name: str, label: str, *, tip: str = "", main: bool = False) -> widgets.Button:
-    """Return a button; `main` marks a button that changes a cluster or continues."""
-    style = "primary" if main else ""
-    layout = widgets.Layout(width="max-content", min_width="7em")
-    return _named(widgets.Button(description=label, tooltip=tip or label, button_style=style, layout=layout), name)
+class Button(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotations
+    """A button that says why it is grey, on hovering and, among `buttons`, beside it."""
+
+    def __init__(self, label: str, tip: str, *, style: str = "") -> None:
+        layout = widgets.Layout(width="max-content", min_width="7em")
+        super().__init__(description=label, tooltip=tip, button_style=style, layout=layout)
+        self._tip = tip
+
+    @property
+    def why(self) -> str:
+        """Why the button is grey; "" if it is not, or while its action runs."""
+        return str(self.tooltip) if self.disabled and self.tooltip != self._tip else ""
+
+    def allow(self, why_not: str = "") -> None:
+        """Enable the button, or disable it for a reason."""
+        self.tooltip = why_not or self._tip
+        self.disabled = bool(why_not)
 
 
-class _RefusedButton(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotations
+class _RefusedButton(Button):
     """A button that neither its view nor a page can enable."""
 
     @traitlets.validate("disabled")
     def _stay_disabled(self, _: Any) -> bool:
         return True
 
+    def allow(self, why_not: str = "") -> None:
+        """Remain disabled, and say why."""
 
-def refused_button(name: str, label: str, *, why: str) -> widgets.Button:
+
+def button(name: str, label: str, *, tip: str = "", main: bool = False) -> Button:
+    """Return a button; `main` marks a button that changes a cluster or continues."""
+    return cast(Button, _named(Button(label, tip or label, style="primary" if main else ""), name))
+
+
+def refused_button(name: str, label: str, *, why: str) -> Button:
     """Return a button that is disabled for good, and says why."""
-    layout = widgets.Layout(width="max-content", min_width="7em")
-    return _named(_RefusedButton(description=label, tooltip=why, disabled=True, layout=layout), name)
+    made = _RefusedButton(label, "")
+    made.tooltip, made.disabled = why, True
+    return cast(Button, _named(made, name))
+
+
+def buttons(*children: widgets.Widget) -> widgets.VBox:
+    """Return controls side by side, and below them why some buttons are grey."""
+    said, known = widgets.HTML(), [child for child in children if isinstance(child, Button)]
+
+    def say(_: Any = None) -> None:
+        whys: dict[str, list[str]] = {}
+        for one in known:
+            if one.why and one.layout.display != "none":
+                whys.setdefault(one.why, []).append(one.description)
+        lines = [breakable(f"{', '.join(names)}: {why}") for why, names in whys.items()]
+        said.value = "".join(f"<div><i>{line}</i></div>" for line in lines)
+        said.layout.display = None if lines else "none"
+
+    for one in known:
+        one.observe(say, ["disabled", "tooltip"])
+    say()
+    return column(row(*children), _named(said, "why-grey"))
 
 
 def html(name: str, value: str = "") -> widgets.HTML:

@@ -102,7 +102,7 @@ class FlowFormView(Panel):
             self.isolation,
             controls.paragraph("<b>What is synced.</b>"),
             self.followers,
-            controls.row(self.add, self.discard, self.added),
+            controls.buttons(self.add, self.discard, self.added),
         )
         self._inputs = {
             **{name: getattr(self, name) for name in ("source", "target", "name", "topics", "policy", "separator")},
@@ -229,7 +229,7 @@ class FlowFormView(Panel):
         """Show at once that the name is taken, with a free name, or that another name makes a copy."""
         free, typed, was = self.free_name, flow_name(self.fields()), self.edited
         self.use_free.layout.display = None if free else "none"
-        self.add.disabled = free is not None
+        self.add.allow("another flow has this name" if free else "")
         self.taken.value = ""
         if free:
             self.use_free.description = f"Use {free}"

@@ -131,9 +131,9 @@ class GroupsView(FlowPanel):
             "groups-apply", "Move the groups", self.on_apply, tip="Carry out the plan above", changes=True
         )
         self.outcome = controls.html("groups-applied")
-        self._decide = controls.column(self.shown, self.confirm, self.apply)
+        self._decide = controls.column(self.shown, controls.buttons(self.confirm, self.apply))
         self.widget = controls.column(
-            controls.row(self.flow, self.look), self.grid, self.choose, self._decide, self.outcome
+            controls.row(self.flow, self.look), self.grid, controls.buttons(self.choose), self._decide, self.outcome
         )
         self.on_change(self._withdraw, self.grid, trait="selected")
         self.on_change(self._other_flow, self.flow)
@@ -212,6 +212,9 @@ class GroupsView(FlowPanel):
         """Show the plan, and let it be carried out once its flow was typed."""
         plan = self.plan
         self._decide.layout.display = None if plan is not None else "none"
-        self.choose.disabled = not self.grid.selected
+        self.choose.allow("" if self.grid.selected else "tick the groups that are to be moved")
         self.confirm.placeholder = "" if plan is None else f"type {plan.flow} to move the groups"
-        self.apply.disabled = plan is None or not plan.moves or not is_typed(self.confirm, plan.flow)
+        if plan is None or not plan.moves:
+            self.apply.allow("no position is to be moved")
+        else:
+            self.apply.allow("" if is_typed(self.confirm, plan.flow) else f"type {plan.flow} beside it first")

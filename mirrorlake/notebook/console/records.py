@@ -80,7 +80,7 @@ class RecordsView(FlowPanel):
             self.topics_said,
             controls.row(self.seek, self.anchor, self.offset, self.time, self.time_said, self.count),
             controls.row(self.key, self.contains, self.where),
-            controls.row(self.look, self.older, self.newer, self.go_on, self.tail, self.stop_tail),
+            controls.buttons(self.look, self.older, self.newer, self.go_on, self.tail, self.stop_tail),
             beside,
             self.detail.widget,
             self.passport,
@@ -405,8 +405,9 @@ class RecordsView(FlowPanel):
         backward = self.seek.value == "newest"
         more = [_has_more(one.page, backward=backward) for one in self.sides.values() if one.page is not None]
         self.go_on.layout.display = None if any(more) else "none"
-        self.tail.disabled = self.live.is_running
-        self.stop_tail.disabled = not self.live.is_running
+        runs = self.live.is_running
+        self.tail.allow("it runs: press Stop first" if runs else "")
+        self.stop_tail.allow("" if runs else "no live tail runs")
 
 
 def _has_more(page: Page, *, backward: bool) -> bool:

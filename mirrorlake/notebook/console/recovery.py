@@ -45,12 +45,12 @@ class RecoveryView(FlowPanel):
         self.drills = controls.html("recovery-drills")
         self.checklist = controls.html("recovery-checklist")
         self.widget = controls.column(
-            controls.row(self.flow, self.look, self.drill),
+            controls.buttons(self.flow, self.look, self.drill),
             self.objectives,
             self.progress.widget,
             self.drilled,
             self.drills,
-            controls.row(self.confirm, self.cutover),
+            controls.buttons(self.confirm, self.cutover),
             self.checklist,
         )
         self.on_change(self.update_controls, self.confirm)
@@ -89,7 +89,8 @@ class RecoveryView(FlowPanel):
 
     def update_controls(self) -> None:
         """Let the cutover go on once the flow was typed."""
-        self.cutover.disabled = not is_typed(self.confirm, self.flow.value)
+        is_ready = is_typed(self.confirm, self.flow.value)
+        self.cutover.allow("" if is_ready else f"type {self.flow.value} beside it first")
 
     def _forget(self) -> None:
         for shown in (self.objectives, self.drilled, self.drills, self.checklist):

@@ -98,13 +98,13 @@ class ReviewView(Panel):
             self.review,
             self.looking.widget,
             self.yaml,
-            controls.row(self.save, self.replace),
+            controls.buttons(self.save, self.replace),
             self.saved,
             self.difference,
             self.again,
             self.plan,
             self.state,
-            controls.row(self.confirm, self.apply),
+            controls.buttons(self.confirm, self.apply),
             self.applying.widget,
         )
         self.on_change(self.update_controls, self.confirm)
@@ -216,9 +216,12 @@ class ReviewView(Panel):
 
     def update_controls(self) -> None:
         """Enable and disable the buttons by review and input, and show the word to type."""
-        self.save.disabled = self._text is None and self._in_force is None
+        self.save.allow("press Review first" if self._text is None and self._in_force is None else "")
         reviewed = self.reviewed
-        self.apply.disabled = reviewed is None or not is_typed(self.confirm, reviewed.word)
+        if reviewed is None:
+            self.apply.allow("press Review first")
+        else:
+            self.apply.allow("" if is_typed(self.confirm, reviewed.word) else f"type {reviewed.word} beside it first")
         self.confirm.layout.display = None if reviewed else "none"
         self.state.value = (
             f"Nothing was changed so far. Type <b>{breakable(reviewed.word)}</b> to carry this plan out."

@@ -91,11 +91,11 @@ class RunView(Panel):
         self.widget = controls.column(
             self.outcome,
             self.flow,
-            controls.row(self.run, self.once, self.stop, self.pause, self.resume),
+            controls.buttons(self.run, self.once, self.stop, self.pause, self.resume),
             self.progress.widget,
             self.said,
             self.elsewhere,
-            self.save,
+            controls.buttons(self.save),
         )
         self.on_change(self.update_controls, self.flow)
         # The run view also shows whether the settings are saved.
@@ -224,10 +224,15 @@ class RunView(Panel):
 
     def update_controls(self) -> None:
         """Enable and disable the buttons by settings and runs."""
-        mirror, runs = self._session.mirror, self.current is not None
-        self.run.disabled = self.once.disabled = mirror is None or runs
-        self.stop.disabled = self.current is None or self.current.stop.is_set()
-        self.pause.disabled = self.resume.disabled = mirror is None
+        mirror, run = self._session.mirror, self.current
+        unset = "review and apply a flow first" if mirror is None else ""
+        for button in (self.run, self.once):
+            button.allow(f"{run.said} runs in this console: press Stop first" if run else unset)
+        for button in (self.pause, self.resume):
+            button.allow(unset)
+        self.stop.allow(
+            "nothing runs in this console" if run is None else "it is stopping" if run.stop.is_set() else ""
+        )
         self.elsewhere.value = "Nothing is set up yet: review and apply a flow first." if mirror is None else ""
         self.save.layout.display = "none"
         if mirror is not None:

@@ -89,7 +89,7 @@ class TopicsView(Panel):
             controls.row(self.matching, self.internal),
             self.matches,
             self.rows,
-            controls.row(self.use, self.open),
+            controls.buttons(self.use, self.open),
             self.shown,
         )
         self.on_change(self._forget, self.cluster)
@@ -216,8 +216,9 @@ class TopicsView(Panel):
     def update_controls(self) -> None:
         """Enable what the chosen topics allow."""
         chosen = len(self.rows.selected)
-        self.open.disabled = chosen != 1
-        self.use.disabled = not chosen and not (self.found and self.matching.value.strip())
+        self.open.allow("" if chosen == 1 else "tick one topic, or click its name")
+        is_known = chosen or (self.found and self.matching.value.strip())
+        self.use.allow("" if is_known else "tick topics, or write a pattern above")
 
 
 def _row(line: TopicLine, cluster: str) -> Row:

@@ -27,7 +27,7 @@ class Panel:
 
     def button(
         self, name: str, label: str, action: Action, *, tip: str = "", main: bool = False, changes: bool = False
-    ) -> widgets.Button:
+    ) -> controls.Button:
         """Return a button that starts an action; one that `changes` things is refused in a read-only console."""
         if changes and self._session.read_only:
             refused = controls.refused_button(name, label, why=self._session.read_only)

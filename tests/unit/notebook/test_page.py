@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
+import ipywidgets as widgets
 import pytest
 
 from mirrorlake.mirror import Mirror
@@ -16,6 +18,7 @@ from mirrorlake.notebook.console.navigation import Navigation
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import TABS, Console
 from tests.builders import mirror_config
+from tests.unit.markup import unwrapped
 
 # Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
 CHANGES = {
@@ -71,6 +74,29 @@ def test_a_read_only_console_refuses_every_change_also_of_a_page_that_enables_th
 def test_a_console_that_may_write_refuses_none_of_them() -> None:
     with Console(Mirror(mirror_config())) as console:
         assert {name for name in CHANGES if "--write" in part(console, name).tooltip} == set()
+
+
+@pytest.mark.parametrize("read_only", ["", "start it with --write"])
+def test_every_grey_button_says_why_on_hovering_and_beside_it(read_only: str) -> None:
+    with Console(Mirror(mirror_config()), read_only=read_only) as console:
+        grey = [
+            one
+            for one in everything(console.widget)
+            if isinstance(one, widgets.Button) and one.disabled and one.layout.display != "none"
+        ]
+        assert console.topics.open in grey
+        assert (console.wizard.run.pause in grey) == bool(read_only)
+        lines = [unwrapped(one.value) for one in everything(console.widget) if "ml-why-grey" in one._dom_classes]
+        for button in grey:
+            assert button.tooltip != button.description
+            said = [line for line in lines if button.description in line and button.tooltip in unescape(line)]
+            assert said, button.description
+
+
+def everything(widget: widgets.Widget) -> Iterator[widgets.Widget]:
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from everything(child)
 
 
 @pytest.mark.parametrize("path", ["status", "topics", "set-up", "recovery", "flow/east-%3Ewest"])
