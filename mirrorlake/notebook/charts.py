@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import COLOURS, DURATIONS, broken_at_gaps, middle, split_limits
+from mirrorlake.render import COLOURS, DURATIONS, broken_at_gaps, limit_labels, middle, split_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,18 +189,24 @@ def _draw_events(figure: Any, events: Events, observed_at: pd.Series) -> None:
     first, last = times.min().to_pydatetime(), times.max().to_pydatetime()
     marks = events.marks()
     for event, mark in zip(events.newest(len(marks)), marks, strict=True):
-        start, end = max(mark.start, first), min(mark.end or mark.start, last)
-        if start > end:
+        shown = mark.within(first, last)
+        if shown is None:
             continue
-        named = {"annotation_text": _text(event.kind), "annotation_textangle": -90, "annotation_font_size": 10}
-        if mark.end is None:
+        # At the bottom: the names of objectives are at the top.
+        named = {
+            "annotation_text": _text(event.kind),
+            "annotation_textangle": -90,
+            "annotation_font_size": 10,
+            "annotation_position": "bottom right" if shown.end is None else "inside bottom left",
+        }
+        if shown.end is None:
             figure.add_vline(
-                x=_naive(start), line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named
+                x=_naive(shown.start), line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named
             )
         else:
             figure.add_vrect(
-                x0=_naive(start),
-                x1=_naive(end),
+                x0=_naive(shown.start),
+                x1=_naive(shown.end),
                 fillcolor=_SHADE,
                 line_width=0,
                 layer="below",
@@ -268,12 +274,14 @@ def _figure(
             y=1,
             yref=f"y{row if row > 1 else ''} domain",
             yanchor="bottom",
+            # Clear of the highest tick.
+            yshift=6,
         )
-        for name, value in near.items():
+        top = max(peak, *(value / 1000 for value in near.values()), 0.0)
+        for value, name in limit_labels(near, 1000 * top).items():
             figure.add_hline(
                 y=value / 1000, line_dash="dot", line_color=_GREY, annotation_text=_text(name), row=row, col=1
             )
-        top = max(peak, *(value / 1000 for value in near.values()), 0.0)
         figure.update_yaxes(range=[0, top * 1.08] if near else None, **_ticks(unit, top), row=row, col=1)
     figure.update_layout(
         # A fixed background colour would be wrong in one of two themes.

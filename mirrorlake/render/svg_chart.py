@@ -25,6 +25,8 @@ MAX_POINTS = 240
 _LIMIT_IN_SIGHT = 3.0
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
+# The least distance of two labels, as a part of the height.
+_LABEL_APART = 0.07
 # The height of a 10 px label, and the letters of a name that fit beside the picture; the legend has the whole name.
 _LABEL_PX, _LABEL_LETTERS = 13, 32
 
@@ -49,6 +51,11 @@ class Mark:
     name: str
     start: datetime
     end: datetime | None = None
+
+    def within(self, first: datetime, last: datetime) -> Mark | None:
+        """Return the part of the mark between two times, or None if none is."""
+        start, end = max(self.start, first), min(self.end or self.start, last)
+        return None if start > end else Mark(self.name, start, None if self.end is None else end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,9 @@ def chart(
     frame = frame_of(chosen, unit, top=max(near.values(), default=0.0))
     drawn = "".join(_mark(frame, mark) for mark in marks)
     drawn += "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
-    drawn += _labels(frame, chosen) + "".join(_limit(frame, name, value) for name, value in near.items())
+    drawn += _labels(frame, chosen) + "".join(
+        _limit(frame, name, value) for value, name in limit_labels(near, frame.top).items()
+    )
     legend = "".join(_legend(line, index) for index, line in enumerate(chosen))
     left_out = f" (the highest {len(chosen)} of {len(known)} lines)" if len(known) > len(chosen) else ""
     return (
@@ -123,6 +132,23 @@ def split_limits(limits: Mapping[str, float], peak: float, unit: Unit) -> tuple[
     return near, [
         f"{name}: {unit.text(value)}, above this picture" for name, value in limits.items() if name not in near
     ]
+
+
+def limit_labels(limits: Mapping[str, float], top: float) -> dict[float, str]:
+    """Return the label of each line by its value, where `top` is the upper edge: names of lines too close for two labels are at one.
+
+    >>> limit_labels({"east": 60, "west": 60, "north": 61, "south": 30}, 100)
+    {30: 'south', 60: '', 61: 'east; west; north'}
+    """
+    labels: dict[float, str] = {}
+    above: float | None = None
+    for name, value in sorted(limits.items(), key=lambda limit: limit[1]):
+        names = labels.get(above, "") if above is not None and value - above < _LABEL_APART * top else ""
+        if names and above is not None:
+            labels[above] = ""
+        labels[value] = "; ".join(filter(None, [names, name]))
+        above = value
+    return labels
 
 
 def frame_of(lines: Sequence[Line], unit: Unit = COUNTS, *, top: float = 0.0) -> Frame:
@@ -146,7 +172,8 @@ def _axes(frame: Frame, unit: Unit) -> str:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_HEIGHT - _BOTTOM}" y2="{_HEIGHT - _BOTTOM + 4}" stroke="currentColor"/>'
             f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{at.astimezone(timezone.utc):{form}}</text>'
         )
-    parts.append(f'<text x="{_LEFT - 6}" y="{_HEIGHT - 8}" text-anchor="end">UTC</text>')
+    # The first tick has half of its text at the left of the axis.
+    parts.append(f'<text x="{_LEFT - 34}" y="{_HEIGHT - 8}" text-anchor="end">UTC</text>')
     return "".join(parts)
 
 
@@ -184,10 +211,11 @@ def _limit(frame: Frame, name: str, value: float) -> str:
 
 def _mark(frame: Frame, mark: Mark) -> str:
     """Draw a mark as far as it is in the frame."""
-    start, end = max(mark.start, frame.start), min(mark.end or mark.start, frame.end)
-    if start > end:
+    shown = mark.within(frame.start, frame.end)
+    if shown is None:
         return ""
-    x, width = frame.x(start), max(1.5, frame.x(end) - frame.x(start))
+    x = frame.x(shown.start)
+    width = max(1.5, frame.x(shown.end or shown.start) - x)
     return (
         f'<rect x="{x:.1f}" y="{_TOP}" width="{width:.1f}" height="{_HEIGHT - _TOP - _BOTTOM}" fill="{_MARK}" opacity=".25">'
         f"<title>{escape(mark.name)}</title></rect>"

@@ -6,6 +6,7 @@ colours if there are any, no script and no network.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -30,6 +31,9 @@ _FRAME = (
     "font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);line-height:1.5;"
     "color:var(--jp-ui-font-color1,inherit);overflow-x:auto"
 )
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Name(str):
@@ -292,7 +296,7 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
     shown = cell(value, zone=zone, whole=whole)
-    if isinstance(value, Name) and len(shown) > MAX_NAME:
+    if len(shown) > MAX_NAME and (isinstance(value, Name) or (not whole and _NAME.fullmatch(shown))):
         return f'<span title="{escape(shown)}">{breakable(middle(shown, MAX_NAME))}</span>'
     return breakable(shown)
 

@@ -123,6 +123,7 @@ def buttons(*children: widgets.Widget) -> widgets.VBox:
 
     for one in known:
         one.observe(say, ["disabled", "tooltip"])
+        one.layout.observe(say, "display")
     say()
     return column(row(*children), _named(said, "why-grey"))
 

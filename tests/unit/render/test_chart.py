@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 from html import unescape
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.render.svg_chart import MAX_LINES, MAX_POINTS, Line, chart, frame_of
+from mirrorlake.render.svg_chart import MAX_LINES, MAX_POINTS, Line, chart, frame_of, limit_labels
 from mirrorlake.render.time_axis import DURATIONS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -94,6 +95,17 @@ def test_axes_are_divided_at_round_times_and_durations_and_nothing_joins_a_line_
     ]
     x_of_lines = [float(x) for x in re.findall(r'<line x1="[^"]*" x2="([^"]*)"', svg)]
     assert max(x_of_lines) == 684, "the right edge of the picture"
+
+
+@given(st.lists(st.floats(0, 100) | st.just(50.0), max_size=8))
+def test_the_labels_of_objectives_do_not_overlap_and_name_each_once(values: list[float]) -> None:
+    limits = {f"f{index}": value for index, value in enumerate(values)}
+    labels = limit_labels(limits, 100)
+    assert labels.keys() == set(values), "each line is drawn"
+    places = sorted(value for value, label in labels.items() if label)
+    # A label is 10 px high, in a picture of 184.
+    assert all(after - before >= 100 * 10 / 184 for before, after in pairwise(places))
+    assert sorted(name for label in labels.values() for name in label.split("; ") if name) == sorted(limits)
 
 
 def test_an_objective_is_drawn_where_it_is_in_sight_and_named_where_it_is_not() -> None:
