@@ -19,9 +19,14 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.counterparts import find_counterparts, named_on
+from mirrorlake.notebook.console.counterparts import (
+    find_counterparts,
+    find_flow,
+    find_on_source,
+    find_on_target,
+    named_on,
+)
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.live_tail import LiveTail
 from mirrorlake.notebook.console.record_detail import RecordDetail
@@ -142,7 +147,8 @@ class RecordsView(FlowPanel):
         Raises:
             UsageError: no flow carries the topic from or to the cluster.
         """
-        side, flow, source_topic = await self._runner.ask(self._find_flow, cluster, topic, partition, offset)
+        mirror = self._session.mirror_of(self.flow.value)
+        side, flow, source_topic = await self._runner.ask(find_flow, mirror, cluster, topic, partition, offset)
         self.flow.value, self.topic.value = flow, source_topic
         known = max(self._partitions.get(source_topic, 0), partition + 1)
         controls.refill(self.partition, [_ALL, *map(str, range(known))], str(partition))
@@ -157,22 +163,6 @@ class RecordsView(FlowPanel):
     def _shows(self, side: str, cluster: str, topic: str, partition: int, offset: int) -> bool:
         record = self.sides[side].record(partition, offset)
         return record is not None and record.topic == topic and self.sides[side].cluster == cluster
-
-    def _find_flow(self, cluster: str, topic: str, partition: int, offset: int) -> tuple[str, str, str]:
-        """Return the side of a record, the flow that reads or wrote it, and the topic's name on the source."""
-        mirror = self._session.mirror_of(self.flow.value)
-        for flow in mirror.config.flows:
-            if flow.source == cluster and flow.carries(topic):
-                return "source", flow.name, topic
-        for flow in mirror.config.flows:
-            if flow.target == cluster:
-                source = mirror.translate(flow.name, topic=topic, partition=partition, offset=offset, reverse=True)
-                if isinstance(source, Exact):
-                    return "target", flow.name, source.partition.topic
-        raise UsageError(
-            f"no flow carries {topic} from {cluster}, and none wrote {topic}-{partition}@{offset} there",
-            remedy="mirrorlake topics --cluster shows what is mirrored where",
-        )
 
     async def on_turn(self, *, forwards: bool) -> None:
         """Read the page before or after each side's page."""
@@ -280,34 +270,24 @@ class RecordsView(FlowPanel):
         side = self.sides["target"]
         side.clear("looking for the counterpart …")
         try:
-            found = await self._runner.ask(
-                mirror.translate, flow.name, topic=place.topic, partition=place.partition, offset=offset
-            )
+            there = await self._runner.ask(find_on_target, mirror, flow.name, place, offset)
         except Exception as error:  # shown on its side
             side.fail(error_text(error))
             return
-        resume = getattr(found, "resume_at", None)
-        there = (found.partition.partition, found.offset) if isinstance(found, Exact) else (place.partition, resume)
-        if there[1] is None:
-            side.clear(f"{place}@{offset} has no counterpart: {found.sheet().summary()}")
+        if isinstance(there, str):
+            side.clear(there)
             return
-        await self._each({"target": {"offset": there[1]}}, {"target": there[0]})
+        partition, counterpart = there
+        await self._each({"target": {"offset": counterpart}}, {"target": partition})
 
     async def _to_source(self, mirror: Mirror, flow: FlowConfig, page: Page | None) -> None:
         """Read source and relay from the counterpart of the first target record that the flow wrote."""
-        for record in page.records if page else ():
-            found = await self._runner.ask(
-                mirror.translate,
-                flow.name,
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                reverse=True,
-            )
-            if isinstance(found, Exact):
-                places = {one: {"offset": found.offset} for one in ("source", "relay")}
-                await self._each(places, dict.fromkeys(places, found.partition.partition))
-                return
+        found = await self._runner.ask(find_on_source, mirror, flow.name, page.records if page else ())
+        if found is not None:
+            partition, offset = found
+            places = {one: {"offset": offset} for one in ("source", "relay")}
+            await self._each(places, dict.fromkeys(places, partition))
+            return
         for one in ("source", "relay"):
             self.sides[one].clear("none of the target's records came by this flow")
 
