@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -14,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mirrorlake.mirror import Mirror
+from mirrorlake.notebook.console.window import TABS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
 from tests.notebooks.test_slow_page import SLOW
@@ -24,6 +26,13 @@ from tests.servers.page import ConsolePage, console_page
 FLOW = "east->central"
 # A browser has no names outside of this machine to ask: whatever the page loads from elsewhere fails the test.
 OURS = ("http://127.0.0.1", "ws://127.0.0.1", "blob:", "data:")
+
+
+ALL_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+# Names of what is wider than its place: the console, its tables, the labels of its tabs.
+CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .lm-TabBar-tabLabel")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
 
 
 @dataclass(frozen=True)
@@ -83,15 +92,18 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
     expect(tab).to_have_url(world.page.root + "status")
     assert tab.locator(".ml-console").bounding_box()["width"] > 1200, "the whole width"  # type: ignore[index]
-    faults = serious(tab)
-    screenshot(tab, "page-status")
+    tab.locator(f'.ml-status-rows tr[data-key="{FLOW}/{world.orders}"] .ml-grid-link').click()
+    topic = world.page.root + f"topic/east/{world.orders}"
+    expect(tab).to_have_url(topic)
+    expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
 
     record = f"passport/east/{world.orders}/1/4"
     tab.goto(world.page.root + record)
     passport, same = tab.locator(".ml-passport"), tab.locator(".ml-records-target tr", has_text="same record")
     expect(passport).to_contain_text(f"east.{world.orders}-1@4")
     expect(same).to_have_count(1)
-    faults += serious(tab)
+    expect(passport).to_contain_text(re.compile(r"\.\d{3} UTC \(\+[\d.]+ m?s\)"))
+    faults = serious(tab)
     screenshot(tab, "page-passport", at=passport)
     tab.locator(".ml-records-source tbody tr").nth(2).click()
     expect(tab.locator(".ml-address-link")).not_to_have_attribute("href", world.page.root + record)
@@ -104,7 +116,6 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     tab.locator(".ml-topics-look").click()
     tab.locator(f'.ml-topics-rows tr[data-key="{world.orders}"] input[type=checkbox]').check()
     tab.locator(".ml-topics-open").click()
-    topic = world.page.root + f"topic/east/{world.orders}"
     expect(tab).to_have_url(topic)
     tab.reload()
     expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
@@ -114,6 +125,35 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     expect(tab.locator(f'.ml-groups-rows tr[data-key="{world.group}"] input[type=checkbox]')).to_be_checked()
     expect(tab.locator(".ml-errors")).to_be_hidden()
     assert not faults, json.dumps(faults, indent=1)
+
+
+def test_every_tab_reads_well_light_and_dark_wide_and_narrow(world: World, tab: Page) -> None:
+    tab.goto(world.page.link)
+    expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
+    for name in ("topics", "groups", "recovery"):
+        open_tab(tab, name.capitalize())
+        tab.locator(f".ml-{name}-look").click()
+    expect(tab.locator(".ml-recovery-objectives")).to_contain_text(FLOW)
+    open_tab(tab, "Set up")
+    views = [("Set up", step) for step in steps_of(tab)] + [(name, "") for name in TABS[1:]]
+    faults: dict[str, object] = {}
+    # What is not a matter of colour is the same in both.
+    for width, theme, rules in ((1280, "light", ALL_RULES), (800, "dark", ("color-contrast",))):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=theme)
+        for name, step in views:
+            open_tab(tab, name)
+            if step:
+                tab.locator(".ml-steps").get_by_role("tab", name=step, exact=True).click()
+            view = f"{step or name} {width} {theme}"
+            faults[view] = serious(tab, rules) + tab.evaluate(CUT)
+            screenshot(tab, f"page-{(step or name).lower().replace(' ', '-')}-{width}")
+    expect(tab.locator(".ml-errors")).to_be_hidden()
+    assert not any(faults.values()), json.dumps({view: found for view, found in faults.items() if found}, indent=1)
+
+
+def steps_of(tab: Page) -> list[str]:
+    return tab.locator(".ml-steps > .lm-TabBar [role=tab]").all_inner_texts()
 
 
 def test_a_read_only_page_changes_nothing_whatever_a_browser_sends(world: World, tab: Page) -> None:
@@ -145,9 +185,9 @@ def open_tab(page: Page, name: str) -> None:
     page.locator(".ml-tabs").get_by_role("tab", name=name, exact=True).click()
 
 
-def serious(page: Page) -> list[str]:
+def serious(page: Page, rules: Sequence[str] = ALL_RULES) -> list[str]:
     """Ask axe-core about the whole page, and return what it finds serious or critical."""
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, options={"runOnly": list(rules)}).response["violations"]
     return [
         f"{one['id']}: {node['html'][:200]}"
         for one in found

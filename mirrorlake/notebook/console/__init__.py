@@ -3,9 +3,9 @@
     ml.console()          # set a mirror up
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
-The views share `session`; `poller` polls, `task_runner` runs work off the kernel's thread, `error_panel` shows failures,
-`navigation` gives a page of its own links, and the views (`clusters`, `flow`, `review`, `run` in the `wizard`; `status`, `events`,
-`groups`, `records`, `recovery`) only show. A button makes a public call that works without a browser:
+The views share `session`; `poller` polls, `task_runner` runs work off the kernel's thread, `error_panel` shows failures, `links`
+name what can be opened, `navigation` gives a page of its own an address, and the views (`clusters`, `flow`, `review`, `run` in the
+`wizard`; `status`, `events`, `groups`, `records`, `recovery`) only show. A button makes a public call that works without a browser:
 
 | button | call |
 |---|---|
