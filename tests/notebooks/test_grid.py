@@ -130,25 +130,59 @@ def test_a_sentence_is_not_cut(page: Page) -> None:
     expect(page.locator("tr[data-key=a] td")).to_contain_text("nothing moves and records wait, " * 5)
 
 
-@pytest.mark.parametrize("width", [1280, 800, 500])
+@pytest.mark.parametrize("width", [1280, 800, 350])
 def test_the_least_important_columns_go_first_and_never_the_reason(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     least = ["f9", "f8", "f7", "f6", "f5", "f4", "f3", "f2", "f1", "f0"]
     columns = [*COLUMNS, *(Column(key, f"Figure {key}", kind="number") for key in reversed(least))]
+    columns += [Column(key, key) for key in ("owner", "place")]
     grid = Grid("x", [*columns, Column("why", "Why", kind="prose")], label="Topics", least=least)
     reason = "nothing moves and records wait in /var/lib/lake/relay/east/topic=orders, " * 3
     figures = dict.fromkeys(least, f"{1000000} records/s")
-    grid.show([Row("a", {"topic": "orders", "lag": 1, "verdict": Cell.of(badge("behind")), "why": reason, **figures})])
+    grid.show(
+        [
+            Row(
+                "a",
+                {
+                    "topic": "orders",
+                    "lag": 1,
+                    "verdict": Cell.of(badge("behind")),
+                    "owner": "somebody",
+                    "place": "somewhere",
+                    "why": reason,
+                    **figures,
+                },
+            )
+        ]
+    )
     draw(page, grid)
     frame = page.locator(".ml-grid-frame")
     expect(page.locator("tr[data-key=a] td").last).to_contain_text(reason)
     assert frame.evaluate("one => one.scrollWidth <= one.clientWidth"), "the reason is on screen, whole"
+    expect(page.locator("tr[data-key=a]")).to_contain_text("! behind")
     shown = page.locator("th[data-column]:not([hidden])").evaluate_all("all => all.map(one => one.dataset.column)")
     figures_shown = [key for key in shown if key in figures]
     assert figures_shown == sorted(figures)[: len(figures_shown)], "those that went are the least important ones"
     assert len(figures_shown) < 10
+    assert {"topic", "verdict", "why"} <= set(shown), "what people read first"
+    assert ("place" in shown) == (width > 350), "after those that the table names, others go"
     page.get_by_role("button", name="more columns").click()
     expect(page.locator("th[data-column]:not([hidden])")).to_have_count(len(columns) + 1)
+
+
+def test_what_came_while_a_table_was_out_of_sight_is_fitted_when_it_is_seen(page: Page) -> None:
+    page.set_viewport_size({"width": 500, "height": 800})
+    grid = Grid("x", [*COLUMNS, Column("why", "Why", kind="prose")], label="Topics", least=["lag"])
+    grid.show([Row("a", {"topic": "a", "lag": 1, "verdict": "", "why": ""})])
+    draw(page, grid)
+    expect(page.locator("th[data-column=lag]")).to_be_visible()
+    page.evaluate("document.querySelector('main').style.display = 'none'")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    grid.show([Row("a", {"topic": "t" * 30, "lag": 10**12, "verdict": Cell.of(badge("cluster away")), "why": "w"})])
+    update(page, grid)
+    page.evaluate("document.querySelector('main').style.display = ''")
+    expect(page.locator("th[data-column=lag]")).to_be_hidden()
+    assert page.locator(".ml-grid-frame").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_names_wrap_at_their_dots_and_never_at_their_arrow(page: Page) -> None:

@@ -19,7 +19,7 @@ from mirrorlake.notebook.console.window import TABS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
 from tests.notebooks.test_slow_page import SLOW
-from tests.servers.lab import screenshot
+from tests.servers.lab import CUT, screenshot
 from tests.servers.lakes import MakeMirror
 from tests.servers.page import ConsolePage, console_page
 
@@ -29,10 +29,6 @@ OURS = ("http://127.0.0.1", "ws://127.0.0.1", "blob:", "data:")
 
 
 ALL_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
-# Names of what is wider than its place: the console, its tables, the labels of its tabs.
-CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .lm-TabBar-tabLabel")]
-  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
-  .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ _SETTINGS = {
     "docmanager-extension/plugin": {"autosave": False},
 }
 
+# Names of what is wider than its place: the console, its tables, the labels of its tabs.
+CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .ml-console .lm-TabBar-tabLabel")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
 RunNotebook = Callable[[str], Page]
 
 

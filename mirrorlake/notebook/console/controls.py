@@ -12,6 +12,8 @@ from mirrorlake.render import breakable, escape
 
 _WIDE = "46em"
 _NARROW = "24em"
+# Fields have a margin.
+_MAX = "calc(100% - 4px)"
 # The longest label is "Names on the target"; a shortened label cannot be read.
 _LABEL = {"description_width": "13em"}
 
@@ -20,7 +22,7 @@ def text(
     name: str, label: str, *, hint: str = "", value: str = "", wide: bool = True, live: bool = True
 ) -> widgets.Text:
     """Return a text field; `live` reports every key, else the text at the end."""
-    layout = widgets.Layout(width=_WIDE if wide else _NARROW, max_width="100%")
+    layout = widgets.Layout(width=_WIDE if wide else _NARROW, max_width=_MAX)
     field = widgets.Text(
         value=value, description=label, placeholder=hint, layout=layout, style=_LABEL, continuous_update=live
     )
@@ -29,20 +31,20 @@ def text(
 
 def password(name: str, label: str) -> widgets.Password:
     """Return a password field, which reports its content once, when it is left."""
-    layout = widgets.Layout(width=_WIDE, max_width="100%")
+    layout = widgets.Layout(width=_WIDE, max_width=_MAX)
     return _named(widgets.Password(description=label, layout=layout, style=_LABEL, continuous_update=False), name)
 
 
 def integer(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
     """Return a field for a whole number."""
-    layout = widgets.Layout(width=_NARROW, max_width="100%")
+    layout = widgets.Layout(width=_NARROW, max_width=_MAX)
     field = widgets.BoundedIntText(value=value, min=least, max=most, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
 
 
 def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
     """Return a list to choose from."""
-    layout = widgets.Layout(width=_WIDE, max_width="100%")
+    layout = widgets.Layout(width=_WIDE, max_width=_MAX)
     options = list(options)
     field = widgets.Dropdown(options=options, value=value, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
@@ -50,7 +52,7 @@ def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = No
 
 def combobox(name: str, label: str, *, hint: str = "") -> widgets.Combobox:
     """Return a text field with a list that typing filters."""
-    layout = widgets.Layout(width=_WIDE)
+    layout = widgets.Layout(width=_WIDE, max_width=_MAX)
     return _named(widgets.Combobox(description=label, placeholder=hint, layout=layout, style=_LABEL), name)
 
 
@@ -62,7 +64,7 @@ def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButt
 
 def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
     """Return a checkbox."""
-    layout = widgets.Layout(width="max-content", max_width="100%")
+    layout = widgets.Layout(width="max-content", max_width=_MAX)
     return _named(widgets.Checkbox(value=value, description=label, indent=False, layout=layout), name)
 
 
@@ -152,8 +154,7 @@ def row(*children: widgets.Widget) -> widgets.HBox:
 
 def beside(first: widgets.Widget, second: widgets.Widget) -> widgets.HBox:
     """Return two parts side by side, or below each other on a narrow page."""
-    # The first has fields of full width.
-    for part, width in ((first, "49em"), (second, "24em")):
+    for part, width in ((first, "32em"), (second, "25em")):
         part.layout.flex, part.layout.min_width = f"1 1 {width}", "0"
     return row(first, second)
 

@@ -239,12 +239,19 @@ function render({ model, el }) {
     fit();
   }
 
+  // As in a terminal (render/text.py): those that the table names, then numbers from the last, texts, verdicts; never a reason.
+  function leastFirst() {
+    const named = model.get("least"), ranks = ["number", "text", "mark"];
+    const others = columns().slice(1).filter(({ key, kind }) => !named.includes(key) && ranks.includes(kind)).reverse();
+    return [...named, ...others.sort((a, b) => ranks.indexOf(a.kind) - ranks.indexOf(b.kind)).map(({ key }) => key)];
+  }
+
   // The least important columns go until the others fit. They come back when the table gets wider, or when a person wants them.
   function fit() {
     const cells = table.querySelectorAll("[data-column]");
     const hide = () => cells.forEach((one) => (one.hidden = !state.all && state.hidden.has(one.dataset.column)));
     hide();
-    for (const key of state.all || !frame.clientWidth ? [] : model.get("least")) {
+    for (const key of state.all || !frame.clientWidth ? [] : leastFirst()) {
       if (table.offsetWidth <= frame.clientWidth) break;
       state.hidden.add(key);
       hide();
@@ -307,7 +314,8 @@ function render({ model, el }) {
   model.on("change:empty", draw);
   let width = 0;
   const size = new ResizeObserver(() => {
-    if (!el.clientWidth || el.clientWidth === width) return;
+    // Out of sight it has no width, and what comes meanwhile is not measured.
+    if (el.clientWidth === width) return;
     width = el.clientWidth;
     state.hidden.clear();
     fit();

@@ -154,7 +154,9 @@ class StatusView(Panel):
     def _show_status(self) -> None:
         """Show the newest status of all flows, or of the chosen one."""
         flows = [flow for flow in (self._shown or {}).values() if self.chosen_flow in (None, flow.flow)]
-        self.flows.show([_flow_row(flow) for flow in flows])
+        aims = any(flow.objectives for flow in flows)
+        known = [column for column in FLOW_COLUMNS if aims or column.key != "objectives"]
+        self.flows.show([_flow_row(flow) for flow in flows], known if len(known) != len(self.flows.columns) else None)
         self.lost.value = "".join(one.to_html() for flow in flows for one in (*flow.parked, *flow.held))
         columns = [column for column in COLUMNS if column.key != "flow" or len(flows) > 1]
         mirror = self._session.mirror
