@@ -25,7 +25,7 @@ from werkzeug.serving import make_server
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import JAVA_OPTIONS, Listener
 
-USER, PASSWORD, STORE_PASSWORD = "mirror", 'pass"word\\ with $igns', "canary-passphrase-9f1"
+USER, PASSWORD, STORE_PASSWORD = "mirror", 'pass"word\\ with $igns', "canarypassphrase9f1"
 CLIENT_ID, CLIENT_SECRET = "mirror-client", "client-secret"
 KINDS = {
     "TLS": "SSL",

@@ -25,7 +25,7 @@ from tests.servers.secured import PASSWORD, STORE_PASSWORD, Secured
 # Where the kernel finds the package.
 AT_HOME = {"metadata": {"path": str(Path(__file__).parents[3])}}
 
-OLD, NEW, HASH_KEY = "canary-old-9f1", "canary-new-9f1", "canary-hash-key-9f1"
+OLD, NEW, HASH_KEY = "canaryold9f1", "canarynew9f1", "canaryhashkey9f1"
 
 
 class Canaries:
@@ -42,7 +42,7 @@ class Canaries:
             NEW,
             HASH_KEY,
             STORE_PASSWORD,
-            "canary-wrong-9f1",
+            "canarywrong9f1",
             *keys,
         ]
         self._found = re.compile(b"|".join(re.escape(one.encode()) for one in self.secrets))
@@ -172,7 +172,7 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
     # The newest sample may be of the time before the login was right again: a report warns of that lag.
     said("report", "--out", str(place / "report.html"), code=None)
     assert (place / "report.html").exists()
-    (tmp_path / "secrets" / "kafka" / "password").write_text("canary-wrong-9f1")
+    (tmp_path / "secrets" / "kafka" / "password").write_text("canarywrong9f1")
     assert "SASL fails" in said("status", code=4)
     assert "SASL fails" in said("doctor", "--json", code=4)
     (tmp_path / "secrets" / "kafka" / "password").write_text(NEW)
