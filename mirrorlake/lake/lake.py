@@ -18,7 +18,7 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.reader import LakeReader
-from mirrorlake.lake.relay_writer import RelayWriter
+from mirrorlake.lake.relay_writer import RelayWriter, WrittenFile, require_seen
 from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
@@ -96,6 +96,22 @@ class Lake(LakeReader):
         """Create a typed table unless it exists; Spark alone writes them."""
         self.refuse_spark(f"the table {table.name}")
         self._through_spark.create(location, table)
+
+    def takes_files(self, location: str) -> bool:
+        """Return whether files that workers wrote can be committed to a table without Spark."""
+        return self._is_seen(location)
+
+    def commit_files(
+        self, location: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str
+    ) -> None:
+        """Commit files that workers wrote, as `append` does.
+
+        Raises:
+            SafetyError: this process does not see one of them.
+        """
+        if ":/" not in location:
+            require_seen(location, files)
+        self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
 
     def save_typed(self, writer: DataFrameWriter, location: str) -> None:
         """Write to a typed table by a writer with options."""

@@ -85,13 +85,13 @@ class RelayWriter:
         files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
         if files:
             if is_cluster(rows.sparkSession) and ":/" not in folder:
-                _require_seen(folder, files)
+                require_seen(folder, files)
             widest = max(file.raw_bytes // file.records for file in files)
             self._arrow_rows = min(_ARROW_ROWS, max(1, _ARROW_BYTES // max(1, widest)))
         return files
 
 
-def _require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
+def require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
     """Check that the files of a cluster's workers are in this process's folder.
 
     Raises:

@@ -35,6 +35,11 @@ class ColumnChanges:
     added: tuple[str, ...]
     recast: tuple[str, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.added and not self.recast
+
 
 def column_changes(have: DataType, want: DataType, place: str = "") -> ColumnChanges:
     """Return the columns, at all depths, that a type lacks, and those of another type."""

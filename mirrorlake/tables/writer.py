@@ -7,7 +7,7 @@ of the table drops its batch of that number, reads the positions, and stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +34,7 @@ from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
 from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, JsonShape, RegistryShape, Shape, given_shape
+from mirrorlake.tables.worker_files import INNER, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,6 +95,7 @@ class TableWriter:
         self._key: Shape = TEXT_SHAPE
         self._value: Shape = TEXT_SHAPE
         self._is_new = True
+        self._columns: StructType | None = None
         self.progress = TableProgress()
 
     def open(self) -> None:
@@ -131,6 +133,10 @@ class TableWriter:
             SafetyError: another run writes the table.
             UsageError: a record is no row, and `bad_records` is `stop`; or the settings' expressions fail.
         """
+        if self._table.config.mode == "append" and not self._is_new and self._lake.takes_files(self._location):
+            written = self._write_files(records)
+            if written is not None:
+                return written
         decoded = self._decoded(records)
         try:
             counts = self._counts(decoded)
@@ -150,6 +156,32 @@ class TableWriter:
         finally:
             decoded.unpersist()
 
+    def _write_files(self, records: DataFrame) -> Written | None:
+        """Write a batch by files of workers, or return None if columns must change first: a batch needs one job then."""
+        decoded = self._decode(records)
+        rows = self._with_derived(decoded)
+        if self._columns is None:
+            self._columns = self._lake.typed(self._table.name).schema
+        if not column_changes(self._columns, rows.drop(*INNER).schema).is_empty:
+            return None
+        files, counts = write_files(rows, self._location, keeps_faults=self._table.config.bad_records == "null")
+        if any(one.misfits for one in counts):
+            return None
+        if not counts:
+            return Written()
+        bad = sum(one.bad for one in counts)
+        if bad:
+            self._record_bad(decoded)
+        progress = self._next_progress(
+            (one.source, one.topic, one.generation, one.partition, one.position) for one in counts
+        )
+        self._lake.commit_files(
+            self._location, files, app_id=self._app_id, version=progress.batch, signature=progress.to_text()
+        )
+        self._require_owner(progress)
+        total = sum(one.records for one in counts)
+        return Written(total, total - bad, bad)
+
     # -- decoding ---------------------------------------------------------------------------------------------------
 
     def _formats(self, *, is_last: bool) -> RowFormat:
@@ -161,11 +193,14 @@ class TableWriter:
         )
 
     def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
+        return self._decode(records, is_last=is_last).persist()
+
+    def _decode(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         rows = self._formats(is_last=is_last)
         columns = [*COORDINATES, "key", "value"]
-        return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema)).persist()
+        return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
 
     def _counts(self, decoded: DataFrame) -> list[Any]:
         from pyspark.sql import functions as F
@@ -195,20 +230,33 @@ class TableWriter:
 
     def _rows(self, decoded: DataFrame) -> DataFrame:
         """Return the rows of a decoded batch, with the table's columns and `_tombstone`."""
+        rows = decoded if self._table.config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
+        return self._with_derived(rows).drop(FAULT, MISFIT, RAW_KEY, RAW_VALUE)
+
+    def _with_derived(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        rows = decoded if self._table.config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
-        rows = rows.withColumns({name: F.expr(text) for name, text in self._table.config.columns.items()})
-        return rows.drop(FAULT, MISFIT, RAW_KEY, RAW_VALUE)
+        return rows.withColumns({name: F.expr(text) for name, text in self._table.config.columns.items()})
 
     def _commit(self, decoded: DataFrame, counts: list[Any]) -> None:
         rows = self._rows(decoded)
         self._require_columns(rows.drop(TOMBSTONE).schema)
-        progress = TableProgress(self.progress.batch + 1, self._owner, _advanced(self.progress.positions, counts))
+        progress = self._next_progress((*(row[name] for name in _PLACE), row.position) for row in counts)
         if self._table.config.mode == "upsert":
             self._merge(rows, progress)
         else:
             self._append(rows.drop(TOMBSTONE), progress)
+        self._require_owner(progress)
+
+    def _next_progress(self, ends: Iterable[tuple[Any, ...]]) -> TableProgress:
+        return TableProgress(self.progress.batch + 1, self._owner, _advanced(self.progress.positions, ends))
+
+    def _require_owner(self, progress: TableProgress) -> None:
+        """Check that the newest batch is this run's, and go on from it.
+
+        Raises:
+            SafetyError: another run writes the table.
+        """
         found = read_progress(self._lake, self._location)
         if (found.batch, found.owner) != (progress.batch, self._owner):
             raise SafetyError(
@@ -248,8 +296,10 @@ class TableWriter:
         """Create the table, add its missing columns, and widen those of a narrower type."""
         kept = {KEY_TYPE: self._key.to_text(), VALUE_TYPE: self._value.to_text()}
         types = {name: text for name, text in kept.items() if text is not None}
+        self._columns = None
         if not self._lake.exists(self._location):
             self._create(wanted, types)
+            self._is_new = False
             return
         known = self._lake.properties(self._location)
         if not types.items() <= known.items():
@@ -350,6 +400,7 @@ class TableWriter:
         rows.sparkSession.catalog.dropTempView(view)
 
 
+_PLACE = ("_source", "_topic", "_generation", "_partition")
 _COMMENTS = {
     "_source": "Alias of the source cluster",
     "_topic": "Source topic",
@@ -362,11 +413,11 @@ _COMMENTS = {
 
 
 def _advanced(
-    positions: Mapping[str, Mapping[SourcePartition, int]], counts: list[Any]
+    positions: Mapping[str, Mapping[SourcePartition, int]], ends: Iterable[tuple[Any, ...]]
 ) -> dict[str, dict[SourcePartition, int]]:
     after = {source: dict(at) for source, at in positions.items()}
-    for row in counts:
-        partition = SourcePartition(row["_topic"], row["_generation"], row["_partition"])
-        known = after.setdefault(row["_source"], {})
-        known[partition] = max(known.get(partition, 0), row.position)
+    for source, topic, generation, partition, position in ends:
+        known = after.setdefault(source, {})
+        place = SourcePartition(topic, generation, partition)
+        known[place] = max(known.get(place, 0), position)
     return after
