@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,29 +40,38 @@ class RegistryFormat:
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
         """Decode payloads; those of a schema that is not known yet are misfits."""
-        values, faults, misfits = [], dict[int, str](), dict[int, str]()
+        values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
         for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
             value = None
             if payload is not None:
                 located = self.codec.locate(payload)
-                if located is None:
+                key = None if located is None else (self.registries[source], *located[0])
+                if located is None or key is None:
                     faults[row] = "has no schema registry's frame: it does not begin with the byte 0 and an id"
+                elif key in self.refused:
+                    faults[row] = self.refused[key]
+                elif key not in self.reader.writers:
+                    misfits[row] = f"its schema {located[0][0]} is new to the table"
                 else:
-                    named_by, start = located
-                    key = self.registries[source], *named_by
-                    if key in self.refused:
-                        faults[row] = self.refused[key]
-                    elif key not in self.reader.writers:
-                        misfits[row] = f"its schema {named_by[0]} is new to the table"
-                    else:
-                        try:
-                            value = self.reader.read(key, payload[start:])
-                            pa.scalar(value, self.reader.kind)
-                        except (ValueError, OverflowError, pa.ArrowException) as error:
-                            faults[row] = str(error) if isinstance(error, ValueError) else "holds a value out of range"
-                            value = None
+                    try:
+                        value = self.reader.read(key, payload[located[1] :])
+                    except ValueError as error:
+                        faults[row] = str(error)
             values.append(value)
-        return Decoded(renamed(pa.array(values, self.reader.kind), self.kind), faults, misfits)
+        return Decoded(renamed(self._array(values, faults), self.kind), faults, misfits)
+
+    def _array(self, values: list[Any], faults: dict[int, str]) -> pa.Array:
+        """Return values as an array; one that Arrow does not take, as a time after the year 9999, is a fault."""
+        try:
+            return pa.array(values, self.reader.kind)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            pass
+        for row, value in enumerate(values):
+            try:
+                pa.scalar(value, self.reader.kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                faults[row], values[row] = "holds a value that its column does not take", None
+        return pa.array(values, self.reader.kind)
 
 
 def names_job(codec: Codec, column: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

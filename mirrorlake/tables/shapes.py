@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mirrorlake.errors import SchemaUnknown
+from mirrorlake.errors import RegistryError, SchemaUnknown
 from mirrorlake.tables.codec import Codec, NotATable, WriterKey
 from mirrorlake.tables.columns import widened
 from mirrorlake.tables.decoding import BinaryFormat, Format, JsonFormat, TextFormat, inference_job
@@ -126,6 +127,17 @@ class RegistryShape:
         self._writers: dict[WriterKey, Any] = {}
         self._refused: dict[WriterKey, str] = {}
         self._taken = taken
+        self._read_known([_as_key(key) for key in kept.get("known", ())])
+
+    def _read_known(self, keys: Iterable[WriterKey]) -> None:
+        """Read the writer schemas of earlier records, so that a batch with no others is decoded once."""
+        sources = {address: source for source, address in self._addresses.items()}
+        for key in keys:
+            if key[0] in sources:
+                # One that is not to be had is asked for again by the first record that names it.
+                with suppress(RegistryError, NotATable):
+                    schema = self._registries(sources[key[0]]).schema(key[1])
+                    self._writers[key] = self._codec.writer(schema, key[1:])
 
     def format(self) -> Format:
         """Return the format that reads the known writer schemas."""
@@ -164,8 +176,9 @@ class RegistryShape:
         self._refused.pop(key, None)
 
     def to_text(self) -> str | None:
-        """Return the state, and the newest id of each registry."""
-        return None if self._state is None else json.dumps({"state": self._state, "newest": self._newest})
+        """Return the state, the newest id of each registry, and the known writer schemas."""
+        kept = {"state": self._state, "newest": self._newest, "known": sorted(self._writers)}
+        return None if self._state is None else json.dumps(kept)
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
         """Return the defaults of the newest schema."""

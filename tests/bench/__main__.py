@@ -12,7 +12,7 @@ from functools import partial
 from mirrorlake.config.schema.tracking import without_user
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
-from tests.bench import always_on, cluster, drain, lag, loops, map_size, rules, shell
+from tests.bench import always_on, cluster, drain, lag, loops, map_size, rules, shell, tables
 from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
 from tests.bench.results import MIRRORLAKE, Book, Say, markdown
@@ -27,9 +27,10 @@ SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
     "map": map_size.measure,
     "cluster": cluster.measure,
     "loops": loops.measure,
+    "tables": tables.measure,
 }
 # Nobody else is measured by these.
-_OURS = {"shell", "lag", "rules", "map", "loops"}
+_OURS = {"shell", "lag", "rules", "map", "loops", "tables"}
 # A benchmark has the time.
 _TRACKING_S = 120.0
 
