@@ -18,15 +18,17 @@ _VALUE = re.compile(r":(\w+)")
 _FEW = 100
 
 
-def query_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> pa.Table:
-    """Return the answer of a query in Spark's SQL over Arrow datasets."""
+def query_files(
+    text: str, datasets: Mapping[str, Any], values: Mapping[str, Any], *, has_braces: bool = True
+) -> pa.Table:
+    """Return the answer of a query in Spark's SQL over Arrow datasets (see `in_duckdb`)."""
     with engine() as connection:
         for name, dataset in datasets.items():
             connection.register(name, dataset)
         try:
             # DuckDB refuses values that the query does not name.
             named = {name: values[name] for name in _VALUE.findall(text) if name in values}
-            return connection.sql(in_duckdb(text), params=named).to_arrow_table()
+            return connection.sql(in_duckdb(text, has_braces=has_braces), params=named).to_arrow_table()
         finally:
             for name in datasets:
                 connection.unregister(name)

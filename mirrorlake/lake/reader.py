@@ -231,6 +231,13 @@ class LakeReader(LakeAddresses):
                 self._answers.pop(next(iter(self._answers)), None)
         return table
 
+    def query_named(self, text: str, locations: Mapping[str, str], values: Mapping[str, Any]) -> pa.Table | None:
+        """Return the answer of a user's query over tables by name, or None if only Spark reaches one of them."""
+        if not (self._without_spark and all(map(self._is_seen, locations.values()))):
+            return None
+        datasets = {name: self._folder.dataset(place, {}) for name, place in locations.items()}
+        return query_files(text, datasets, values, has_braces=False)
+
     def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
         """Return empty tables for side tables that a lake of an older release lacks; `removed_tables` reports removed ones."""
         found: dict[str, pa.Table] = {}

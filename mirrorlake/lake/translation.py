@@ -31,9 +31,10 @@ def list_tables(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def in_duckdb(text: str) -> str:
-    """Translate a query, without the braces around its tables."""
+def in_duckdb(text: str, *, has_braces: bool = True) -> str:
+    """Translate a query; without the braces around its tables, if it has them."""
     folder = _folder()
+    text = _TABLE.sub(r"\1", text) if has_braces else text
     if folder is None or len(text) > _LONGEST_KEPT:
         return _translated(text)
     place = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.sql"
@@ -77,7 +78,7 @@ def _translated(text: str) -> str:
     # The import takes 50 ms, and its dialects 30.
     import sqlglot
 
-    tree = sqlglot.parse_one(_TABLE.sub(r"\1", text), read="spark")
+    tree = sqlglot.parse_one(text, read="spark")
     return tree.transform(_word_of_duckdb).sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.IGNORE)
 
 

@@ -20,6 +20,7 @@ from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from mirrorlake.kafka import Groups
@@ -342,8 +343,9 @@ class RecordMethods(MirrorBase):
         """Return the result of a SQL query over the lake; tables have names, whatever their paths are.
 
         `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the
-        relay of `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary
-        views of the session, which hide a table of yours with the same name.
+        relay of `east`; side tables (`offset_map`, `gaps`, `positions`, …) and typed tables have their own names, with
+        `_` for characters that SQL would quote. They are temporary views of the session, which hide a table of yours
+        with the same name; a side table hides a typed one.
 
         A marker `:topic` in the query stands for the argument `topic` of `values`.
 
@@ -353,7 +355,20 @@ class RecordMethods(MirrorBase):
         Example:
             >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
         """
-        return records.run_sql(self.lake, self.config.sources, query, values)
+        return records.run_sql(self._context, query, values)
+
+    def query(self, query: str, **values: Any) -> pa.Table:
+        """Return the answer of a SELECT as an Arrow table: by DuckDB if the lake is a folder, else by Spark.
+
+        Names and markers are those of `sql`, and so is the dialect; `records` takes Spark.
+
+        Raises:
+            UsageError: a table does not exist yet, the text is no SELECT, or DuckDB refuses it.
+
+        Example:
+            >>> mirror.query("SELECT _source, sum(amount) AS amount FROM sales GROUP BY ALL").to_pandas()  # doctest: +SKIP
+        """
+        return records.run_query(self._context, query, values)
 
     def json_view(
         self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
@@ -362,7 +377,9 @@ class RecordMethods(MirrorBase):
 
         Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`,
         `key` (text), `value` (null for tombstones and for other values than JSON objects) and `value_text`. Each
-        query reads the present relays. The view has the same name in SQL cells and in `sql`, until the session ends.
+        query reads the present relays, and parses their JSON; the view has the same name in SQL cells and in `sql`, until
+        the session ends. For what is asked often, for Avro, or for the newest record of each key, an entry of `tables:`
+        is better (docs/typed-tables.md).
 
         Args:
             topic: the source topic.
@@ -371,9 +388,9 @@ class RecordMethods(MirrorBase):
             newest: the number of records that decide the type.
 
         Raises:
-            UsageError: no record of the topic is a JSON object, and no schema is given.
+            UsageError: no record of the topic is a JSON object, and no schema is given; or a table has the name.
 
         Example:
             >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
         """
-        return records.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
+        return records.json_view(self._context, topic, name=name, schema=schema, newest=newest)

@@ -75,10 +75,7 @@ class Streams:
 
     def list_tables(self) -> list[TypedTable]:
         """List the typed tables of the landed topics."""
-        config = self._context.config
-        if not config.tables:
-            return []
-        return tables.list_tables(config, tables.landed_topics(self._context.lake, config.sources))
+        return tables.find_tables(self._context)
 
     def table_identity(self, table: TypedTable) -> str:
         """Return the fingerprint of all settings that a typed table depends on."""

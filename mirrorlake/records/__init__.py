@@ -10,5 +10,5 @@ from mirrorlake.records.passport import Registry
 from mirrorlake.records.record import BrowsedRecord, Passport
 from mirrorlake.records.seek import Seek
 from mirrorlake.records.side_by_side import Anchor, read_side_by_side
-from mirrorlake.records.sql import json_view, run_sql
+from mirrorlake.records.sql import json_view, run_query, run_sql
 from mirrorlake.records.tail import Stop, tail_cluster, tail_relay

@@ -1,4 +1,4 @@
-"""Query the lake with SQL: relays, all records and side tables by name, and typed views of topics with JSON values.
+"""Query the lake with SQL: typed tables, relays, all records and side tables by name, and views of JSON values.
 
 Views are SQL texts rather than DataFrames: a view of a DataFrame shows the table of the moment when it was created, a view
 of a text reads the table each time.
@@ -6,25 +6,32 @@ of a text reads the table each time.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import SIDE_TABLES, Lake, quote
+from mirrorlake.tables import find_tables
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 # The view over all relays.
 RECORDS = "records"
 
 _PLACE = ("topic", "generation", "partition", "offset", "timestamp", "timestamp_type")
 _BYTES = ("key", "value")
+_QUESTION = re.compile(r"\s*(?:\(\s*)*(?:SELECT|WITH)\b", re.IGNORECASE)
 _TYPE = re.compile(r"`(?:[^`]|``)*`|OBJECT<|DECIMAL\(\d+,\s*\d+\)|\bVOID\b")
 
 
-def run_sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any]) -> DataFrame:
+def run_sql(context: Context, query: str, values: Mapping[str, Any]) -> DataFrame:
     """Run a query with the tables of the lake by name (see `Mirror.sql`).
 
     The session gets temporary views for the names in the query.
@@ -32,26 +39,56 @@ def run_sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str,
     Raises:
         UsageError: a table in the query does not exist yet.
     """
-    words = {word.lower() for word in re.findall(r"\w+", query)}
-    if RECORDS in words:
-        _make(lake, RECORDS, records_sql(_relays(lake, sources)))
-    for name, location in _tables(lake, sources).items():
-        if name.lower() in words:
-            if not lake.exists(location):
-                raise _missing(name)
-            _make(lake, name, f"TABLE {lake.sql_name(location)}")
+    lake = context.lake
+    if RECORDS in _words(query):
+        _make(lake, RECORDS, records_sql(_relays(lake, context.config.sources)))
+    for name, location in _named_tables(context, query).items():
+        _make(lake, name, f"TABLE {lake.sql_name(location)}")
     return lake.spark.sql(query, args=dict(values))
 
 
-def json_view(
-    lake: Lake, sources: Iterable[str], topic: str, *, name: str | None, schema: str | None, newest: int
-) -> DataFrame:
-    """Create a typed view of one topic and return it (see `Mirror.json_view`).
+def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Table:
+    """Run a query, without Spark if delta-rs reaches its tables (see `Mirror.query`).
 
     Raises:
-        UsageError: no record of the topic has a JSON object, and no schema is given.
+        UsageError: a table does not exist yet, the text is no query, or DuckDB refuses it.
     """
-    relays = _relays(lake, sources)
+    import duckdb
+    from sqlglot.errors import SqlglotError
+
+    if not _QUESTION.match(query):
+        raise UsageError(
+            "query takes a SELECT", consequence="it was not run", remedy="mirror.sql runs all else by Spark"
+        )
+    tables = _named_tables(context, query)
+    if RECORDS in _words(query):
+        return run_sql(context, query, values).toArrow()
+    try:
+        answer = context.lake.query_named(query, tables, values)
+    except (duckdb.Error, SqlglotError) as error:
+        raise UsageError(
+            f"DuckDB cannot answer the query: {str(error).splitlines()[0]}",
+            consequence="nothing was read",
+            remedy="mirror.sql asks Spark, which knows your views, too",
+        ) from error
+    return run_sql(context, query, values).toArrow() if answer is None else answer
+
+
+def json_view(context: Context, topic: str, *, name: str | None, schema: str | None, newest: int) -> DataFrame:
+    """Create a view of one topic and return it (see `Mirror.json_view`).
+
+    Raises:
+        UsageError: no record of the topic has a JSON object, and no schema is given; or a table has the view's name.
+    """
+    lake, view = context.lake, name or view_name(topic)
+    if view.lower() in map(str.lower, _tables(context)):
+        raise UsageError(
+            f"{view} is a table of the lake, which queries would take for the view",
+            consequence="no view was made",
+            remedy=f'query {view} by mirror.sql, or name the view: name="{view}_json"',
+            topic=topic,
+        )
+    relays = _relays(lake, context.config.sources)
     found = schema
     if found is None:
         [row] = json_type(lake.spark.sql(topic_sql(relays, topic)), newest=newest).collect()
@@ -63,7 +100,6 @@ def json_view(
                 topic=topic,
             )
         found = ddl_of(row.type)
-    view = name or view_name(topic)
     _make(lake, view, json_sql(relays, topic, found))
     return lake.spark.table(view)
 
@@ -77,16 +113,58 @@ def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _tables(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    relays = {f"relay_{view_name(alias)}": lake.relay_location(alias) for alias in sources}
-    return relays | {table.name: lake.meta_location(table) for table in SIDE_TABLES}
+def _words(query: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w+", query)}
+
+
+def _named_tables(context: Context, query: str) -> dict[str, str]:
+    """Return the locations of the tables that a query may mean by its words.
+
+    Raises:
+        UsageError: one does not exist yet, or the name is that of two typed tables.
+    """
+    words, found = _words(query), dict[str, str]()
+    for name, locations in _tables(context, told=words).items():
+        if name.lower() not in words:
+            continue
+        if len(locations) > 1:
+            raise UsageError(
+                f"{name} is the name of {len(locations)} typed tables: {', '.join(locations)}",
+                consequence="the query was not run",
+                remedy=f"give one of them another `name:`, or query {context.lake.sql_name(locations[0])}",
+            )
+        if context.lake.exists(locations[0]):
+            found[name] = locations[0]
+        elif re.search(rf"\b(?:from|join|table)\s+`?{name}\b", query, re.IGNORECASE):
+            raise _missing(name)
+    return found
+
+
+def _tables(context: Context, *, told: Collection[str] = ()) -> dict[str, list[str]]:
+    """Return the locations of the lake's tables by name in SQL.
+
+    Those of mirrorlake hide typed tables of their name; the log says so for the names of `told`.
+    """
+    lake = context.lake
+    own = {f"relay_{view_name(alias)}": lake.relay_location(alias) for alias in context.config.sources}
+    own |= {table.name: lake.meta_location(table) for table in SIDE_TABLES}
+    taken, typed = {name.lower() for name in (*own, RECORDS)}, dict[str, list[str]]()
+    for table in find_tables(context):
+        name, location = view_name(table.name).lower(), lake.typed_location(table.name)
+        if name not in taken:
+            typed.setdefault(name, []).append(location)
+        elif name in told:
+            log.warning(
+                "sql.hidden name=%s is a table of mirrorlake; the typed table is %s", name, lake.sql_name(location)
+            )
+    return typed | {name: [location] for name, location in own.items()}
 
 
 def _missing(name: str) -> UsageError:
     return UsageError(
         f"{name} is not in the lake yet",
         consequence="the query was not run",
-        remedy="mirrorlake apply makes the tables",
+        remedy="mirrorlake apply makes the tables of mirrorlake; a typed table comes with its first records",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirrorlake.config.schema import MirrorConfig, TableConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.parked import table_stream
@@ -59,6 +60,12 @@ def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> li
         )
         for name in sorted(found)
     ]
+
+
+def find_tables(context: Context) -> list[TypedTable]:
+    """List the typed tables of the landed topics, sorted by name."""
+    config = context.config
+    return list_tables(config, landed_topics(context.lake, config.sources)) if config.tables else []
 
 
 def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from mirrorlake.model.control import Pause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, badge, format_count, table
-from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables
+from mirrorlake.tables.definition import TypedTable, find_tables
 from mirrorlake.tables.progress import read_progress
 
 _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_name"
@@ -99,8 +99,7 @@ def _badge(one: TableStatus) -> Badge | str:
 
 def read_tables(context: Context) -> Tables:
     """Read how the typed tables of the settings stand, without a cluster."""
-    lake, config = context.lake, context.config
-    found = list_tables(config, landed_topics(lake, config.sources)) if config.tables else []
+    lake, found = context.lake, find_tables(context)
     if not found:
         return Tables(())
     bad = {row.table_name: int(row.bad) for row in lake.query_rows(_BAD, missing_ok=True)}

@@ -1,0 +1,115 @@
+"""Questions to typed tables: one text, whichever engine reads the files."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import UsageError
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.schema import METADATA, RELAY
+from mirrorlake.mirror import Mirror, from_settings
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+SETTINGS: dict[str, Any] = {
+    "clusters": {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "central")},
+    "flows": [{"source": "east", "target": "central", "topics": ".*"}],
+    "tables": [{"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}}],
+}
+QUESTION = """
+    SELECT who.name, day, sum(amount) AS amount, count(*) AS sales, max(n) AS n, max(_timestamp) AS newest
+    FROM sales_eu WHERE _offset >= :first AND `_key` <> '{sales_eu}' AND _key <> '{x}'
+    GROUP BY who.name, day ORDER BY who.name"""
+
+
+@pytest.fixture
+def mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Mirror:
+    """Return a mirror whose typed tables hold the sales of one region."""
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    mirror = from_settings({"lake": {"root": str(tmp_path / "lake")}, **SETTINGS}, spark=spark)
+    values = [
+        b'{"n": 9007199254740993, "amount": 1.5, "who": {"name": "a"}, "lines": [{"item": "book"}]}',
+        b'{"n": 1, "amount": 2, "who": {"name": "b"}, "lines": []}',
+        b'{"n": 2, "amount": 4.25, "who": {"name": "b"}}',
+        b"{}",
+    ]
+    rows = [
+        (topic, 1, 0, offset, NOON, 0, b"k", value, None, NOON)
+        for topic in ("sales.eu", "gaps")
+        for offset, value in enumerate(values)
+    ]
+    mirror.lake.append(spark.createDataFrame(rows, schema=RELAY.ddl), mirror.lake.relay_location("east"))
+    for topic in ("sales.eu", "gaps"):
+        known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
+        mirror.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+    mirror.keep_tables(once=True)
+    return mirror
+
+
+def _plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows whose times are UTC."""
+    return [
+        {name: value.astimezone(timezone.utc) if isinstance(value, datetime) else value for name, value in row.items()}
+        for row in table.to_pylist()
+    ]
+
+
+def test_spark_and_duckdb_answer_one_text_alike(mirror: Mirror) -> None:
+    by_spark, by_duckdb = mirror.sql(QUESTION, first=0).toArrow(), mirror.query(QUESTION, first=0)
+    assert _plain(by_duckdb) == _plain(by_spark)
+    assert [(row["name"], row["amount"], row["sales"], row["n"]) for row in _plain(by_duckdb)] == [
+        (None, None, 1, None),
+        ("a", 1.5, 1, 2**53 + 1),
+        ("b", 6.25, 2, 2),
+    ]
+    assert mirror.query("SELECT count(*) AS n FROM records").to_pylist() == [{"n": 8}]
+
+
+def test_a_query_by_duckdb_starts_no_spark(mirror: Mirror) -> None:
+    def refuse() -> SparkSession:
+        raise AssertionError("Spark was asked")
+
+    alone = from_settings({"lake": {"root": mirror.lake.address}, **SETTINGS}, spark=refuse)  # type: ignore[arg-type]
+    assert alone.query("SELECT count(*) AS n FROM sales_eu").to_pylist() == [{"n": 4}]
+
+
+def test_delta_rs_duckdb_and_spark_read_the_same_rows(mirror: Mirror) -> None:
+    location = mirror.lake.typed_location("sales.eu")
+    by_spark = mirror.sql("SELECT * FROM sales_eu ORDER BY _offset").toArrow()
+    by_delta_rs = DeltaTable(location).to_pyarrow_table().sort_by("_offset")
+    dataset = DeltaTable(location).to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.register("sales", dataset)
+        by_duckdb = connection.sql("SELECT * FROM sales ORDER BY _offset").to_arrow_table()
+    assert by_delta_rs.column_names == by_spark.column_names == by_duckdb.column_names
+    assert _plain(by_delta_rs) == _plain(by_spark) == _plain(by_duckdb)
+    assert by_delta_rs["lines"].to_pylist() == [[{"item": "book"}], [], None, None]
+
+
+def test_a_side_table_hides_a_typed_table_of_its_name_and_the_log_says_where_it_is(
+    mirror: Mirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert mirror.query("SELECT count(*) AS n FROM gaps").to_pylist() == [{"n": 0}]
+    assert mirror.sql("SELECT count(*) FROM gaps").collect()[0][0] == 0
+    assert f"the typed table is delta.`{mirror.lake.typed_location('gaps')}`" in caplog.text
+
+
+def test_what_is_no_question_or_asks_for_nothing_that_is_there_is_refused(mirror: Mirror) -> None:
+    with pytest.raises(UsageError, match="query takes a SELECT"):
+        mirror.query("CREATE TABLE x AS SELECT 1")
+    with pytest.raises(UsageError, match=r"DuckDB cannot answer .*nowhere"):
+        mirror.query("SELECT * FROM nowhere")
+    with pytest.raises(UsageError, match="sales_eu is a table of the lake"):
+        mirror.json_view("sales.eu")
+    shutil.rmtree(mirror.lake.typed_location("sales.eu"))
+    for ask in (mirror.query, mirror.sql):
+        with pytest.raises(UsageError, match="sales_eu is not in the lake yet"):
+            ask("SELECT * FROM sales_eu")
