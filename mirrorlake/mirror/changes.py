@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from mirrorlake import failover, republish
+from mirrorlake import failover, republish, tables
 from mirrorlake.context import Context
 from mirrorlake.model.control import Pause
 from mirrorlake.model.needed_acls import NeededAcls
@@ -19,7 +19,10 @@ _SHOWN_AFTER_S = 1.0
 def plan_changes(context: Context, flow: str | None) -> Plan:
     """Plan the changes of `apply` (see `Mirror.plan`)."""
     with context.board(after_s=_SHOWN_AFTER_S) as board:
-        return settings_in_force.settings_plan(context.config, context.control(), flow=flow) + make_plan(
+        settings = settings_in_force.settings_plan(context.config, context.control(), flow=flow)
+        if flow is None:
+            settings += tables.plan_tables(context)
+        return settings + make_plan(
             context.chosen(flow),
             all_flows=context.config.flows,
             sources=context.sources(),

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import SIDE_TABLES, Lake, quote
-from mirrorlake.tables import find_tables
+from mirrorlake.tables import RECORDS, find_tables, view_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
-
-# The view over all relays.
-RECORDS = "records"
 
 _PLACE = ("topic", "generation", "partition", "offset", "timestamp", "timestamp_type")
 _BYTES = ("key", "value")
@@ -145,19 +142,17 @@ def _tables(context: Context, *, told: Collection[str] = ()) -> dict[str, list[s
 
     Those of mirrorlake hide typed tables of their name; the log says so for the names of `told`.
     """
-    lake = context.lake
-    own = {f"relay_{view_name(alias)}": lake.relay_location(alias) for alias in context.config.sources}
-    own |= {table.name: lake.meta_location(table) for table in SIDE_TABLES}
-    taken, typed = {name.lower() for name in (*own, RECORDS)}, dict[str, list[str]]()
+    lake, typed = context.lake, dict[str, list[str]]()
     for table in find_tables(context):
         name, location = view_name(table.name).lower(), lake.typed_location(table.name)
-        if name not in taken:
+        if not table.is_hidden:
             typed.setdefault(name, []).append(location)
         elif name in told:
             log.warning(
                 "sql.hidden name=%s is a table of mirrorlake; the typed table is %s", name, lake.sql_name(location)
             )
-    return typed | {name: [location] for name, location in own.items()}
+    relays = {f"relay_{view_name(alias)}": [lake.relay_location(alias)] for alias in context.config.sources}
+    return typed | relays | {table.name: [lake.meta_location(table)] for table in SIDE_TABLES}
 
 
 def _missing(name: str) -> UsageError:
@@ -239,14 +234,3 @@ def ddl_of(variant: str) -> str:
         return {"OBJECT<": "STRUCT<", "VOID": "STRING"}.get(text, "DOUBLE")
 
     return _TYPE.sub(mend, variant)
-
-
-def view_name(topic: str) -> str:
-    """Return a topic's name as an SQL identifier without quotes.
-
-    Example:
-        >>> view_name("payments.card-eu")
-        'payments_card_eu'
-    """
-    name = re.sub(r"\W", "_", topic, flags=re.ASCII)
-    return f"_{name}" if name[0].isdigit() else name

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mirrorlake.config.schema import MirrorConfig, TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Lake, newest_topics
+from mirrorlake.lake import SIDE_TABLES, Lake, newest_topics
 from mirrorlake.model.parked import table_stream
+
+SETTINGS = "mirrorlake.settings"
+"""The table property with the settings that a table was made with."""
+RECORDS = "records"
+"""The view over all relays in SQL."""
+# What a row means and how it is read: the rows of a table cannot be of two kinds.
+_MEANING = ("mode", "keys", "values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +30,65 @@ class TypedTable:
         config: the entry of the settings.
         topics: its topics by source, sorted, as far as they are known.
         fault: why it cannot be written, or None.
+        is_hidden: whether a table of mirrorlake has its name in SQL.
     """
 
     name: str
     config: TableConfig
     topics: Mapping[str, tuple[str, ...]] = field(compare=False)
     fault: UsageError | None = field(default=None, compare=False)
+    is_hidden: bool = field(default=False, compare=False)
 
     @property
     def stream(self) -> str:
         """The name of the stream that keeps the table."""
         return table_stream(self.name)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that the table's rows depend on."""
+        one = self.config
+        return {**{key: getattr(one, key) for key in _MEANING}, "schema": one.schema_text, "columns": one.columns}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties of a new table: its settings."""
+        return {SETTINGS: json.dumps(self.settings, sort_keys=True)}
+
+    def edits(self, properties: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
+        """Return the settings that the table, by its properties, was made with otherwise: each before and now."""
+        made = json.loads(properties.get(SETTINGS, "{}"))
+        return {key: (made[key], now) for key, now in self.settings.items() if key in made and made[key] != now}
+
+    @staticmethod
+    def meaning(key: str) -> str:
+        """Say what another value of a setting means for the rows that are there."""
+        if key in _MEANING:
+            return "its stream waits until it is built again"
+        return "older rows stay as they are until it is built again"
+
+    def refuse_edits(self, properties: Mapping[str, str]) -> None:
+        """Refuse settings by which the table's rows would mean two things.
+
+        Raises:
+            UsageError: they do.
+        """
+        for key, (before, now) in self.edits(properties).items():
+            if key in _MEANING:
+                raise UsageError(
+                    f"the table {self.name} was made with {key}: {before}, and the settings say {now}",
+                    consequence="no record is written to it",
+                    remedy=f"build it again, give the new one another `name:`, or write {key}: {before}",
+                    table=self.name,
+                )
+
 
 def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> list[TypedTable]:
     """List the typed tables with a topic among those of each source, sorted by name.
 
-    A table that two entries of the settings make has a fault.
+    A table that two entries of the settings make has a fault, and in a catalog one with the name of mirrorlake's own.
     """
+    own, is_catalog = own_names(config), config.lake.namespace() is not None
     entries: dict[str, TableConfig] = {}
     found: dict[str, dict[str, list[str]]] = {}
     faults: dict[str, UsageError] = {}
@@ -53,13 +104,41 @@ def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> li
                     remedy="give one of them another `name:`, or leave its topics out by `exclude_topics:`",
                     table=name,
                 )
+            if is_catalog and view_name(name).lower() in own:
+                faults[name] = UsageError(
+                    f"mirrorlake has a table {name} of its own in the catalog ({entry.place})",
+                    consequence="no record is written to the typed one",
+                    remedy="give it another `name:`",
+                    table=name,
+                )
             found.setdefault(name, {}).setdefault(source, []).append(topic)
     return [
         TypedTable(
-            name, entries[name], {source: tuple(names) for source, names in found[name].items()}, faults.get(name)
+            name,
+            entries[name],
+            {source: tuple(names) for source, names in found[name].items()},
+            faults.get(name),
+            is_hidden=view_name(name).lower() in own,
         )
         for name in sorted(found)
     ]
+
+
+def own_names(config: MirrorConfig) -> frozenset[str]:
+    """Return the names of mirrorlake's own tables and views in SQL."""
+    relays = (f"relay_{view_name(alias)}".lower() for alias in config.sources)
+    return frozenset((RECORDS, *relays, *(table.name for table in SIDE_TABLES)))
+
+
+def view_name(topic: str) -> str:
+    """Return the name of a topic or a table as an SQL identifier without quotes.
+
+    Example:
+        >>> view_name("payments.card-eu")
+        'payments_card_eu'
+    """
+    name = re.sub(r"\W", "_", topic, flags=re.ASCII)
+    return f"_{name}" if name[0].isdigit() else name
 
 
 def find_tables(context: Context) -> list[TypedTable]:

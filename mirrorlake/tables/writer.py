@@ -102,6 +102,8 @@ class TableWriter:
         """Read the columns and the progress of the table, which another run may have written."""
         self._is_new = not self._lake.exists(self._location)
         kept = {} if self._is_new else self._lake.properties(self._location)
+        if not self._is_new:
+            self._table.refuse_edits(kept)
         self._key = self._shape("keys", kept.get(KEY_TYPE))
         self._value = self._shape("values", kept.get(VALUE_TYPE))
         self.progress = TableProgress() if self._is_new else read_progress(self._lake, self._location)
@@ -325,7 +327,8 @@ class TableWriter:
         title = (
             f"Records of {', '.join(self._table.topics)}: {self._table.config.mode}, values {self._table.config.values}"
         )
-        table = TableSchema(name=self._table.name, comment=title, columns=columns, properties={**_PROPERTIES, **types})
+        properties = {**_PROPERTIES, **self._table.properties, **types}
+        table = TableSchema(name=self._table.name, comment=title, columns=columns, properties=properties)
         self._lake.create_typed(self._location, table)
 
     def _comment(self, column: str) -> str:

@@ -87,7 +87,12 @@ class MirrorConfig(Settings):
 
     @model_validator(mode="after")
     def _has_places(self) -> MirrorConfig:
-        findings = [*_live_on_catalog(self), *_receiver_faults(self), *_registry_faults(self)]
+        findings = [
+            *_live_on_catalog(self),
+            *_receiver_faults(self),
+            *_registry_faults(self),
+            *_table_faults(self),
+        ]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so it cannot hold a sqlite file"
@@ -275,6 +280,28 @@ def _receiver_faults(config: MirrorConfig) -> list[SettingsFault]:
         SettingsFault(("notify", index, "name"), f"a second receiver '{title}'", "give each receiver a name of its own")
         for index, title in enumerate(titles)
         if title in titles[:index]
+    ]
+
+
+def _table_faults(config: MirrorConfig) -> list[SettingsFault]:
+    """Return the faults of typed tables: sources of no flow, and two entries of one name."""
+    unknown = [
+        SettingsFault(
+            ("tables", index, "sources", at), f"no flow has '{alias}' as its source", _one_of(alias, config.sources)
+        )
+        for index, one in enumerate(config.tables)
+        for at, alias in enumerate(one.sources)
+        if alias not in config.sources
+    ]
+    names = [one.name.lower() for one in config.tables]
+    return unknown + [
+        SettingsFault(
+            ("tables", index, "name"),
+            f"a second table '{one.name}'",
+            "give each entry a name of its own, or name the topics of both in one entry",
+        )
+        for index, one in enumerate(config.tables)
+        if "{" not in one.name and names[index] in names[:index]
     ]
 
 

@@ -1,0 +1,95 @@
+"""Typed tables of settings that are put in force while a mirror runs, or edited after its tables were made."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import UsageError
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.schema import METADATA, RELAY
+from mirrorlake.mirror import Mirror, load
+from mirrorlake.topics import settings_in_force
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+Write = Callable[..., Mirror]
+
+
+@pytest.fixture
+def write(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Write:
+    """Return a function that writes the settings file with these tables, and loads its mirror."""
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "central")}
+    flows = [{"source": "east", "target": "central", "topics": ".*"}]
+
+    def write(*tables: dict[str, Any]) -> Mirror:
+        settings = {"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": flows, "tables": [*tables]}
+        file = tmp_path / "mirror.yml"
+        file.touch(mode=0o600)
+        file.write_text(yaml.safe_dump(settings))
+        return load(file, spark=spark)
+
+    return write
+
+
+def land(mirror: Mirror, *topics: str) -> None:
+    rows = [(topic, 1, 0, 0, NOON, 0, b"k", b'{"n": 1}', None, NOON) for topic in topics]
+    mirror.lake.append(mirror.spark.createDataFrame(rows, schema=RELAY.ddl), mirror.lake.relay_location("east"))
+    for topic in topics:
+        known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
+        mirror.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+
+
+def test_a_running_mirror_starts_the_table_of_settings_that_were_applied(write: Write) -> None:
+    mirror = write({"topics": "sales", "every": "1s"})
+    land(mirror, "sales", "orders")
+    settings_in_force.put_in_force(mirror.config, mirror._context.control())
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def keep() -> None:
+        try:
+            mirror.keep_tables(stop=stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        until(lambda: mirror.lake.exists(mirror.lake.typed_location("sales")), failures)
+        edited = write({"topics": "sales", "every": "1s"}, {"topics": "orders", "every": "1s"})
+        assert not edited.lake.exists(edited.lake.typed_location("orders"))
+        settings_in_force.put_in_force(edited.config, edited._context.control())
+        until(lambda: edited.lake.exists(edited.lake.typed_location("orders")), failures)
+        until(lambda: edited.lake.typed("orders").count() == 1, failures)
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures
+
+
+def until(holds: Callable[[], bool], failures: list[BaseException]) -> None:
+    pause = threading.Event()
+    for _ in range(300):
+        if holds() or failures:
+            assert not failures
+            return
+        pause.wait(0.2)
+    raise AssertionError("it did not come")
+
+
+def test_a_table_is_not_written_by_settings_that_its_rows_contradict(write: Write) -> None:
+    mirror = write({"topics": "sales"})
+    land(mirror, "sales")
+    mirror.keep_tables(once=True)
+    edited = write({"topics": "sales", "mode": "upsert"})
+    with pytest.raises(UsageError, match="the table sales was made with mode: append, and the settings say upsert"):
+        edited.keep_tables(once=True)
+    assert sum(one.records for one in write({"topics": "sales", "every": "1m"}).keep_tables(once=True)) == 0

@@ -1,0 +1,51 @@
+"""Mirrors with typed tables in a folder, whose rows delta-rs writes as the stream's batches do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, write_deltalake
+
+from mirrorlake.context import Context
+from mirrorlake.lake import METADATA, RELAY, SIDE_TABLES, FolderTables
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.tables.definition import SETTINGS
+from mirrorlake.tables.progress import TableProgress
+from tests.builders import NOON
+from tests.lakes import SCHEMA, rows
+from tests.unit.doctor.kit import context_of, settings
+
+
+def mirror(folder: Path, *tables: Mapping[str, Any], topics: Iterable[str] = ()) -> Context:
+    """Return a mirror with these entries of `tables:`, whose source has topics of four landed records each."""
+    context = context_of(folder, given=settings(tables=[dict(table) for table in tables]))
+    made = FolderTables()
+    if not Path(context.lake.relay_location("east")).exists():
+        made.create(context.lake.relay_location("east"), RELAY)
+        for table in SIDE_TABLES:
+            made.create(context.lake.meta_location(table), table)
+    for topic in topics:
+        known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
+        context.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+        landed = pa.Table.from_pylist(rows(topic, 0, *range(4)), SCHEMA)
+        made.append(context.lake.relay_location("east"), landed)
+    return context
+
+
+def keep(context: Context, name: str, *, position: int, made_with: Mapping[str, Any] | None = None) -> None:
+    """Write a batch of the table `name`, up to a position of its topic of that name."""
+    location = context.lake.typed_location(name)
+    progress = TableProgress(1, "me", {"east": {SourcePartition(name, 1, 0): position}})
+    write_deltalake(
+        location,
+        pa.table({"_offset": pa.array([position - 1], pa.int64())}),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": progress.to_text()}),
+    )
+    if made_with is not None:
+        FolderTables().set_properties(location, {SETTINGS: json.dumps(dict(made_with))})

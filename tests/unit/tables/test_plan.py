@@ -1,0 +1,126 @@
+"""What `plan` says of typed tables, and what the settings file may not say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config import loads
+from mirrorlake.context import Context
+from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.model.plan import Change
+from mirrorlake.tables import plan_tables
+from mirrorlake.tables.definition import find_tables
+from mirrorlake.topics import settings_in_force
+from tests.unit.tables.kit import keep, mirror
+
+APPENDED = {"mode": "append", "keys": "text", "values": "json", "schema": "inferred", "columns": {}}
+
+
+def _apply(context: Context) -> None:
+    settings_in_force.put_in_force(context.config, context.control())
+
+
+def _notes(context: Context) -> list[str]:
+    return [note.reason for note in plan_tables(context).notes]
+
+
+def test_law_g_plan_shows_the_tables_to_come_and_once_applied_no_more(tmp_path: Path) -> None:
+    written = {"topics": "orders", "name": "{source}_{topic}", "schema": "amount DECIMAL(12,2)", "mode": "upsert"}
+    context = mirror(tmp_path, {"topics": "sales"}, written, {"topics": "to_come.*"}, topics=["sales", "orders"])
+    made = plan_tables(context)
+    assert {
+        (one.name, one.action, one.after["mode"], one.after["topics"], one.after["columns"]) for one in made.changes
+    } == {
+        ("sales", "create", "append", "east sales", "come with the first records"),
+        ("east_orders", "create", "upsert", "east orders", "amount"),
+        ("{topic}", "create", "append", "to_come.*", "come with the first records"),
+    }
+    assert "its first record makes it" in str(made)
+    _apply(context)
+    assert not plan_tables(context)
+
+
+def test_plan_shows_what_changed_and_what_is_gone(tmp_path: Path) -> None:
+    _apply(mirror(tmp_path, {"topics": "sales"}, {"topics": "orders"}, topics=["sales", "orders"]))
+    edited = mirror(tmp_path, {"topics": "sales", "every": "1m", "columns": {"day": "to_date(_timestamp)"}})
+    changes = {one.name: one for one in plan_tables(edited).changes}
+    assert isinstance(changes["sales"], Change)
+    assert (changes["sales"].action, changes["sales"].after["columns"]) == (
+        "change",
+        "come with the first records, day = to_date(_timestamp)",
+    )
+    assert set(changes["sales"].after) == {"every", "columns"}
+    assert (changes["orders"].action, changes["orders"].reason.split(";")[1]) == (
+        "remove",
+        " the table and its rows stay, and no record is added",
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"mode": "upsert"}, "mode: append, and the settings say upsert; its stream waits until it is built again"),
+        ({"values": "text"}, "values: json, and the settings say text; its stream waits until it is built again"),
+        ({"schema": "n BIGINT"}, "schema: inferred, and the settings say n BIGINT; older rows stay as they are"),
+    ],
+)
+def test_settings_that_a_tables_rows_were_not_made_with_are_told(
+    tmp_path: Path, entry: dict[str, Any], told: str
+) -> None:
+    context = mirror(tmp_path, {"topics": "sales", **entry}, topics=["sales"])
+    keep(context, "sales", position=4, made_with=APPENDED)
+    assert [told in note for note in _notes(context)] == [True]
+    [table] = find_tables(context)
+    properties = context.lake.properties(context.lake.typed_location("sales"))
+    if "stream waits" in told:
+        with pytest.raises(UsageError, match="the table sales was made with"):
+            table.refuse_edits(properties)
+    else:
+        table.refuse_edits(properties)
+
+
+def test_settings_as_they_were_are_not_told(tmp_path: Path) -> None:
+    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+    keep(context, "sales", position=4, made_with=APPENDED)
+    assert _notes(context) == []
+
+
+def test_plan_tells_of_two_entries_of_one_table_and_of_names_that_sql_takes_for_others(tmp_path: Path) -> None:
+    context = mirror(
+        tmp_path,
+        {"topics": "sales"},
+        {"topics": "orders", "name": "sales"},
+        {"topics": "gaps"},
+        topics=["sales", "orders", "gaps"],
+    )
+    [hidden, twice] = _notes(context)
+    assert "two entries of `tables:` make the table sales: tables[0] and tables[1]" in twice
+    assert f"query delta.`{context.lake.typed_location('gaps')}`" in hidden
+
+
+@pytest.mark.parametrize(
+    ("tables", "place", "problem"),
+    [
+        ("[{topics: sales, sources: [east, moon]}]", "tables[0].sources[1]", "no flow has 'moon' as its source"),
+        ("[{topics: a, sources: [west]}]", "tables[0].sources[0]", "no flow has 'west' as its source"),
+        (
+            "[{topics: a, name: sales}, {topics: b}, {topics: c, name: Sales}]",
+            "tables[2].name",
+            "a second table 'Sales'",
+        ),
+    ],
+)
+def test_faults_across_the_file_have_their_place(tables: str, place: str, problem: str) -> None:
+    text = f"""
+lake: {{root: ./lake}}
+clusters: {{east: {{bootstrap_servers: "e:9092"}}, west: {{bootstrap_servers: "w:9092"}}}}
+flows: [{{source: east, target: west, topics: .*}}]
+tables: {tables}
+"""
+    with pytest.raises(ConfigError) as refused:
+        loads(text)
+    assert place in str(refused.value)
+    assert problem in str(refused.value)
