@@ -12,7 +12,8 @@ from mirrorlake.lag.partition_status import to_timedelta
 from mirrorlake.lag.status import By, Status
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict, worst_hop_verdict
-from mirrorlake.render import Displayable, Sheet, Table, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, plural, table
+from mirrorlake.tables import TableStatus, tables_table
 
 HOPS = ("landed", "republished", "consumed")
 
@@ -128,6 +129,11 @@ class LagVerdict(Displayable):
         return {} if self.status is None else {one.flow: one.reason for one in self.status.flows}
 
     @property
+    def tables(self) -> tuple[TableStatus, ...]:
+        """The typed tables, whose hop is `in_table`; none without a status of all flows."""
+        return () if self.status is None else self.status.tables
+
+    @property
     def groups(self) -> Mapping[str, Verdict]:
         """The worst verdict of each group."""
         found: dict[str, set[Verdict]] = {}
@@ -148,11 +154,15 @@ class LagVerdict(Displayable):
 
     @property
     def is_fine(self) -> bool:
-        """Whether no flow is worse than OK, retention overtakes none, and no objective is missed.
+        """Whether no flow and no typed table is worse than OK, retention overtakes none, and no objective is missed.
 
         Samples that cannot tell yet are no finding; a cluster that does not answer is one.
         """
-        found = {*self.flows.values(), *(hop.verdict for hop in self.hops if hop.key.hop != "consumed")}
+        found = {
+            *self.flows.values(),
+            *(Verdict[one.verdict] for one in self.tables),
+            *(hop.verdict for hop in self.hops if hop.key.hop != "consumed"),
+        }
         missed = any(one.missed for one in self.objectives)
         return found <= {Verdict.OK, Verdict.UNKNOWN, Verdict.WARMING_UP} and not self.at_risk and not missed
 
@@ -205,6 +215,7 @@ class LagVerdict(Displayable):
             "groups": {name: verdict.name for name, verdict in self.groups.items()},
             "objectives": {one.flow: one.as_dict() for one in self.objectives},
             "hops": [hop.as_dict() for hop in self.hops],
+            "tables": [by_fields(one) for one in self.tables],
         }
 
     def sheet(self) -> Sheet:
@@ -226,6 +237,7 @@ class LagVerdict(Displayable):
                 *(f"{flow}: {why}" for flow, why in self.reasons.items()),
                 *([objectives_table(self.objectives)] if self.objectives else []),
                 self._hop_table("", [hop for hop in self.hops if hop.key.hop != "consumed"]),
+                *([tables_table("in_table", self.tables)] if self.tables else []),
                 *([self._hop_table("groups, which change no verdict of a flow", groups)] if groups else []),
             ),
         )

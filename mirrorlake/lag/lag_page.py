@@ -10,6 +10,7 @@ from mirrorlake.lag.partition_status import to_timedelta
 from mirrorlake.lag.status import By
 from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.render import Displayable, Sheet, Table, plural, table
+from mirrorlake.tables import TableStatus, tables_table
 
 T = TypeVar("T")
 
@@ -40,9 +41,10 @@ class LagPage(Displayable):
         lag: no position is known yet
     """
 
-    __slots__ = ("_by", "_is_over_time", "_positions", "rows")
+    __slots__ = ("_by", "_is_over_time", "_positions", "rows", "tables")
 
-    def __init__(self, rows: Iterable[Any], *, by: By = "topic") -> None:
+    def __init__(self, rows: Iterable[Any], *, by: By = "topic", tables: Sequence[TableStatus] = ()) -> None:
+        self.tables = tables
         self.rows = sorted(rows, key=_position_key)
         samples = _group(self.rows, _position_key)
         self._positions = [_newest(several) for several in samples]
@@ -63,6 +65,7 @@ class LagPage(Displayable):
                 parts.append(self._table(title, waiting[:_MAX_WAITING]))
         unknown = any(one.time_lag_ms is None for one in self._positions)
         facts = (plural(len(self._positions), "position"),)
+        parts += [tables_table("in_table", self.tables)] if self.tables else []
         return Sheet(title="lag", facts=facts, parts=(*parts, *([_NOT_KNOWN] if unknown else [])))
 
     def _topics(self) -> Table:

@@ -29,6 +29,7 @@ from mirrorlake.lake import newest_proofs
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import load_offset_maps
+from mirrorlake.tables import read_tables
 
 # The sampling interval where neither settings nor command give one.
 _SAMPLE_S = 30.0
@@ -144,8 +145,14 @@ class Monitor:
         )
         others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
         failures = state.failures_of(one.title for one in context.config.notify)
+        # A table belongs to the mirror: the status of one flow lacks it.
+        is_whole = tuple(flows) == tuple(context.config.flows)
+        tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
         return replace(
-            status, other_flows=others, failing_receivers=tuple(f"{name}: {why}" for name, why in failures.items())
+            status,
+            other_flows=others,
+            failing_receivers=tuple(f"{name}: {why}" for name, why in failures.items()),
+            tables=tables,
         )
 
     def find_hanging_transactions(

@@ -28,6 +28,7 @@ from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import JsonDisplayable, Sheet, Table, format_count, format_duration, plural, table
+from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
 _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
@@ -218,7 +219,7 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
     are those of other settings files on the same lake, `failing_receivers` the receivers of `notify` that take no messages, with the
-    reason; both change no verdict.
+    reason; both change no verdict. `tables` are the typed tables, which the status of one flow lacks.
 
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
@@ -232,6 +233,7 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     removed_tables: tuple[str, ...] = ()
     other_flows: tuple[OtherFlow, ...] = ()
     failing_receivers: tuple[str, ...] = ()
+    tables: tuple[TableStatus, ...] = ()
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
 
@@ -257,13 +259,16 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of a flow; at least WARNING where a table of the lake was removed."""
-        return worst_verdict([*(["WARNING"] if self.removed_tables else []), *(flow.verdict for flow in self.flows)])
+        """The worst verdict of a flow or a typed table; at least WARNING where a table of the lake was removed."""
+        removed = ["WARNING"] if self.removed_tables else []
+        tables = [one.verdict for one in self.tables]
+        return worst_verdict([*removed, *tables, *(flow.verdict for flow in self.flows)])
 
     @property
     def state(self) -> str:
-        """The worst state of a flow."""
-        return worst_state(flow.state for flow in self.flows)
+        """The worst state of a flow; `parked` where a typed table is."""
+        tables = ["parked" for one in self.tables if one.parked is not None]
+        return worst_state([*tables, *(flow.state for flow in self.flows)])
 
     def by(self, what: By) -> Status:
         """Show it by `topic` or by `partition`."""
@@ -311,12 +316,14 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
                 *(f"side table {name} was removed by hand: mirrorlake doctor" for name in self.removed_tables),
                 *(f"receiver {one}; mirrorlake doctor --notify" for one in self.failing_receivers),
                 *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
+                *(str(one.parked) for one in self.tables if one.parked is not None),
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([objectives_table(objectives)] if objectives else []),
                 *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
                 *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
                 *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
                 *(str(one) for flow in self.flows for one in flow.held),
+                *([tables_table("typed tables", self.tables)] if self.tables else []),
                 *([others_table(self.other_flows)] if self.other_flows else []),
             ),
         )

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class Commit:
     signature: Mapping[str, Any]
     operation: str = field(default="", compare=False)
     restored_to: int = field(default=-1, compare=False)
+    at: datetime | None = field(default=None, compare=False)
 
 
 class LakeReader(LakeAddresses):
@@ -313,6 +314,7 @@ class LakeReader(LakeAddresses):
                 _signature(commit.get("userMetadata")),
                 str(commit.get("operation", "")),
                 _restored_to(commit.get("operationParameters")),
+                _committed_at(commit.get("timestamp")),
             )
             for commit in newest
         ]
@@ -368,6 +370,11 @@ class LakeReader(LakeAddresses):
 def _restored_to(parameters: Mapping[str, Any] | None) -> int:
     version = str((parameters or {}).get("version"))
     return int(version) if version.isdigit() else -1
+
+
+def _committed_at(stamp: Any) -> datetime | None:
+    """Return a commit's time, which delta-rs has in milliseconds."""
+    return datetime.fromtimestamp(stamp / 1000, timezone.utc) if isinstance(stamp, int | float) else stamp
 
 
 def _signature(text: str | None) -> Mapping[str, Any]:

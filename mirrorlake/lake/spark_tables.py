@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -177,8 +177,12 @@ class SparkTables:
 
         bounded = "" if limit is None else f" LIMIT {limit}"
         history = self.session.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
-        rows = history.select("version", "userMetadata", "operation", "operationParameters").orderBy(F.desc("version"))
-        return [{**row.asDict(), "version": int(row.version)} for row in rows.collect()]
+        columns = ("version", "userMetadata", "operation", "operationParameters", "timestamp")
+        rows = history.select(*columns).orderBy(F.desc("version"))
+        return [
+            {**row.asDict(), "version": int(row.version), "timestamp": row.timestamp.astimezone(timezone.utc)}
+            for row in rows.collect()
+        ]
 
     def version(self, location: str) -> int:
         """Read the newest version's number."""

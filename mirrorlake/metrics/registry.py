@@ -136,6 +136,7 @@ class Metrics(Collector):
             *_groups({place: hops for place, hops in kept.items() if place.hop == "consumed"}),
             *_flows(figures),
             *_records(figures),
+            *_tables(figures),
             _proven(figures, kept),
         )
 
@@ -349,6 +350,19 @@ def _objectives(figures: Figures) -> Iterator[GaugeMetricFamily]:
         "mirrorlake_objective_measured_seconds", "RPO now, RTO of the last failover or drill.", labels, measured
     )
     yield _family("mirrorlake_objective_met", "1 where the objective is met, 0 where it is missed.", labels, met)
+
+
+def _tables(figures: Figures) -> list[GaugeMetricFamily]:
+    offsets = [((one.name,), one.offset_lag) for one in figures.lag.tables]
+    times = [((one.name,), one.time_lag_ms / 1000) for one in figures.lag.tables]
+    bad = [((one.name,), one.bad_records) for one in figures.lag.tables]
+    return [
+        _family(
+            "mirrorlake_table_offset_lag", "Landed offsets that are not in the typed table yet.", ["table"], offsets
+        ),
+        _family("mirrorlake_table_time_lag_seconds", "Age of the oldest record that waits for it.", ["table"], times),
+        _family("mirrorlake_table_bad_records", "Records that are no rows of the typed table.", ["table"], bad),
+    ]
 
 
 def _records(figures: Figures) -> list[GaugeMetricFamily]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from mirrorlake.lake import Lake, parse_read_to, read_to_document
@@ -25,11 +26,13 @@ class TableProgress:
         batch: the number of the batch; the table's application transaction has it as its version.
         owner: the run that wrote the batch.
         positions: the next offset to read of each source's partitions.
+        at: when it was committed; not a part of the signature.
     """
 
     batch: int = 0
     owner: str = ""
     positions: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
+    at: datetime | None = field(default=None, compare=False)
 
     def to_text(self) -> str:
         """Return the commit's user metadata."""
@@ -60,6 +63,6 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
             if until is not None and commit.version > until:
                 continue
             if progress is not None:
-                return replace(progress, batch=newest)
+                return replace(progress, batch=newest, at=commit.at)
             until = commit.restored_to if commit.restored_to >= 0 else until
     return TableProgress()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import ClassVar
 
 from mirrorlake.context import Context
-from mirrorlake.lake import landed_positions
-from mirrorlake.model.control import Pause
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.lake import LandedPositions, landed_positions
+from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.parked import Parked
-from mirrorlake.render import Badge, JsonDisplayable, Sheet, badge, format_count, table
-from mirrorlake.tables.definition import TypedTable, find_tables
-from mirrorlake.tables.progress import read_progress
+from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, format_duration, table
+from mirrorlake.tables.definition import find_tables
+from mirrorlake.tables.progress import TableProgress, read_progress
+from mirrorlake.tables.waits import read_waits
 
+# A table in pace is some batches behind.
+_PATIENCE_MS, _BATCHES = 60_000, 12
 _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_name"
 
 
@@ -26,12 +30,15 @@ class TableStatus:
         location: its path, or its name in the catalog.
         mode: append or upsert.
         topics: its landed topics by source.
-        offset_lag: the offsets that are landed and not in the table yet.
+        offset_lag: the offsets that are landed and not in the table yet; 0 where no record is among them.
+        time_lag_ms: the age of the oldest record among these, 0 without one.
+        waited_ms: the time since the first of these was landed.
+        rested_ms: the time since its newest batch; None before the first.
         bad_records: its records in the table `bad_records`.
         exists: whether it was created; its first record does that.
     """
 
-    json_include: ClassVar[tuple[str, ...]] = ("state",)
+    json_include: ClassVar[tuple[str, ...]] = ("state", "verdict")
 
     name: str
     location: str
@@ -40,6 +47,10 @@ class TableStatus:
     offset_lag: int
     bad_records: int
     exists: bool
+    time_lag_ms: int = 0
+    waited_ms: int = 0
+    rested_ms: int | None = None
+    patience_ms: int = _PATIENCE_MS
     pause: Pause | None = None
     parked: Parked | None = None
     fault: str = ""
@@ -57,14 +68,33 @@ class TableStatus:
             return "new"
         return "behind" if self.offset_lag else "ok"
 
+    @property
+    def verdict(self) -> str:
+        """The verdict, in the words of flows.
+
+        STOP and PAUSED of its stream; STALL where nothing moves though records wait, WARNING where they wait long.
+        """
+        if self.state in ("fault", "parked"):
+            return "STOP"
+        if self.state == "paused":
+            return "PAUSED"
+        if not self.offset_lag or self.waited_ms <= self.patience_ms:
+            return "OK"
+        return "WARNING" if self.rested_ms is not None and self.rested_ms <= self.patience_ms else "STALL"
+
     def why(self) -> str:
-        """Return the reason of a table that stands still."""
+        """Return the reason of a table that stands still, or falls behind."""
         if self.fault:
             return self.fault
         if self.parked is not None:
             return f"{self.parked.cause}; next: {self.parked.next_step}"
         if self.pause is not None:
             return f"by {self.pause.who}; {self.pause.resume_command}"
+        if self.verdict == "STALL":
+            since = "it has no row yet" if self.rested_ms is None else f"no batch for {format_duration(self.rested_ms)}"
+            return f"{since}; next: mirrorlake run, or mirrorlake tables --run, keeps it"
+        if self.verdict == "WARNING":
+            return f"records wait for {format_duration(self.waited_ms)}, and batches come"
         return ""
 
 
@@ -76,36 +106,50 @@ class Tables(JsonDisplayable):
 
     def sheet(self) -> Sheet:
         """Show a line a table."""
-        rows = [
-            (
-                one.name,
-                _badge(one),
-                one.mode,
-                ", ".join(f"{source} {topic}" for source, topics in one.topics.items() for topic in topics),
-                format_count(one.offset_lag),
-                format_count(one.bad_records),
-                one.why() or None,
-            )
-            for one in self.tables
-        ]
-        columns = ("table", "state", "mode", "topics", "lag", "bad records", "why")
-        parts = (table("", columns, rows, least=("mode", "topics")),) if rows else ()
+        parts = (tables_table("", self.tables),) if self.tables else ()
         return Sheet(title="tables", facts=(format_count(len(self.tables)),), parts=parts)
 
 
-def _badge(one: TableStatus) -> Badge | str:
-    return badge(one.state) if one.state in ("paused", "parked") else one.state
+def tables_table(title: str, tables: Sequence[TableStatus]) -> Table:
+    """Show a line a table."""
+    rows = [
+        (
+            one.name,
+            one.state,
+            badge(one.verdict),
+            one.mode,
+            ", ".join(f"{source} {topic}" for source, topics in one.topics.items() for topic in topics),
+            one.offset_lag,
+            timedelta(milliseconds=one.time_lag_ms),
+            one.bad_records,
+            one.why() or None,
+        )
+        for one in tables
+    ]
+    columns = ("table", "state", "verdict", "mode", "topics", "offset lag", "time lag", "bad records", "why")
+    return table(title, columns, rows, least=("mode", "topics", "state"))
 
 
-def read_tables(context: Context) -> Tables:
-    """Read how the typed tables of the settings stand, without a cluster."""
+def read_tables(
+    context: Context, *, landed: Mapping[str, LandedPositions] = MappingProxyType({}), state: ControlState | None = None
+) -> Tables:
+    """Read how the typed tables of the settings stand, without a cluster.
+
+    `landed` are the positions that were read already, by source, and `state` that of the table `control`.
+    """
     lake, found = context.lake, find_tables(context)
     if not found:
         return Tables(())
     bad = {row.table_name: int(row.bad) for row in lake.query_rows(_BAD, missing_ok=True)}
     sources = sorted({source for one in found for source in one.topics})
-    landed = {source: landed_positions(lake, source).reached for source in sources}
-    control = context.control().state()
+    reached = {source: (landed.get(source) or landed_positions(lake, source)).reached for source in sources}
+    existing = {one.name for one in found if lake.exists(lake.typed_location(one.name))}
+    progress = {
+        one.name: read_progress(lake, lake.typed_location(one.name)) if one.name in existing else TableProgress()
+        for one in found
+    }
+    waits = read_waits(lake, found, reached, {name: done.positions for name, done in progress.items()})
+    now, control = context.now(), context.control().state() if state is None else state
     return Tables(
         tuple(
             TableStatus(
@@ -113,28 +157,21 @@ def read_tables(context: Context) -> Tables:
                 location=lake.typed_location(one.name),
                 mode=one.config.mode,
                 topics=one.topics,
-                offset_lag=_lag(one, landed, positions),
+                offset_lag=waits[one.name].offsets,
                 bad_records=bad.get(one.name, 0),
-                exists=exists,
+                exists=one.name in existing,
+                time_lag_ms=_age_ms(waits[one.name].since, now) or 0,
+                waited_ms=_age_ms(waits[one.name].landed_at, now) or 0,
+                rested_ms=_age_ms(progress[one.name].at, now),
+                patience_ms=max(_PATIENCE_MS, _BATCHES * round(one.config.every.total_seconds() * 1000)),
                 pause=control.of_table(one.name),
                 parked=control.parked.get(one.stream),
                 fault="" if one.fault is None else one.fault.cause,
             )
             for one in found
-            for exists in [lake.exists(lake.typed_location(one.name))]
-            for positions in [read_progress(lake, lake.typed_location(one.name)).positions if exists else {}]
         )
     )
 
 
-def _lag(
-    table: TypedTable,
-    landed: Mapping[str, Mapping[SourcePartition, int]],
-    positions: Mapping[str, Mapping[SourcePartition, int]],
-) -> int:
-    return sum(
-        max(0, position - positions.get(source, {}).get(at, 0))
-        for source, topics in table.topics.items()
-        for at, position in landed[source].items()
-        if at.topic in topics
-    )
+def _age_ms(time: datetime | None, now: datetime) -> int | None:
+    return None if time is None else max(0, round((now - time).total_seconds() * 1000))

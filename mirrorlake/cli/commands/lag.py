@@ -44,7 +44,8 @@ def status(
     cli.answer(found)
     if not found.is_whole:
         return ClusterError.exit_code
-    return int(any(one.parked for one in found.values()))
+    is_parked = any(one.parked for one in found.values()) or any(one.parked for one in found.tables)
+    return int(is_parked)
 
 
 @command()
@@ -74,7 +75,8 @@ def lag(
 ) -> int:
     """Show how far each hop of each topic lags, and why.
 
-    The hops lead from the source's end: landed, republished, consumed by each group.
+    The hops lead from the source's end: landed, republished, consumed by each group; in_table for typed
+    tables.
     """
     mirror = cli.mirror
     known = mirror.lag if flow is None else mirror.lag_of(flow)
@@ -100,8 +102,10 @@ def lag(
         return 0 if judged.is_fine else 1
     from mirrorlake.lag import LagPage
 
-    page = LagPage(known.rows(since), by=by)
-    cli.document({"lag": [_document(row) for row in page.rows]})
+    # Samples have no tables: how these stand is read now.
+    tables = mirror.tables().tables if flow is None and since is None else ()
+    page = LagPage(known.rows(since), by=by, tables=tables)
+    cli.document({"lag": [_document(row) for row in page.rows], **({"tables": [*tables]} if tables else {})})
     cli.show(page, rows=_page_rows(by))
     return 0
 

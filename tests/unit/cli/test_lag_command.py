@@ -81,7 +81,8 @@ def test_the_command_prints_a_page_or_every_position_and_its_document_has_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [as_row(row(1, 1_500, topic=f"t{n}", partition=0)) for n in range(60)]
-    mirror = SimpleNamespace(lag=SimpleNamespace(rows=lambda _: rows))
+    none = SimpleNamespace(tables=())
+    mirror = SimpleNamespace(lag=SimpleNamespace(rows=lambda _: rows), tables=lambda: none)
     monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: mirror)
     conf = ("--conf", str(tmp_path / "mirror.yml"))
     page, full, document = (run_cli("lag", *conf, *more) for more in ((), ("--by", "partition"), ("--json",)))
