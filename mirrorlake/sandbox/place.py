@@ -25,6 +25,7 @@ class Place:
         sample: partitions by topic of the sample records; the flows carry these topics.
         addresses: running clusters, by alias; a broker is started for every other alias.
         lake: the lake's location; "" for a temporary folder.
+        tables: entries of `tables:`.
 
     Raises:
         UsageError: a flow is not written `source->target`.
@@ -44,6 +45,7 @@ class Place:
         sample: Mapping[str, int] = SAMPLE_TOPICS,
         addresses: Mapping[str, str] | None = None,
         lake: str = "",
+        tables: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         ends = [_ends(flow) for flow in flows]
         aliases = list(dict.fromkeys(alias for pair in ends for alias in pair))
@@ -63,6 +65,7 @@ class Place:
             "lake": {"root": lake or str(self._folder / "lake")},
             "clusters": {alias: {"bootstrap_servers": address} for alias, address in self.addresses.items()},
             "flows": [{"source": source, "target": target, "topics": ", ".join(sample)} for source, target in ends],
+            **({"tables": [dict(entry) for entry in tables]} if tables else {}),
         }
         self.conf.write_text(yaml.safe_dump(self.settings, sort_keys=False))
 

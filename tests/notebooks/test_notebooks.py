@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import yaml
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
@@ -105,8 +106,13 @@ def test_replay(execute: Execute, place: Place) -> None:
 
 
 def test_query_the_lake(execute: Execute, place: Place) -> None:
-    notebook = execute("60_query_the_lake", conf=str(place.conf))
+    conf = place.folder / "tables.yml"
+    conf.write_text(yaml.safe_dump({**place.settings, "tables": [{"topics": "sales"}]}))
+    notebook = execute("60_query_the_lake", conf=str(conf))
     assert "customer-0" in shown(notebook), "the busiest customer is not shown"
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    charts = [one for one in outputs if "application/vnd.plotly.v1+json" in one.get("data", {})]
+    assert len(charts) == 1, "the chart of the typed table is not shown"
 
 
 def test_migrate_from_mm2(execute: Execute, place: Place) -> None:
