@@ -25,8 +25,9 @@ SETTINGS: dict[str, Any] = {
     "tables": [{"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}}],
 }
 QUESTION = """
-    SELECT who.name, day, sum(amount) AS amount, count(*) AS sales, max(n) AS n, max(_timestamp) AS newest
-    FROM sales_eu WHERE _offset >= :first AND `_key` <> '{sales_eu}' AND _key <> '{x}'
+    SELECT who.name, day, sum(amount) AS amount, count(*) AS sales, max(n) AS n, max(_timestamp) AS newest,
+        '{sales_eu}' AS braces
+    FROM sales_eu WHERE _offset >= :first AND `_key` <> 'x'
     GROUP BY who.name, day ORDER BY who.name"""
 
 
