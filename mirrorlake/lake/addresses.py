@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.table_schema import TableSchema
@@ -36,6 +37,12 @@ class LakeAddresses:
     def typed_location(self, name: str) -> str:
         """Return the path, or the catalog name, of a typed table."""
         return self._join(f"tables/{name}", _identifier(name))
+
+    def typed_names(self) -> list[str]:
+        """List the typed tables in a folder of this machine, also those that the settings no longer name."""
+        return (
+            sorted(log.parent.name for log in Path(self._root or "").glob("tables/*/_delta_log")) if self._root else []
+        )
 
     def view_name(self, name: str) -> str:
         """Return the name of a view in the schema of a catalog's tables."""

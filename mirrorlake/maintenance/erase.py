@@ -14,6 +14,7 @@ from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.erasure_results import CHOICES, REWRITE, TOMBSTONE, Erasure, sending_again
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger
 from mirrorlake.maintenance.selector import Selector
+from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.model.plan import Change
 from mirrorlake.replay import EXPORT
 
@@ -49,6 +50,7 @@ def erase_records(
         now=context.now,
         foreign_flows=foreign_flows(context, [source])[source],
         exports=list(dict.fromkeys(one.object for one in context.audit().entries(source, EXPORT))),
+        out_of_tables=partial(out_of_typed_tables, context),
     )
     if not apply:
         return _on_targets(context, eraser.plan(topic, selector, reason), eraser, selector, targets)
@@ -57,6 +59,7 @@ def erase_records(
     after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
     after |= {"searched_files": done.searched, "still_in": [one.path for one in done.remains]}
     after["sent_to"] = list(done.sent_to)
+    after |= {"tables": dict(done.rows_of_tables)} if done.rows_of_tables else {}
     change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
     context.audit().record([change], command="erase")
     told = _on_targets(context, done, eraser, selector, targets)

@@ -17,12 +17,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, erased_from, read_rows
+from mirrorlake.lake import (
+    BAD_RECORDS,
+    DIVERGENT,
+    QUARANTINE,
+    RELAY_ROWS,
+    Lake,
+    accounted_positions,
+    erased_from,
+    read_rows,
+)
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.disk_search import DiskSearch, Searched
 from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
-from mirrorlake.maintenance.removal import Removals
+from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, Removed
@@ -71,6 +80,7 @@ class Eraser:
         now: Callable[[], datetime],
         foreign_flows: Sequence[str] = (),
         exports: Sequence[str] = (),
+        out_of_tables: OutOfTables = lambda _alias, _removed: {},
     ) -> None:
         table = lake.open_maintenance(lake.relay_location(alias))
         if table is None:
@@ -87,7 +97,7 @@ class Eraser:
         self._table = table
         self._foreign_flows = foreign_flows
         self._exports = exports
-        self._removals = Removals(lake, alias, table, foreign_flows)
+        self._removals = Removals(lake, alias, table, foreign_flows, out_of_tables)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
         """Return which records would be erased, and where; changes nothing.
@@ -144,6 +154,7 @@ class Eraser:
             finished=sum(one.records for one in finished if one.kind == ERASED),
             removal=removal if done else "",
             relay_version=max((one.relay_version or 0 for one in done), default=None),
+            rows_of_tables=done[0].evidence["tables"] if done else {},
             deleted_files=(*(done[0].evidence["deleted_files"] if done else ()), *searched.deleted),
             searched=searched.files,
             remains=searched.remains,
@@ -241,7 +252,7 @@ class Eraser:
 
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
         """Add matches in side tables: the relay's copy may have left by its retention."""
-        for schema in (QUARANTINE, DIVERGENT):
+        for schema in (QUARANTINE, DIVERGENT, BAD_RECORDS):
             table = self._lake.open_maintenance(self._lake.meta_location(schema))
             files = [] if table is None else table.live().column("path").to_pylist()
             for path in files:
@@ -252,6 +263,9 @@ class Eraser:
                     mine = pc.invert(pc.is_in(rows.column("flow"), foreign))
                 else:
                     mine = pc.equal(rows.column("source"), self._alias)
+                if schema is BAD_RECORDS:
+                    headers = RELAY_ROWS.field("headers")
+                    rows = rows.append_column(headers, pa.nulls(len(rows), headers.type))
                 for batch in rows.filter(mine).combine_chunks().to_batches():
                     for source, offsets in _matches(batch, topic, selector, found):
                         found.quarantined += len(offsets) if schema is QUARANTINE else 0

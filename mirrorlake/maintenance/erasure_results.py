@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from mirrorlake.maintenance.disk_search import Remains
@@ -71,6 +71,7 @@ class Erasure(JsonDisplayable):
         left: chosen records in the relay after the erasure: run it again.
         removal: the id of the act in the table `removed`; empty if nothing was taken out.
         relay_version: the first version of the relay without them.
+        rows_of_tables: the number of rows that left each typed table.
         deleted_files: relay files with these records, by name: they were deleted from the disk.
         searched: how many files that no commit names, and files of replays, were searched afterwards.
         remains: those of the searched files that hold some of the records, or cannot be read.
@@ -95,6 +96,7 @@ class Erasure(JsonDisplayable):
     left: int = 0
     removal: str = ""
     relay_version: int | None = None
+    rows_of_tables: Mapping[str, int] = field(default_factory=dict)
     deleted_files: tuple[str, ...] = ()
     searched: int = 0
     remains: tuple[Remains, ...] = ()
@@ -128,6 +130,7 @@ class Erasure(JsonDisplayable):
                 f"gone from version {self.relay_version} of the relay on; act {self.removal} in the table removed"
             )
             facts.append(f"{plural(len(self.deleted_files), 'file')} deleted")
+        facts += [f"{plural(rows, 'row')} of the table {name}" for name, rows in self.rows_of_tables.items() if rows]
         if not self.planned:
             facts.append(
                 f"{plural(self.searched, 'file')} searched that no table names; {len(self.remains) or 'none'} of them "

@@ -29,7 +29,7 @@ from mirrorlake.lake import (
     proven_until,
 )
 from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
-from mirrorlake.maintenance.removal import Removals
+from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
 from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
@@ -56,6 +56,7 @@ class LakeUpkeep:
         clusters: the retention of each source's relay.
         needed: further guards of each source's records, beside its flows.
         foreign_flows: the names, by source, under which records of other sources are quarantined.
+        out_of_tables: erases the rows of typed tables, for an erasure that was killed.
         now: the clock.
         is_stopped: called between two steps; a stopped pass leaves the rest to the next pass.
     """
@@ -69,6 +70,7 @@ class LakeUpkeep:
         clusters: Mapping[str, ClusterConfig] = MappingProxyType({}),
         needed: Mapping[str, Sequence[Guard]] = MappingProxyType({}),
         foreign_flows: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        out_of_tables: OutOfTables = lambda _alias, _removed: {},
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lake = lake
@@ -76,6 +78,7 @@ class LakeUpkeep:
         self._clusters = clusters
         self._needed = needed
         self._foreign_flows = foreign_flows
+        self._out_of_tables = out_of_tables
         self._now = now
         self._is_stopped = is_stopped
 
@@ -109,7 +112,7 @@ class LakeUpkeep:
 
     def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Finish announced removals, then take out records past the relay's retention."""
-        removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()))
+        removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()), self._out_of_tables)
         if not plan:
             removals.finish()
         cluster, now = self._clusters.get(alias), self._now()

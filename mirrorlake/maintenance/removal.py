@@ -2,7 +2,7 @@
 
     1  a row of `removed` announces the records
     2  one or several commits take them out, each the very next version after the snapshot that lists its files
-    3  an erasure deletes every file on disk with one of the records, and their quarantined copies
+    3  an erasure deletes every file on disk with one of the records, their quarantined copies, and their rows in typed tables
     4  a second row of `removed` names the first version without them
 
 Law E: no record is ever missing without a reason. A death between two steps leaves an announced act, which the next pass
@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
+    BAD_RECORDS,
     DIVERGENT,
     QUARANTINE,
     RELAY_ROWS,
@@ -36,6 +37,7 @@ from mirrorlake.lake import (
     Leaves,
     LiveFile,
     TableMaintenance,
+    TableSchema,
     WrittenFile,
     delete_rows,
     read_rows,
@@ -54,6 +56,8 @@ _FILES_A_COMMIT = 64
 _ATTEMPTS = 10
 _ROWS = 10_000
 _PLACE = (*SOURCE_KEY, "offset")
+OutOfTables = Callable[[str, Sequence[Removed]], Mapping[str, int]]
+"""Erase the rows of a source's erased records from typed tables, and return their numbers by table."""
 
 
 class Removals:
@@ -63,11 +67,19 @@ class Removals:
     of this source's records, also if that flow was renamed or removed since.
     """
 
-    def __init__(self, lake: Lake, alias: str, table: TableMaintenance, foreign_flows: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        alias: str,
+        table: TableMaintenance,
+        foreign_flows: Collection[str] = (),
+        out_of_tables: OutOfTables = lambda _alias, _removed: {},
+    ) -> None:
         self._lake = lake
         self._alias = alias
         self._table = table
         self._foreign_flows = foreign_flows
+        self._out_of_tables = out_of_tables
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
         """Take out whole files past their retention; return the removals."""
@@ -96,7 +108,10 @@ class Removals:
         if erased:
             evidence["deleted_files"] = purge(self._table, partial(erased.are_in, self._table))
             evidence["quarantined"] = self._out_of_quarantine(erased)
-            evidence["divergent"] = self._out_of_divergent(erased)
+            evidence["divergent"] = self._out_of_copies(DIVERGENT, erased)
+            evidence["tables"] = self._out_of_typed_tables(erased, removals)
+            # After the tables: a batch that these dropped has recorded its bad records.
+            evidence["bad_records"] = self._out_of_copies(BAD_RECORDS, erased)
             evidence |= prove()
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
@@ -112,10 +127,19 @@ class Removals:
             return 0
         return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
-    def _out_of_divergent(self, gone: _Gone) -> int:
-        """Delete copies of erased records from `divergent`, the archive of failbacks; return their number."""
-        table = self._lake.open_maintenance(self._lake.meta_location(DIVERGENT))
-        return 0 if table is None else out_of_side_table(table, partial(gone.diverged, alias=self._alias))
+    def _out_of_copies(self, schema: TableSchema, gone: _Gone) -> int:
+        """Delete copies of erased records from a side table with the source's alias; return their number."""
+        table = self._lake.open_maintenance(self._lake.meta_location(schema))
+        return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self._alias))
+
+    def _out_of_typed_tables(self, gone: _Gone, removals: Sequence[Removed]) -> Mapping[str, int]:
+        """Erase the rows of typed tables, and the files on disk that held them; return their number by table."""
+        done = self._out_of_tables(self._alias, [one for one in removals if one.kind == ERASED])
+        for name in done:
+            table = self._lake.open_maintenance(self._lake.typed_location(name))
+            if table is not None:
+                purge(table, partial(gone.are_rows_in, table, alias=self._alias))
+        return done
 
     def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the first version without them."""
@@ -207,11 +231,18 @@ class _Gone:
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
-    def diverged(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows of `divergent` are copies of these records of a source."""
+    def copied(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows of a side table are copies of these records of a source."""
         mine = pc.equal(rows.column("source"), alias).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
+
+    def are_rows_in(self, table: TableMaintenance, name: str, *, alias: str) -> bool:
+        """Return whether a file of a typed table holds a row of one of a source's records."""
+        columns = ("source", *_PLACE)
+        with table.open(name) as file, pq.ParquetFile(file) as parquet:
+            rows = parquet.read([f"_{column}" for column in columns], use_threads=False)
+        return bool(self.copied(rows.rename_columns(list(columns)), alias=alias).any())
 
     def are_in(self, table: TableMaintenance, name: str) -> bool:
         """Return whether a file holds one of the records; mostly its footer suffices."""

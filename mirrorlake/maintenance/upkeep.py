@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, StoreError, UsageError
@@ -12,6 +13,7 @@ from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import Maintained, Retirement
+from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.plan import Change
 from mirrorlake.runtime import PeriodicTask
@@ -41,6 +43,7 @@ def maintain_lake(
         clusters=config.clusters,
         needed=unfinished_replays(context),
         foreign_flows=foreign_flows(context, config.sources),
+        out_of_tables=partial(out_of_typed_tables, context),
         is_stopped=is_stopped,
     )
     tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)

@@ -1,6 +1,7 @@
 """Keep typed tables: the records of topics as tables of columns, for analysts."""
 
 from mirrorlake.tables.definition import RECORDS, TypedTable, find_tables, landed_topics, list_tables, view_name
+from mirrorlake.tables.erasing import RowEraser
 from mirrorlake.tables.plan import plan_tables
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream, session_of

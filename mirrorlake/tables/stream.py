@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.owner import new_owner
 from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import is_connect, prepare
+from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.writer import TableWriter, Written
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 # The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 _MAX_BYTES_PER_TRIGGER = "512m"
+# A batch that was read before an erasure has ended by then.
+_ERASED_LATELY = timedelta(days=1)
 
 
 class TableStream:
@@ -62,16 +67,25 @@ class TableStream:
             raise self._table.fault
         with log_context(table=self._table.name):
             self._session = session_of(self._lake.spark)
-            self._writer.open()
-            every_s = self._table.config.every.total_seconds()
-            versions = self._catch_up()
-            while not once and not stop.is_set():
-                if is_connect(self._lake.spark):
-                    stop.wait(every_s)
-                    versions = self._catch_up()
-                else:
-                    self._follow(versions, stop, every_s)
+            is_read = False
+            while not stop.is_set() and not (once and is_read):
+                self._writer.open()
+                since = self._context.now() - _ERASED_LATELY
+                forget_erased(self._lake, self._table.name, self._table.topics, since=since)
+                with suppress(Overtaken):
+                    self._read(stop, once=once)
+                    is_read = True
         return self.written
+
+    def _read(self, stop: threading.Event, *, once: bool) -> None:
+        every_s = self._table.config.every.total_seconds()
+        versions = self._catch_up()
+        while not once and not stop.is_set():
+            if is_connect(self._lake.spark):
+                stop.wait(every_s)
+                versions = self._catch_up()
+            else:
+                self._follow(versions, stop, every_s)
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""
@@ -82,7 +96,7 @@ class TableStream:
             reader = self._session.read.option("versionAsOf", versions[source])
             relay = self._lake.load_relay(reader, source)
             positions = self._writer.progress.positions.get(source, {})
-            frames.append(self._of_table(RelayPart(positions).rows(relay), source))
+            frames.append(records_of_table(RelayPart(positions).rows(relay), self._table, source))
         self._write(reduce(lambda one, other: one.unionByName(other), frames))
         return versions
 
@@ -98,7 +112,7 @@ class TableStream:
                 .option("failOnDataLoss", "true")
                 .option("startingVersion", version)
             )
-            frames.append(self._of_table(self._lake.load_relay(reader, source), source))
+            frames.append(records_of_table(self._lake.load_relay(reader, source), self._table, source))
         location = f"{self._lake.checkpoint_root()}/tables/{self._table.name}/{self._owner}"
         query = (
             reduce(lambda one, other: one.unionByName(other), frames)
@@ -111,7 +125,8 @@ class TableStream:
         try:
             await_query(query, stop)
         except Exception as error:
-            raise self._failure or error from None
+            failure, self._failure = self._failure, None
+            raise failure or error from None
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -126,21 +141,6 @@ class TableStream:
         self.written += self._writer.write(past(frame, self._writer.progress.positions))
         self._tell(f"table {self._table.name}", self.written.records, None)
 
-    def _of_table(self, relay: DataFrame, source: str) -> DataFrame:
-        """Return the records of the table's topics, with their coordinates as columns of the table."""
-        from pyspark.sql import functions as F
-
-        config = self._table.config
-        chosen = relay.where(F.col("topic").rlike(config.topics_regex))
-        if "{topic}" in config.name:
-            chosen = chosen.where(F.col("topic").isin(*self._table.topics[source]))
-        return chosen.select(
-            F.lit(source).alias("_source"),
-            *(F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp")),
-            "key",
-            "value",
-        )
-
 
 def session_of(spark: SparkSession) -> SparkSession:
     """Return a session for one table: the transaction of a MERGE is a setting of its session."""
@@ -150,6 +150,21 @@ def session_of(spark: SparkSession) -> SparkSession:
     for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):
         session.conf.set(name, str(spark.conf.get(name)))
     return session
+
+
+def records_of_table(relay: DataFrame, table: TypedTable, source: str) -> DataFrame:
+    """Return the records of a table's topics, with their coordinates as columns of the table."""
+    from pyspark.sql import functions as F
+
+    chosen = relay.where(F.col("topic").rlike(table.config.topics_regex))
+    if "{topic}" in table.config.name:
+        chosen = chosen.where(F.col("topic").isin(*table.topics[source]))
+    return chosen.select(
+        F.lit(source).alias("_source"),
+        *(F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp")),
+        "key",
+        "value",
+    )
 
 
 def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:

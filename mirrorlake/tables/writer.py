@@ -17,6 +17,7 @@ from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, quote
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.codecs import CODECS
 from mirrorlake.tables.columns import column_changes, default_of, merged_schema, recast
+from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict, retried
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
@@ -132,6 +133,7 @@ class TableWriter:
         """Write a batch: a frame with the columns of `COORDINATES`, `key` and `value`, past the table's positions.
 
         Raises:
+            Overtaken: upkeep or an erasure changed the table meanwhile.
             SafetyError: another run writes the table.
             UsageError: a record is no row, and `bad_records` is `stop`; or the settings' expressions fail.
         """
@@ -177,12 +179,18 @@ class TableWriter:
         progress = self._next_progress(
             (one.source, one.topic, one.generation, one.partition, one.position) for one in counts
         )
-        self._lake.commit_files(
-            self._location, files, app_id=self._app_id, version=progress.batch, signature=progress.to_text()
+        self._commit_as(
+            progress,
+            lambda: self._lake.commit_files(
+                self._location, files, app_id=self._app_id, version=progress.batch, signature=progress.to_text()
+            ),
         )
-        self._require_owner(progress)
         total = sum(one.records for one in counts)
         return Written(total, total - bad, bad)
+
+    def rows(self, records: DataFrame) -> DataFrame:
+        """Return the rows that records are, by the columns that the table has, and `_tombstone`."""
+        return self._rows(self._decode(records, is_last=True))
 
     # -- decoding ---------------------------------------------------------------------------------------------------
 
@@ -242,38 +250,53 @@ class TableWriter:
 
     def _commit(self, decoded: DataFrame, counts: list[Any]) -> None:
         rows = self._rows(decoded)
-        self._require_columns(rows.drop(TOMBSTONE).schema)
         progress = self._next_progress((*(row[name] for name in _PLACE), row.position) for row in counts)
-        if self._table.config.mode == "upsert":
-            self._merge(rows, progress)
-        else:
-            self._append(rows.drop(TOMBSTONE), progress)
-        self._require_owner(progress)
+
+        def write() -> None:
+            self._require_columns(rows.drop(TOMBSTONE).schema)
+            if self._table.config.mode == "upsert":
+                self._merge(rows, progress)
+            else:
+                self._append(rows.drop(TOMBSTONE), progress)
+
+        self._commit_as(progress, write)
 
     def _next_progress(self, ends: Iterable[tuple[Any, ...]]) -> TableProgress:
         return TableProgress(self.progress.batch + 1, self._owner, _advanced(self.progress.positions, ends))
 
-    def _require_owner(self, progress: TableProgress) -> None:
-        """Check that the newest batch is this run's, and go on from it.
+    def _commit_as(self, progress: TableProgress, write: Callable[[], None]) -> None:
+        """Write a batch, and go on from its progress if it is the newest batch.
 
         Raises:
+            Overtaken: upkeep, or a claim of this run, took its number: the batch was dropped, and is to be read again.
             SafetyError: another run writes the table.
         """
+        failure = None
+        try:
+            write()
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            failure = error
         found = read_progress(self._lake, self._location)
-        if (found.batch, found.owner) != (progress.batch, self._owner):
-            raise SafetyError(
-                f"another run writes the table {self._table.name}: {found.owner}",
-                consequence="this run's batch was dropped, and the other one goes on",
-                remedy="end one of the two",
-                table=self._table.name,
-            )
-        self.progress = progress
+        if found == progress:
+            self.progress = progress
+            return
+        if found.owner.startswith(UPKEEP) or found.owner in (self._owner, self.progress.owner):
+            log.info("table.overtaken table=%s batch=%s by=%s", self._table.name, progress.batch, found.owner)
+            raise Overtaken from failure
+        raise SafetyError(
+            f"another run writes the table {self._table.name}: {found.owner}",
+            consequence="this run's batch was dropped, and the other one goes on",
+            remedy="end one of the two",
+            table=self._table.name,
+        )
 
     def _append(self, rows: DataFrame, progress: TableProgress) -> None:
         self._lake.append(
             rows,
             self._location,
-            app_id=self._app_id,
+            app_id=app_of(self._table.name),
             version=progress.batch,
             signature=progress.to_text(),
         )
@@ -283,14 +306,10 @@ class TableWriter:
             rows,
             self._lake.sql_name(self._location),
             f"batch_{abs(hash(self._location))}",
-            app_id=self._app_id,
+            app_id=app_of(self._table.name),
             version=progress.batch,
             signature=progress.to_text(),
         )
-
-    @property
-    def _app_id(self) -> str:
-        return f"mirrorlake.table.{self._table.name}"
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
@@ -396,10 +415,12 @@ class TableWriter:
         rows.createOrReplaceTempView(view)
         keys = ("table_name", "source", "topic", "generation", "partition", "offset")
         same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in keys)
-        rows.sparkSession.sql(
+        merge = (
             f"MERGE INTO {self._lake.sql_name(location)} t USING {view} s ON {same}"
             f" AND t.table_name = {quote(self._table.name)} WHEN NOT MATCHED THEN INSERT *"
         )
+        # Other tables have their bad records there, too.
+        retried(lambda: rows.sparkSession.sql(merge), self._table.name)
         rows.sparkSession.catalog.dropTempView(view)
 
 
