@@ -13,9 +13,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -86,6 +88,12 @@ class TableMaintenance:
         """Read the newest version's add actions, flattened, with their statistics."""
         update_table(self._table)
         return pa.table(self._table.get_add_actions(flatten=True))
+
+    def least(self, column: str) -> Any:
+        """Return a column's least value by the files' statistics, or None without them."""
+        live = self.live()
+        name = f"min.{column}"
+        return pc.min(live.column(name)).as_py() if name in live.column_names else None
 
     def spans(self, names: Collection[str]) -> dict[str, list[FileSpan]]:
         """Read the spans of live files from the log or their footers; omit files without spans in either."""

@@ -13,7 +13,8 @@ from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import Maintained, Retirement
-from mirrorlake.maintenance.typed_tables import out_of_typed_tables
+from mirrorlake.maintenance.retention import Guard
+from mirrorlake.maintenance.typed_tables import expire_tables, out_of_typed_tables, unread_by_tables
 from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.plan import Change
 from mirrorlake.runtime import PeriodicTask
@@ -41,13 +42,20 @@ def maintain_lake(
         config.maintenance,
         now=context.now,
         clusters=config.clusters,
-        needed=unfinished_replays(context),
+        needed=_needed(context),
         foreign_flows=foreign_flows(context, config.sources),
         out_of_tables=partial(out_of_typed_tables, context),
         is_stopped=is_stopped,
     )
     tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
+    tables += [] if is_stopped() else expire_tables(context, plan=plan)
     return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
+
+
+def _needed(context: Context) -> dict[str, list[Guard]]:
+    """Return the guards of each source's records, beside its flows."""
+    replays, tables = unfinished_replays(context), unread_by_tables(context)
+    return {source: [*replays.get(source, ()), *tables.get(source, ())] for source in {*replays, *tables}}
 
 
 def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicTask:

@@ -2,7 +2,9 @@
 
 from mirrorlake.tables.definition import RECORDS, TypedTable, find_tables, landed_topics, list_tables, view_name
 from mirrorlake.tables.erasing import RowEraser
+from mirrorlake.tables.expiry import expire_rows
 from mirrorlake.tables.plan import plan_tables
+from mirrorlake.tables.progress import read_progress
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream, session_of
 from mirrorlake.tables.writer import TableWriter

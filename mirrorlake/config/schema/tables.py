@@ -59,6 +59,9 @@ class TableConfig(Settings):
     every: Annotated[Interval, at_least(timedelta(seconds=1), "each batch is a commit", 'write "1s" or more')] = Field(
         default=timedelta(seconds=5), description="the shortest time between two batches"
     )
+    retention: Annotated[Interval, at_least(timedelta(hours=1), "no row would stay", 'write "30d"')] | None = Field(
+        default=None, description="rows whose record is older may leave the table; unlimited without it"
+    )
 
     @field_validator("name")
     @classmethod
