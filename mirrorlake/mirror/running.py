@@ -17,7 +17,7 @@ from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.renamed import renamed_method
-from mirrorlake.tables import Tables, read_tables
+from mirrorlake.tables import TableRebuild, Tables, read_tables, rebuild_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -216,6 +216,19 @@ class RunMethods(MirrorBase):
             >>> mirror.tables()  # doctest: +SKIP
         """
         return read_tables(self._context)
+
+    def rebuild_table(self, name: str, *, apply: bool = False) -> TableRebuild:
+        """Build a typed table again from the relays, as one made from scratch; without `apply` nothing changes (law G).
+
+        It is built beside the old one, and takes its place in one commit; readers and a running mirror go on. A table that is lost
+        or broken is built, too. After a kill, a second call has the same result.
+
+        Raises:
+            UsageError: no entry of the settings makes this table.
+            StoreError: others wrote the table again and again.
+        """
+        with self._context.board() as board:
+            return rebuild_table(self._context, name, apply=apply, tell=board.tell)
 
     def keep_tables(
         self, table: str | None = None, *, once: bool = False, stop: threading.Event | None = None

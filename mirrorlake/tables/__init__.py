@@ -5,6 +5,7 @@ from mirrorlake.tables.erasing import RowEraser
 from mirrorlake.tables.expiry import expire_rows
 from mirrorlake.tables.plan import plan_tables
 from mirrorlake.tables.progress import read_progress
+from mirrorlake.tables.rebuild import TableRebuild, rebuild_table
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream, session_of
 from mirrorlake.tables.writer import TableWriter

@@ -49,7 +49,7 @@ def retried(commit: Callable[[], T], name: str) -> T:
     raise busy(name)
 
 
-def claim_batch(lake: Lake, name: str) -> TableProgress:
+def claim_batch(lake: Lake, name: str, *, at_least: int = 0) -> TableProgress:
     """Commit no rows as a table's next batch: a batch that was read before is dropped, and its records are read again.
 
     The commit carries the table's progress on, so that those after it may have none.
@@ -60,7 +60,7 @@ def claim_batch(lake: Lake, name: str) -> TableProgress:
     location = lake.typed_location(name)
     for _ in range(_ATTEMPTS):
         known = read_progress(lake, location)
-        mine = TableProgress(known.batch + 1, f"{UPKEEP} {uuid.uuid4().hex}", known.positions)
+        mine = TableProgress(max(known.batch + 1, at_least), f"{UPKEEP} {uuid.uuid4().hex}", known.positions)
         try:
             empty = lake.typed(name).limit(0)
             lake.append(empty, location, app_id=app_of(name), version=mine.batch, signature=mine.to_text())

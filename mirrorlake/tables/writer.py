@@ -192,6 +192,16 @@ class TableWriter:
         """Return the rows that records are, by the columns that the table has, and `_tombstone`."""
         return self._rows(self._decode(records, is_last=True))
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The table's properties that hold the types of keys and values."""
+        found = {KEY_TYPE: self._key.to_text(), VALUE_TYPE: self._value.to_text()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def create_like(self, other: TableWriter) -> None:
+        """Create the table with the columns of another one."""
+        self._create(self._lake.typed(other._table.name).schema, other.types)
+
     # -- decoding ---------------------------------------------------------------------------------------------------
 
     def _formats(self, *, is_last: bool) -> RowFormat:
@@ -315,8 +325,7 @@ class TableWriter:
 
     def _require_columns(self, wanted: StructType) -> None:
         """Create the table, add its missing columns, and widen those of a narrower type."""
-        kept = {KEY_TYPE: self._key.to_text(), VALUE_TYPE: self._value.to_text()}
-        types = {name: text for name, text in kept.items() if text is not None}
+        types = self.types
         self._columns = None
         if not self._lake.exists(self._location):
             self._create(wanted, types)

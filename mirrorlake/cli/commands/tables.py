@@ -17,12 +17,17 @@ def tables(
     run: Annotated[bool, typer.Option("--run", help="Write the tables until Ctrl-C or SIGTERM.")] = False,
     once: Annotated[bool, typer.Option("--once", help="With --run: write the records so far and stop.")] = False,
     table: Annotated[str | None, typer.Option("--table", help="This table only.")] = None,
+    rebuild: Annotated[str | None, typer.Option("--rebuild", help="Build this table again from the relay.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
     """List the typed tables, or write them with --run.
 
     A running mirror writes them, too.
     """
     mirror = cli.mirror
+    if rebuild is not None:
+        cli.answer(mirror.rebuild_table(rebuild, apply=apply))
+        return 0
     if not run:
         cli.answer(mirror.tables())
         return 0
