@@ -29,7 +29,7 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
         return {}
     lake = context.lake
     spans = ErasedSpans.of(removed, {}, reason="").spans
-    eraser = RowEraser(lake, source, spans, now=context.now)
+    eraser = RowEraser(context, source, spans)
     known = {one.name: one for one in list_tables(context.config, {source: {at.topic for at in spans}})}
     of_other_topics = {one.name for one in _tables(context)}
     names = {name for name in known if lake.exists(lake.typed_location(name))}

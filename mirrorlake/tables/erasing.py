@@ -6,18 +6,18 @@ MERGE deletes the rows. Of an upserted key, the next older record in the relay c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrorlake.lake import Lake
+from mirrorlake.context import Context
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.commits import UPKEEP, claim_batch, retried
 from mirrorlake.tables.decoding import KEY, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.merge import newest_of_keys
+from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.stream import records_of_table
 from mirrorlake.tables.writer import TableWriter
 
@@ -34,19 +34,16 @@ class RowEraser:
     """Erase rows of typed tables that come from records of one source.
 
     Args:
-        lake: the lake.
+        context: the mirror's.
         source: the source.
         spans: the erased upstream offsets as ascending `(first, end)`.
-        now: the clock.
     """
 
-    def __init__(
-        self, lake: Lake, source: str, spans: Mapping[SourcePartition, Ranges], *, now: Callable[[], datetime]
-    ) -> None:
-        self._lake = lake
+    def __init__(self, context: Context, source: str, spans: Mapping[SourcePartition, Ranges]) -> None:
+        self._context = context
+        self._lake = context.lake
         self._source = source
         self._spans = spans
-        self._now = now
 
     def erase(self, name: str, table: TypedTable | None) -> int:
         """Erase rows of one table, and return their number; `table` is None if no entry of the settings makes it.
@@ -82,7 +79,8 @@ class RowEraser:
 
     def _older(self, erased: DataFrame, table: TypedTable) -> DataFrame:
         """Return the newest record that the relay still has of each key, a tombstone or a row."""
-        writer = TableWriter(self._lake, table, owner=UPKEEP, now=self._now)
+        registries = registries_of(self._context, table.config)
+        writer = TableWriter(self._lake, table, owner=UPKEEP, now=self._context.now, registries=registries)
         writer.open()
         records = records_of_table(self._lake.relay(self._source), table, self._source)
         return newest_of_keys(writer.rows(records).join(erased.select(*_KEY), list(_KEY), "left_semi"))

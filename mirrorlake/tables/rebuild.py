@@ -21,6 +21,7 @@ from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import UPKEEP, app_of, claim_batch, retried
 from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables
 from mirrorlake.tables.progress import TableProgress, read_progress
+from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.stream import TableStream
 from mirrorlake.tables.writer import TableWriter
 
@@ -103,7 +104,7 @@ class _Rebuild:
         self._lake = context.lake
         self._table = table
         self._location = self._lake.typed_location(table.name)
-        self._staging = replace(table, name=f"{table.name}.rebuild")
+        self._staging = replace(table, name=f"_rebuild.{table.name}")
         self._tell = tell
 
     def run(self, old: str, old_rows: int | None) -> TableRebuild:
@@ -128,15 +129,19 @@ class _Rebuild:
 
     def _take_place(self, *, was_there: bool, began: datetime) -> None:
         """Replace rows, schema and progress in one commit; a batch that was read before is dropped."""
-        writer = TableWriter(self._lake, self._staging, owner=UPKEEP, now=self._context.now)
+        writer = self._writer(self._staging)
         writer.open()
         if not was_there:
             self._forget_log()
-            TableWriter(self._lake, self._table, owner=UPKEEP, now=self._context.now).create_like(writer)
+            self._writer(self._table).create_like(writer)
             # A query of the lost table goes on with its own numbers: those of the new one are above.
             claim_batch(self._lake, self._table.name, at_least=int(began.timestamp()))
         retried(lambda: self._overwrite(writer), self._table.name)
         self._lake.set_properties(self._location, writer.types)
+
+    def _writer(self, table: TypedTable) -> TableWriter:
+        registries = registries_of(self._context, table.config)
+        return TableWriter(self._lake, table, owner=UPKEEP, now=self._context.now, registries=registries)
 
     def _overwrite(self, staged: TableWriter) -> None:
         number = claim_batch(self._lake, self._table.name).batch + 1

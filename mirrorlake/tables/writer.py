@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, quote
+from mirrorlake.errors import SafetyError
+from mirrorlake.lake import Lake, TableSchema
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.tables.bad_records import record_bad
 from mirrorlake.tables.codecs import CODECS
 from mirrorlake.tables.columns import column_changes, default_of, merged_schema, recast
-from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict, retried
+from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
@@ -153,7 +154,7 @@ class TableWriter:
                 return Written()
             bad = sum(row.bad for row in counts)
             if bad:
-                self._record_bad(decoded)
+                record_bad(self._lake, self._table, decoded, self._now())
             self._commit(decoded, counts)
             total = sum(row.records for row in counts)
             return Written(total, total - bad, bad)
@@ -175,21 +176,33 @@ class TableWriter:
             return Written()
         bad = sum(one.bad for one in counts)
         if bad:
-            self._record_bad(decoded)
+            record_bad(self._lake, self._table, decoded, self._now())
         progress = self._next_progress(
             (one.source, one.topic, one.generation, one.partition, one.position) for one in counts
         )
         self._commit_as(
             progress,
             lambda: self._lake.commit_files(
-                self._location, files, app_id=self._app_id, version=progress.batch, signature=progress.to_text()
+                self._location,
+                files,
+                app_id=app_of(self._table.name),
+                version=progress.batch,
+                signature=progress.to_text(),
             ),
         )
         total = sum(one.records for one in counts)
         return Written(total, total - bad, bad)
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return the rows that records are, by the columns that the table has, and `_tombstone`."""
+        """Return the rows that records are, by the columns that the table has, and `_tombstone`.
+
+        Raises:
+            RegistryUnreachable: a schema is not known yet, and its registry does not answer.
+        """
+        if isinstance(self._value, RegistryShape) or isinstance(self._key, RegistryShape):
+            decoded = self._decode(records)
+            if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
+                self._grow(records, decoded)
         return self._rows(self._decode(records, is_last=True))
 
     @property
@@ -383,54 +396,6 @@ class TableWriter:
         ]
         writer = table.select(*columns).write.mode("overwrite").option("overwriteSchema", "true")
         self._lake.save_typed(writer.option("userMetadata", self.progress.to_text()), self._location)
-
-    # -- bad records ------------------------------------------------------------------------------------------------
-
-    def _record_bad(self, decoded: DataFrame) -> None:
-        """Record the bad records; a record that is there already stays as it is."""
-        from pyspark.sql import functions as F
-
-        bad = decoded.where(f"{FAULT} IS NOT NULL")
-        if self._table.config.bad_records == "stop":
-            [first] = bad.orderBy("_source", "_topic", "_partition", "_offset").limit(1).collect()
-            place = f"{first['_source']} {first['_topic']}/{first['_partition']}@{first['_offset']}"
-            raise UsageError(
-                f"{place} is no row of {self._table.name}: {first[FAULT]}",
-                consequence="the table waits before this record",
-                remedy="mend the settings, or write bad_records: quarantine",
-                table=self._table.name,
-            )
-        if self._table.config.bad_records == "null":
-            return
-        names = {
-            "source": "_source",
-            "topic": "_topic",
-            "generation": "_generation",
-            "partition": "_partition",
-            "offset": "_offset",
-            "timestamp": "_timestamp",
-            "key": RAW_KEY,
-            "value": RAW_VALUE,
-            "reason": FAULT,
-        }
-        rows = bad.select(
-            F.lit(self._table.name).alias("table_name"),
-            *(F.col(name).alias(column) for column, name in names.items()),
-            F.lit(self._now()).alias("recorded_at"),
-        )
-        location = self._lake.meta_location(BAD_RECORDS)
-        self._lake.create_side_table(BAD_RECORDS)
-        view = f"bad_{abs(hash(self._location))}"
-        rows.createOrReplaceTempView(view)
-        keys = ("table_name", "source", "topic", "generation", "partition", "offset")
-        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in keys)
-        merge = (
-            f"MERGE INTO {self._lake.sql_name(location)} t USING {view} s ON {same}"
-            f" AND t.table_name = {quote(self._table.name)} WHEN NOT MATCHED THEN INSERT *"
-        )
-        # Other tables have their bad records there, too.
-        retried(lambda: rows.sparkSession.sql(merge), self._table.name)
-        rows.sparkSession.catalog.dropTempView(view)
 
 
 _PLACE = ("_source", "_topic", "_generation", "_partition")
