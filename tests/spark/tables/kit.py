@@ -7,9 +7,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from mirrorlake.lake import POSITIONS, position_row
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.tables import session_of
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 Make = Callable[..., Mirror]
@@ -61,3 +64,22 @@ def rows(mirror: Mirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
 def bad(mirror: Mirror) -> list[tuple[Any, ...]]:
     found = mirror.lake.query_rows("SELECT table_name, source, offset, reason FROM {bad_records} ORDER BY 1, 2, 3")
     return [(row.table_name, row.source, row.offset, row.reason) for row in found]
+
+
+def past_records(mirror: Mirror, topic: str, *, first: int) -> Any:
+    """Return the records of a topic of east from an offset on, as a writer takes them."""
+    from pyspark.sql import functions as F
+
+    session = session_of(mirror.spark)
+    relay = mirror.lake.load_relay(session.read, "east").where(f"topic = '{topic}' AND offset >= {first}")
+    names = ("topic", "generation", "partition", "offset", "timestamp")
+    return relay.select(
+        F.lit("east").alias("_source"), *(F.col(name).alias(f"_{name}") for name in names), "key", "value"
+    )
+
+
+def account(mirror: Mirror) -> None:
+    """Account for all records of the relay of east."""
+    at = SourcePartition("sales", 1, 0)
+    end = mirror.lake.relay("east").count()
+    mirror.lake.append_rows(POSITIONS, [position_row("east", at, "landed", end, NOON)])

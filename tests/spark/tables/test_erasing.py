@@ -10,18 +10,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mirrorlake.lake import POSITIONS, position_row, removed_from
+from mirrorlake.lake import removed_from
 from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables import TableWriter, landed_topics, list_tables
 from mirrorlake.tables.commits import Overtaken
-from tests.spark.tables.test_tables import NOON, Make, Regions, _past, bad, make, rows
+from tests.spark.tables.kit import NOON, Make, Regions, account, bad, past_records, rows
 from tests.unit.maintenance.deaths import Killed, killed
-
-__all__ = ["make"]
 
 
 def erase(mirror: Mirror, topic: str, **by: Any) -> Erasure:
@@ -94,7 +91,7 @@ def test_law_f_a_batch_that_was_read_before_an_erasure_brings_no_erased_row_back
     [table] = list_tables(mirror.config, landed_topics(mirror.lake, ["east"]))
     writer = TableWriter(mirror.lake, table, owner="slow", now=lambda: NOON)
     writer.open()
-    batch = _past(mirror, "sales", first=2).persist()
+    batch = past_records(mirror, "sales", first=2).persist()
     assert batch.count() == 3
     erase(mirror, "sales", key=b"ada")
     with pytest.raises(Overtaken):
@@ -119,10 +116,3 @@ def test_law_f_an_erasure_that_is_killed_is_finished_by_the_next(make: Make, mon
     assert len(rows(mirror, "sales", "n")) == 2
     assert erase(mirror, "sales", key=b"ada").finished == 1
     assert rows(mirror, "sales", "n") == [(2,)]
-
-
-def account(mirror: Mirror) -> None:
-    """Account for all records of the relay of east."""
-    at = SourcePartition("sales", 1, 0)
-    end = mirror.lake.relay("east").count()
-    mirror.lake.append_rows(POSITIONS, [position_row("east", at, "landed", end, NOON)])

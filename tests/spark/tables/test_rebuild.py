@@ -10,9 +10,7 @@ import pytest
 from mirrorlake.errors import UsageError
 from mirrorlake.tables import TableWriter, landed_topics, list_tables
 from mirrorlake.tables.commits import Overtaken
-from tests.spark.tables.test_tables import NOON, Make, Regions, _past, bad, make, rows
-
-__all__ = ["make"]
+from tests.spark.tables.kit import NOON, Make, Regions, bad, past_records, rows
 
 
 @pytest.mark.law("F", "G")
@@ -33,7 +31,7 @@ def test_law_f_a_rebuilt_table_is_that_of_a_table_made_from_scratch_and_goes_on(
     done = mirror.rebuild_table("sales", apply=True)
     assert (done.old, done.rows, done.bad_records) == ("ok", 2, 2)
     with pytest.raises(Overtaken):
-        writer.write(_past(mirror, "sales", first=2))
+        writer.write(past_records(mirror, "sales", first=2))
     assert mirror.lake.typed("sales").columns[-2:] == ["n", "more"]
     regions.land("east", "sales", ("e", {"n": 5}))
     mirror.keep_tables(once=True)
@@ -69,6 +67,6 @@ def test_law_f_a_table_that_is_lost_or_broken_is_built_again(make: Make, fate: s
     assert (done.old, done.rows, bool(done.moved_to)) == (fate, 2, fate == "broken")
     regions.land("east", "sales", ("b", {"n": 4}))
     with pytest.raises(Overtaken):
-        writer.write(_past(mirror, "sales", first=5))
+        writer.write(past_records(mirror, "sales", first=5))
     mirror.keep_tables(once=True)
     assert rows(mirror, "sales", "_key", "n") == [("a", 2), ("b", 4)]

@@ -10,10 +10,7 @@ from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.typed_tables import expire_tables, unread_by_tables
 from mirrorlake.mirror import Mirror, from_settings
-from tests.spark.tables.test_erasing import account
-from tests.spark.tables.test_tables import NOON, Make, Regions, make, rows
-
-__all__ = ["make"]
+from tests.spark.tables.kit import NOON, Make, Regions, account, rows
 
 
 @pytest.mark.law("F")

@@ -11,8 +11,8 @@ import pytest
 
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
-from mirrorlake.tables import TableWriter, landed_topics, list_tables, session_of
-from tests.spark.tables.kit import NOON, Make, Regions, bad, rows
+from mirrorlake.tables import TableWriter, landed_topics, list_tables
+from tests.spark.tables.kit import NOON, Make, Regions, bad, past_records, rows
 
 
 def test_each_record_of_all_regions_is_one_row_or_a_bad_record(make: Make) -> None:
@@ -75,7 +75,7 @@ def test_law_f_a_second_writer_drops_its_batch_and_stops(make: Make) -> None:
         writers[table.name].open()
     regions.land("east", "sales", ("b", {"id": 2}))
     regions.land("east", "customers", ("a", {"n": 2}))
-    late = {name: _past(mirror, name, first=1) for name in writers}
+    late = {name: past_records(mirror, name, first=1) for name in writers}
     regions.land("east", "customers", ("a", None))
     mirror.keep_tables(once=True)
     for name, writer in writers.items():
@@ -83,17 +83,6 @@ def test_law_f_a_second_writer_drops_its_batch_and_stops(make: Make) -> None:
             writer.write(late[name])
     assert rows(mirror, "sales", "id") == [(1,), (2,)]
     assert rows(mirror, "customers", "n") == []
-
-
-def _past(mirror: Mirror, topic: str, *, first: int) -> Any:
-    from pyspark.sql import functions as F
-
-    session = session_of(mirror.spark)
-    relay = mirror.lake.load_relay(session.read, "east").where(f"topic = '{topic}' AND offset >= {first}")
-    names = ("topic", "generation", "partition", "offset", "timestamp")
-    return relay.select(
-        F.lit("east").alias("_source"), *(F.col(name).alias(f"_{name}") for name in names), "key", "value"
-    )
 
 
 def test_a_type_that_changes_widens_the_column_and_keeps_what_was_there(make: Make) -> None:
