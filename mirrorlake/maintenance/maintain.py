@@ -155,16 +155,34 @@ class LakeUpkeep:
 
         return self._kept(schema.name, table, compact, plan=plan, is_signed=False, cleans=True)
 
+    def typed_table(self, name: str, *, plan: bool) -> KeptTable | None:
+        """Compact a typed table and delete its old files; return None if only Spark reaches it.
+
+        Its log stays: the commit of its newest batch holds its positions.
+        """
+        table = self._lake.open_maintenance(self._lake.typed_location(name))
+        if table is None:
+            return None
+        schema = TableSchema(name=name, comment="", columns={}, properties={})
+
+        def compact() -> Compacted:
+            return compact_side_table(table, schema, plan=plan)
+
+        return self._kept(f"table {name}", table, compact, plan=plan, is_signed=True, cleans=False)
+
     def tables(
         self, flows: Mapping[str, Sequence[SentUpTo]], *, published: Sequence[str], plan: bool
     ) -> list[KeptTable]:
-        """Maintain the relay of each source, and the side tables."""
+        """Maintain the relay of each source, the side tables, and the typed tables."""
         relays = (
             self.relay(alias, standing, is_published=alias in published, plan=plan)
             for alias, standing in sorted(flows.items())
         )
         side_tables = (self.side_table(schema, plan=plan) for schema in SIDE_TABLES)
-        tables = [kept for kept in chain(relays, side_tables) if kept is not None and not self._is_stopped()]
+        typed_tables = (self.typed_table(name, plan=plan) for name in self._lake.typed_names())
+        tables = [
+            kept for kept in chain(relays, side_tables, typed_tables) if kept is not None and not self._is_stopped()
+        ]
         if not plan:
             self._record(tables)
         return tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from mirrorlake.context import Context
@@ -12,7 +13,7 @@ from mirrorlake.lake import StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
 from mirrorlake.maintenance.maintain import LakeUpkeep
-from mirrorlake.maintenance.results import Maintained, Retirement
+from mirrorlake.maintenance.results import KeptTable, Maintained, Retirement
 from mirrorlake.maintenance.retention import Guard
 from mirrorlake.maintenance.typed_tables import expire_tables, out_of_typed_tables, unread_by_tables
 from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
@@ -48,8 +49,16 @@ def maintain_lake(
         is_stopped=is_stopped,
     )
     tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
-    tables += [] if is_stopped() else expire_tables(context, plan=plan)
+    expired = {} if is_stopped() else {one.table: one for one in expire_tables(context, plan=plan)}
+    tables = [_with_expired(one, expired.pop(one.table, None)) for one in tables] + [*expired.values()]
     return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
+
+
+def _with_expired(kept: KeptTable, expired: KeptTable | None) -> KeptTable:
+    """Return what was done to a table, with the rows that left it by its own retention."""
+    if expired is None:
+        return kept
+    return replace(kept, expired=expired.expired, why_not=kept.why_not or expired.why_not)
 
 
 def _needed(context: Context) -> dict[str, list[Guard]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mirrorlake.model.control import Pause
-from mirrorlake.render import Displayable, Sheet, badge, plural
+from mirrorlake.render import Displayable, Sheet, badge, document, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class Ran(Displayable, _Ran):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
-        return {**self._asdict(), **({"tables": list(self.tables)} if self.tables else {})}
+        tables = {"tables": document(self.tables)} if self.tables else {}
+        return {name: document(found) for name, found in self._asdict().items()} | tables
 
     def since(self, before: Ran) -> Ran:
         """Subtract an earlier result of the same run.

@@ -27,6 +27,7 @@ from mirrorlake.tables.json_types import (
     to_text,
     type_of,
 )
+from mirrorlake.tables.through import Passed, Through
 
 BINARY = pa.binary()
 COORDINATES = {
@@ -38,9 +39,9 @@ COORDINATES = {
     "_timestamp": pa.timestamp("us", "UTC"),
 }
 KEY = "_key"
-FAULT, MISFIT, TOMBSTONE = "_fault", "_misfit", "_tombstone"
+FAULT, MISFIT, TOMBSTONE, FILTERED = "_fault", "_misfit", "_tombstone", "_filtered"
 RAW_KEY, RAW_VALUE = "_raw_key", "_raw_value"
-RESERVED = frozenset({*COORDINATES, KEY, FAULT, MISFIT, TOMBSTONE, RAW_KEY, RAW_VALUE})
+RESERVED = frozenset({*COORDINATES, KEY, FAULT, MISFIT, TOMBSTONE, FILTERED, RAW_KEY, RAW_VALUE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +174,14 @@ class RowFormat:
         value: the format of values.
         takes_misfits: whether the table may grow: misfits are told apart from faults.
         needs_key: a record without a key is a fault.
+        through: the rules that apply first; None without any.
     """
 
     key: Format
     value: Format
     takes_misfits: bool = False
     needs_key: bool = False
+    through: Through | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -189,6 +192,7 @@ class RowFormat:
                 *([] if pa.types.is_null(self.key.kind) else [(KEY, self.key.kind)]),
                 *columns_of(self.value.kind),
                 (TOMBSTONE, pa.bool_()),
+                (FILTERED, pa.bool_()),
                 (FAULT, pa.string()),
                 (MISFIT, pa.string()),
                 (RAW_KEY, pa.binary()),
@@ -197,7 +201,27 @@ class RowFormat:
         )
 
     def decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Decode a batch with the columns of `COORDINATES`, `key` and `value`."""
+        """Decode a batch with the columns of `COORDINATES`, `key` and `value`, and `headers` where rules apply."""
+        if self.through is None:
+            return self._decode(records)
+        passed = self.through(records)
+        batches = [self._decode(passed.records), *([self._withheld(passed)] if passed.reasons else [])]
+        [whole] = pa.Table.from_batches(batches, self.schema).combine_chunks().to_batches() or [batches[0]]
+        return whole
+
+    def _withheld(self, passed: Passed) -> pa.RecordBatch:
+        """Return withheld records as rows without columns; a bad one has no bytes, which the rules could not judge."""
+        rows, reasons = len(passed.reasons), passed.reasons
+        known = {
+            FILTERED: pa.array([not reason for reason in reasons], pa.bool_()),
+            FAULT: pa.array([reason or None for reason in reasons], pa.string()),
+            TOMBSTONE: pa.array([False] * rows, pa.bool_()),
+            **{name: passed.withheld.column(name).cast(kind) for name, kind in COORDINATES.items()},
+        }
+        columns = [known.get(field.name, pa.nulls(rows, field.type)) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = records.column("key"), records.column("value")
         sources = records.column("_source")
         key, value = self.key.decode(keys, sources), self.value.decode(values, sources)
@@ -213,7 +237,7 @@ class RowFormat:
         bad = pa.array([row in faults or row in misfits for row in range(len(records))], pa.bool_())
         columns = [records.column(name).cast(kind) for name, kind in COORDINATES.items()]
         columns += [] if pa.types.is_null(self.key.kind) else [key.values]
-        columns += [*_members(value.values), values.is_null()]
+        columns += [*_members(value.values), values.is_null(), pa.repeat(pa.scalar(False), len(records))]
         columns += [_told(faults, len(records)), _told(misfits, len(records))]
         columns += [_only(keys, bad), _only(values, bad)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

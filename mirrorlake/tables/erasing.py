@@ -16,10 +16,9 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.commits import UPKEEP, claim_batch, retried
 from mirrorlake.tables.decoding import KEY, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable
+from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.merge import newest_of_keys
-from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.stream import records_of_table
-from mirrorlake.tables.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,8 +78,7 @@ class RowEraser:
 
     def _older(self, erased: DataFrame, table: TypedTable) -> DataFrame:
         """Return the newest record that the relay still has of each key, a tombstone or a row."""
-        registries = registries_of(self._context, table.config)
-        writer = TableWriter(self._lake, table, owner=UPKEEP, now=self._context.now, registries=registries)
+        writer = make_writer(self._context, table, owner=UPKEEP)
         writer.open()
         records = records_of_table(self._lake.relay(self._source), table, self._source)
         return newest_of_keys(writer.rows(records).join(erased.select(*_KEY), list(_KEY), "left_semi"))

@@ -20,8 +20,8 @@ from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plura
 from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import UPKEEP, app_of, claim_batch, retried
 from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables
+from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.progress import TableProgress, read_progress
-from mirrorlake.tables.registries import registries_of
 from mirrorlake.tables.stream import TableStream
 from mirrorlake.tables.writer import TableWriter
 
@@ -140,8 +140,7 @@ class _Rebuild:
         self._lake.set_properties(self._location, writer.types)
 
     def _writer(self, table: TypedTable) -> TableWriter:
-        registries = registries_of(self._context, table.config)
-        return TableWriter(self._lake, table, owner=UPKEEP, now=self._context.now, registries=registries)
+        return make_writer(self._context, table, owner=UPKEEP)
 
     def _overwrite(self, staged: TableWriter) -> None:
         number = claim_batch(self._lake, self._table.name).batch + 1

@@ -23,8 +23,8 @@ from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import is_connect, prepare
 from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
-from mirrorlake.tables.registries import registries_of
-from mirrorlake.tables.writer import TableWriter, Written
+from mirrorlake.tables.make import make_writer
+from mirrorlake.tables.writer import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +50,7 @@ class TableStream:
         self._table = table
         self._tell = tell
         self._owner = new_owner()
-        self._writer = TableWriter(
-            context.lake, table, owner=self._owner, now=context.now, registries=registries_of(context, table.config)
-        )
+        self._writer = make_writer(context, table, owner=self._owner)
         self.written = Written()
         self._failure: BaseException | None = None
 
@@ -164,6 +162,7 @@ def records_of_table(relay: DataFrame, table: TypedTable, source: str) -> DataFr
         *(F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp")),
         "key",
         "value",
+        *(["headers"] if table.config.through else []),
     )
 
 

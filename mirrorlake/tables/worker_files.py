@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from mirrorlake.lake import WrittenFile, write_rows
 from mirrorlake.runtime import WorkerLog
-from mirrorlake.tables.decoding import COORDINATES, FAULT, MISFIT, RAW_KEY, RAW_VALUE, TOMBSTONE
+from mirrorlake.tables.decoding import COORDINATES, FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE, TOMBSTONE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-INNER = [TOMBSTONE, FAULT, MISFIT, RAW_KEY, RAW_VALUE]
+INNER = [TOMBSTONE, FILTERED, FAULT, MISFIT, RAW_KEY, RAW_VALUE]
 _PLACE = list(COORDINATES)[:4]
 _FILE_BYTES = 128 << 20
 
@@ -57,7 +57,8 @@ def _job(folder: str, *, keeps_faults: bool) -> Callable[[Iterator[pa.RecordBatc
         files, counts, waiting = list[WrittenFile](), list[list[Any]](), list[pa.RecordBatch]()
         for batch in batches:
             counts += _counted(batch)
-            good = batch if keeps_faults else batch.filter(pc.is_null(batch.column(FAULT)))
+            is_row = pc.invert(batch.column(FILTERED))
+            good = batch.filter(is_row if keeps_faults else pc.and_(is_row, pc.is_null(batch.column(FAULT))))
             if len(good):
                 waiting.append(good.drop_columns(INNER))
             if sum(one.nbytes for one in waiting) >= _FILE_BYTES:

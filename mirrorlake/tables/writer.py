@@ -22,6 +22,7 @@ from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
+    FILTERED,
     KEY,
     MISFIT,
     RAW_KEY,
@@ -36,6 +37,7 @@ from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
 from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, JsonShape, RegistryShape, Shape, given_shape
+from mirrorlake.tables.through import Through, passing_job
 from mirrorlake.tables.worker_files import INNER, write_files
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class TableWriter:
         owner: the name of this run.
         now: the clock.
         registries: returns the schema registry of a source.
+        through: the rules that apply to records first.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class TableWriter:
         owner: str,
         now: Callable[[], datetime],
         registries: Callable[[str], SchemaRegistry] = no_registry,
+        through: Through | None = None,
     ) -> None:
         self._lake = lake
         self._table = table
@@ -94,6 +98,7 @@ class TableWriter:
         self._now = now
         self._location = lake.typed_location(table.name)
         self._registries = registries
+        self._through = through
         self._key: Shape = TEXT_SHAPE
         self._value: Shape = TEXT_SHAPE
         self._is_new = True
@@ -223,6 +228,7 @@ class TableWriter:
             value=self._value.format(),
             takes_misfits=not is_last and (self._key.may_grow or self._value.may_grow),
             needs_key=self._table.config.mode == "upsert",
+            through=self._through,
         )
 
     def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
@@ -232,7 +238,7 @@ class TableWriter:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         rows = self._formats(is_last=is_last)
-        columns = [*COORDINATES, "key", "value"]
+        columns = [*COORDINATES, "key", "value", *(["headers"] if self._through else [])]
         return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
 
     def _counts(self, decoded: DataFrame) -> list[Any]:
@@ -255,6 +261,8 @@ class TableWriter:
         misfits = records.join(
             decoded.where(f"{MISFIT} IS NOT NULL").select(*list(COORDINATES)[:5]), list(COORDINATES)[:5], "left_semi"
         )
+        if self._through is not None:
+            misfits = misfits.mapInArrow(passing_job(self._through), misfits.schema)
         for shape, column in ((self._key, "key"), (self._value, "value")):
             if shape.may_grow:
                 shape.grow(misfits, column)
@@ -264,7 +272,7 @@ class TableWriter:
     def _rows(self, decoded: DataFrame) -> DataFrame:
         """Return the rows of a decoded batch, with the table's columns and `_tombstone`."""
         rows = decoded if self._table.config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
-        return self._with_derived(rows).drop(FAULT, MISFIT, RAW_KEY, RAW_VALUE)
+        return self._with_derived(rows.where(f"NOT {FILTERED}")).drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
 
     def _with_derived(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -293,6 +293,7 @@ def _table_faults(config: MirrorConfig) -> list[SettingsFault]:
         for at, alias in enumerate(one.sources)
         if alias not in config.sources
     ]
+    unknown += [fault for index, one in enumerate(config.tables) for fault in _through_faults(config, index, one)]
     names = [one.name.lower() for one in config.tables]
     return unknown + [
         SettingsFault(
@@ -303,6 +304,23 @@ def _table_faults(config: MirrorConfig) -> list[SettingsFault]:
         for index, one in enumerate(config.tables)
         if "{" not in one.name and names[index] in names[:index]
     ]
+
+
+def _through_faults(config: MirrorConfig, index: int, table: TableConfig) -> list[SettingsFault]:
+    """Return the faults of a table's rules: no such flow, or a source whose records would pass without rules."""
+    names = [flow.name for flow in config.flows]
+    unknown = [
+        SettingsFault(("tables", index, "through"), f"there is no flow '{name}'", _one_of(name, names))
+        for name in table.through
+        if name not in names
+    ]
+    covered = {flow.source for flow in config.flows if flow.name in table.through}
+    bare = [alias for alias in table.sources or config.sources if alias not in covered]
+    if unknown or not table.through or not bare:
+        return unknown
+    problem = f"records of {', '.join(bare)} would be rows without rules"
+    remedy = "name a flow from each source there, or the covered ones under `sources:`"
+    return [SettingsFault(("tables", index, "through"), problem, remedy)]
 
 
 def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:

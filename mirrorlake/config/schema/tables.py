@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,8 @@ PayloadFormat = Literal["json", "avro", "protobuf", "json_schema", "text", "bina
 # The name becomes that of a folder.
 _NAME = re.compile(r"(?=.{1,200}$)(?:[A-Za-z0-9_]|\{topic\}|\{source\})(?:[A-Za-z0-9._-]|\{topic\}|\{source\})*")
 _COLUMN = re.compile(r"[A-Za-z]\w*")
-_INFERRED = "inferred"
+_INFERRED, _REGISTRY = "inferred", "registry"
+IN_REGISTRY = ("avro", "protobuf", "json_schema")
 
 
 class TableConfig(Settings):
@@ -44,7 +45,12 @@ class TableConfig(Settings):
         default=None, description="the registry of the schemas that records name; the source's own without it"
     )
     schema_text: str = Field(
-        default=_INFERRED, alias="schema", description="inferred from records, or columns: amount DECIMAL(12,2), ..."
+        default=_INFERRED,
+        alias="schema",
+        description="inferred from records, registry, or columns: amount DECIMAL(12,2), ...",
+    )
+    through: tuple[str, ...] = Field(
+        default=(), description="flows whose rules apply to the records of their source first"
     )
     changes: Literal["add", "refuse"] = Field(
         default="add", description="whether records may add columns and widen types; else they are bad records"
@@ -62,6 +68,11 @@ class TableConfig(Settings):
     retention: Annotated[Interval, at_least(timedelta(hours=1), "no row would stay", 'write "30d"')] | None = Field(
         default=None, description="rows whose record is older may leave the table; unlimited without it"
     )
+
+    @field_validator("through", "sources", mode="before")
+    @classmethod
+    def _are_names(cls, names: Any) -> Any:
+        return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
 
     @field_validator("name")
     @classmethod
@@ -88,7 +99,14 @@ class TableConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TableConfig:
-        if self.schema_text != _INFERRED:
+        if self.schema_text == _REGISTRY and self.values not in IN_REGISTRY:
+            problem = f"values that are {self.values} name no schema of a registry"
+            remedy = f"leave it out, or write values: {', '.join(IN_REGISTRY)}"
+            raise_any([SettingsFault(("schema",), problem, remedy)])
+        if not self.is_inferred:
+            if self.values in IN_REGISTRY:
+                problem = f"values that are {self.values} have the columns of their registry"
+                raise_any([SettingsFault(("schema",), problem, "write schema: registry, or leave it out")])
             if self.values != "json":
                 problem = f"values that are {self.values} have one column, value"
                 raise_any([SettingsFault(("schema",), problem, "leave it out, or write values: json")])
@@ -98,8 +116,8 @@ class TableConfig(Settings):
 
     @property
     def is_inferred(self) -> bool:
-        """Whether records decide the columns."""
-        return self.schema_text == _INFERRED
+        """Whether records decide the columns, by their content or by the schemas that they name."""
+        return self.schema_text in (_INFERRED, _REGISTRY)
 
     @property
     def given_type(self) -> pa.StructType:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig
 from mirrorlake.maintenance.maintain import LakeUpkeep
@@ -46,6 +48,35 @@ def test_law_e_a_record_that_a_table_has_not_read_stays_in_the_relay(make: Make)
     mirror.keep_tables(once=True)
     assert _expired(mirror) == (1, [])
     assert rows(mirror, "sales", "n") == [(1,), (2,)]
+
+
+def test_small_files_of_a_table_become_one_and_the_table_goes_on(make: Make) -> None:
+    mirror = make({"topics": "sales"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 1, "lines": [{"item": "x"}]}))
+    mirror.keep_tables(once=True)
+    location = mirror.lake.typed_location("sales")
+    row = DeltaTable(location).to_pyarrow_table()
+    for number in range(1, 40):
+        place = row.schema.get_field_index("_offset")
+        write_deltalake(location, row.set_column(place, row.schema.field(place), pa.array([-number])), mode="append")
+    upkeep = LakeUpkeep(mirror.lake, MaintenanceConfig(), now=mirror._context.now, clusters=mirror.config.clusters)
+    planned = upkeep.typed_table("sales", plan=True)
+    kept = upkeep.typed_table("sales", plan=False)
+    assert planned is not None
+    assert kept is not None
+    assert (planned.files, planned.compacted.files, kept.compacted.files, kept.files, kept.why_not) == (
+        40,
+        40,
+        40,
+        1,
+        "",
+    )
+    assert len(rows(mirror, "sales", "n", "lines")) == 40
+    regions.land("east", "sales", ("b", {"n": 2}))
+    [done] = mirror.keep_tables(once=True)
+    assert done.records == 1
+    assert [offset for (offset,) in rows(mirror, "sales", "_offset")][-2:] == [0, 1]
 
 
 def _expired(mirror: Mirror) -> tuple[int, list[tuple[str, int]]]:
