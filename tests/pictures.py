@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -67,15 +68,18 @@ def main() -> None:
         film += frames(window, AFTER_S)
         shoot(window, "3-status")
         animate(film)
-        for name, link in {
-            "1-topics": "topic/eu/orders",
-            "2-events": "events",
-            "5-groups": f"group/{quote('eu->central', safe='')}/billing",
-            "4-passport": "passport/eu/orders/1/500",
-        }.items():
+        for name, link, shown in (
+            ("1-topics", "topic/eu/orders", "orders"),
+            ("2-events", "events", "cluster away"),
+            ("5-groups", f"group/{quote('eu->central', safe='')}/billing", "billing"),
+            # What stands there once the record was found on all sides.
+            ("4-passport", "passport/eu/orders/1/500", r"\+[\d,.]+ m?s"),
+        ):
             window.goto(page.link_to(link))
-            window.wait_for_load_state("networkidle")
-            time.sleep(8)
+            found = window.get_by_text(re.compile(shown)).locator("visible=true").first
+            expect(found).to_be_visible(timeout=_OPEN_MS)
+            # Charts and counts come a little later.
+            time.sleep(6)
             shoot(window, name)
 
 
