@@ -144,6 +144,10 @@ class LakeReader(LakeAddresses):
         """Read a typed table."""
         return self._through_spark.read(self.typed_location(name))
 
+    def load_typed(self, reader: DataFrameReader, name: str) -> DataFrame:
+        """Read a typed table by a reader with options."""
+        return self._through_spark.load(reader, self.typed_location(name))
+
     def load_relay(self, reader: DataFrameReader | DataStreamReader, alias: str) -> DataFrame:
         """Read the relay of a source cluster by a batch or stream reader with options."""
         return self._through_spark.load(reader, self.relay_location(alias))

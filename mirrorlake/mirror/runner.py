@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any
 
 from mirrorlake import maintenance
-from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import AlreadyRuns, LanderReplaced, UsageError
+from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.events import OutageWatch
 from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror.always_on import AlwaysOn
@@ -30,7 +29,7 @@ from mirrorlake.notify import notifying
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
-from mirrorlake.tables import TypedTable
+from mirrorlake.tables import TypedTable, find_table
 from mirrorlake.verify import Verifications
 
 _FIRST_SAMPLE_S = 20.0
@@ -295,17 +294,7 @@ class Runner:
         Raises:
             UsageError: there is none of this name.
         """
-        found = self._streams.list_tables()
-        if name is None:
-            return found
-        if chosen := [one for one in found if one.name == name]:
-            return chosen
-        raise UsageError(
-            f"there is no typed table '{name}'",
-            consequence="nothing was written",
-            remedy=f"{closest(name, [one.name for one in found])}mirrorlake tables lists those of landed topics",
-            table=name,
-        )
+        return self._streams.list_tables() if name is None else [find_table(self._context, name)]
 
     def _table_once(
         self, table: TypedTable, state: ControlState, stop: threading.Event, *, tell: ProgressCallback

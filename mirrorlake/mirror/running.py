@@ -17,7 +17,7 @@ from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.renamed import renamed_method
-from mirrorlake.tables import TableRebuild, Tables, read_tables, rebuild_table
+from mirrorlake.tables import TableProof, TableRebuild, Tables, read_tables, rebuild_table, verify_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -229,6 +229,19 @@ class RunMethods(MirrorBase):
         """
         with self._context.board() as board:
             return rebuild_table(self._context, name, apply=apply, tell=board.tell)
+
+    def verify_table(self, table: str) -> TableProof:
+        """Compare a typed table with the records of the relays, up to the table's positions, by count and content.
+
+        Law E: each record is a row, superseded by a newer one of its key, filtered by a rule, or in `bad_records`.
+
+        Raises:
+            UsageError: there is no such table, or it was never written.
+
+        Example:
+            >>> mirror.verify_table("sales").equal  # doctest: +SKIP
+        """
+        return verify_table(self._context, table)
 
     def keep_tables(
         self, table: str | None = None, *, once: bool = False, stop: threading.Event | None = None

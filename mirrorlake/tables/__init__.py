@@ -1,6 +1,14 @@
 """Keep typed tables: the records of topics as tables of columns, for analysts."""
 
-from mirrorlake.tables.definition import RECORDS, TypedTable, find_tables, landed_topics, list_tables, view_name
+from mirrorlake.tables.definition import (
+    RECORDS,
+    TypedTable,
+    find_table,
+    find_tables,
+    landed_topics,
+    list_tables,
+    view_name,
+)
 from mirrorlake.tables.erasing import RowEraser
 from mirrorlake.tables.expiry import expire_rows
 from mirrorlake.tables.plan import plan_tables
@@ -8,4 +16,5 @@ from mirrorlake.tables.progress import read_progress
 from mirrorlake.tables.rebuild import TableRebuild, rebuild_table
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream, session_of
+from mirrorlake.tables.verify import TableProof, verify_table
 from mirrorlake.tables.writer import TableWriter

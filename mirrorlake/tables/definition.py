@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.config import closest
 from mirrorlake.config.schema import MirrorConfig, TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
@@ -145,6 +146,27 @@ def find_tables(context: Context) -> list[TypedTable]:
     """List the typed tables of the landed topics, sorted by name."""
     config = context.config
     return list_tables(config, landed_topics(context.lake, config.sources)) if config.tables else []
+
+
+def find_table(context: Context, name: str) -> TypedTable:
+    """Return the typed table of a name.
+
+    Raises:
+        UsageError: there is none, or it has a fault.
+    """
+    found = {one.name: one for one in find_tables(context)}
+    if name not in found:
+        raise UsageError(
+            f"no entry of `tables:` makes the table {name} of a landed topic",
+            consequence="nothing was done",
+            remedy=f"{closest(name, found)}name one of: {', '.join(found)}"
+            if found
+            else "mirrorlake tables lists them",
+            table=name,
+        )
+    if (fault := found[name].fault) is not None:
+        raise fault
+    return found[name]
 
 
 def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, list[str]]:

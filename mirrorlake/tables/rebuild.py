@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from mirrorlake.context import Context
-from mirrorlake.errors import UsageError
 from mirrorlake.lake import BAD_RECORDS, quote
 from mirrorlake.progress import ProgressCallback
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural
 from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import UPKEEP, app_of, claim_batch, retried
-from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables
+from mirrorlake.tables.definition import TypedTable, find_table
 from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.stream import TableStream
@@ -67,16 +66,7 @@ class TableRebuild(JsonDisplayable):
 
 def rebuild_table(context: Context, name: str, *, apply: bool, tell: ProgressCallback) -> TableRebuild:
     """Build a typed table again from the relays (see `Mirror.rebuild_table`)."""
-    tables = {one.name: one for one in list_tables(context.config, landed_topics(context.lake, context.config.sources))}
-    if name not in tables:
-        raise UsageError(
-            f"no entry of `tables:` makes the table {name}",
-            consequence="nothing was changed",
-            remedy=f"name one of: {', '.join(tables)}" if tables else "add an entry",
-        )
-    table = tables[name]
-    if table.fault is not None:
-        raise table.fault
+    table = find_table(context, name)
     old, old_rows = _look(context, name)
     if not apply:
         return TableRebuild(table=name, old=old, old_rows=old_rows)

@@ -199,7 +199,13 @@ class TableWriter:
         return Written(total, total - bad, bad)
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return the rows that records are, by the columns that the table has, and `_tombstone`.
+        """Return the rows that records are, by the columns that the table has, and `_tombstone` (see `judge`)."""
+        judged = self.judge(records).where(f"NOT {FILTERED}")
+        judged = judged if self._table.config.bad_records == "null" else judged.where(f"{FAULT} IS NULL")
+        return judged.drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
+
+    def judge(self, records: DataFrame) -> DataFrame:
+        """Return records as rows by the columns that the table has, with what keeps one from being a row.
 
         Raises:
             RegistryUnreachable: a schema is not known yet, and its registry does not answer.
@@ -208,7 +214,7 @@ class TableWriter:
             decoded = self._decode(records)
             if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
                 self._grow(records, decoded)
-        return self._rows(self._decode(records, is_last=True))
+        return self._with_derived(self._decode(records, is_last=True))
 
     @property
     def types(self) -> dict[str, str]:

@@ -36,6 +36,9 @@ def verify(
         Path | None,
         typer.Option("--report", help="Write what was proven as FILE.html and FILE.json, to be signed off."),
     ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Compare this typed table with the relay, and nothing else.")
+    ] = None,
     of: Annotated[
         str | None, typer.Option("--of", help="With --report: make the report of this verification again.")
     ] = None,
@@ -51,6 +54,10 @@ def verify(
         again.write(report)
         cli.answer(again)
         return 0
+    if table is not None:
+        proof = cli.mirror.verify_table(table)
+        cli.answer(proof)
+        return 0 if proof.equal else 1
     found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
     cli.show(found)
     if report is not None:
