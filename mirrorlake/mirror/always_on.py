@@ -8,6 +8,7 @@ that fails is parked (see `Supervisor`), and the table shows it to every process
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -30,6 +31,8 @@ from mirrorlake.model.parked import landing
 from mirrorlake.progress import ignore_progress
 from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_retrying
 from mirrorlake.tables import TypedTable
+
+log = logging.getLogger(__name__)
 
 
 class AlwaysOn:
@@ -67,6 +70,7 @@ class AlwaysOn:
         self._lands = lands
         self._sends = sends
         self._writes_tables = writes_tables
+        self._known_tables: list[TypedTable] = []
         self._source = source
         self._flow = flow
         self._table = table
@@ -127,10 +131,15 @@ class AlwaysOn:
 
     def _tables(self, state: ControlState) -> list[Stream]:
         """Return the streams of the typed tables that are not paused."""
-        tables = self._streams.list_tables() if self._writes_tables else []
+        if self._writes_tables:
+            try:
+                self._known_tables = self._streams.list_tables()
+            except MirrorlakeError as error:
+                # The other streams go on, and so do the tables that are known.
+                log.warning("tables.not_listed why=%s next=%s", error.cause, error.remedy)
         return [
             self._stream(table.stream, partial(self._streams.table_identity, table), partial(self._keep_table, table))
-            for table in tables
+            for table in self._known_tables
             if self._table in (None, table.name) and state.of_table(table.name) is None
         ]
 

@@ -8,10 +8,12 @@ of the relays' logs is left.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mirrorlake.context import Context
@@ -111,20 +113,30 @@ class TableStream:
                 .option("startingVersion", version)
             )
             frames.append(records_of_table(self._lake.load_relay(reader, source), self._table, source))
-        location = f"{self._lake.checkpoint_root()}/tables/{self._table.name}/{self._owner}"
-        query = (
-            reduce(lambda one, other: one.unionByName(other), frames)
-            .writeStream.queryName(self._table.stream)
-            .option("checkpointLocation", location)
-            .foreachBatch(self._batch)
-            .trigger(processingTime=f"{int(every_s * 1000)} milliseconds")
-            .start()
-        )
-        try:
-            await_query(query, stop)
-        except Exception as error:
-            failure, self._failure = self._failure, None
-            raise failure or error from None
+        with self._checkpoint_location() as location:
+            query = (
+                reduce(lambda one, other: one.unionByName(other), frames)
+                .writeStream.queryName(self._table.stream)
+                .option("checkpointLocation", location)
+                .foreachBatch(self._batch)
+                .trigger(processingTime=f"{int(every_s * 1000)} milliseconds")
+                .start()
+            )
+            try:
+                await_query(query, stop)
+            except Exception as error:
+                failure, self._failure = self._failure, None
+                raise failure or error from None
+
+    @contextmanager
+    def _checkpoint_location(self) -> Iterator[str]:
+        """Yield a checkpoint location that nobody needs after the query: only the driver uses it."""
+        if self._lake.is_catalog:
+            # A runtime with a catalog may refuse a folder of the driver.
+            yield f"{self._lake.checkpoint_root()}/tables/{self._table.name}/{self._owner}"
+            return
+        with TemporaryDirectory(prefix="mirrorlake-table-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder).as_uri()
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
         try:
