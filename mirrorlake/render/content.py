@@ -19,6 +19,8 @@ _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # torn. Regular expressions of Python and of JavaScript alike.
 BREAK = r"(?<=[A-Za-z0-9][._/-])(?=[A-Za-z][A-Za-z0-9])"
 UNBROKEN = r"(->|[0-9]+(?:-[0-9]+)+)"
+# So many characters fit into any column.
+_SHORT = 24
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
@@ -50,21 +52,28 @@ def escape(text: str) -> str:
 
 
 def breakable(text: str) -> str:
-    """Escape a text for HTML between tags, so that long names wrap at their dots, and never at `->`.
+    """Escape a text for HTML between tags, so that long names wrap at their dots, and none at `->`; a short name stays whole.
 
-    >>> breakable("east.orders-v2 of <b>, 3.5 s")
-    'east.<wbr>orders-<wbr>v2 of &lt;b&gt;, 3.5 s'
+    >>> breakable("east.orders of <b>, 3.5 s"), breakable("east.a-long-name-of-orders-v2")
+    ('east.orders of &lt;b&gt;, 3.5 s', 'east.a-<wbr>long-<wbr>name-<wbr>of-<wbr>orders-<wbr>v2')
     >>> breakable("east->central")
-    'east<span style="white-space:nowrap">-&gt;</span>central'
+    '<span style="white-space:nowrap">east-&gt;central</span>'
     """
-    return "<wbr>".join(map(_unbroken, re.split(BREAK, clean(text))))
+    return "".join(map(_word, re.split(r"(\s+)", clean(text))))
+
+
+def _word(text: str) -> str:
+    if len(text) <= _SHORT:
+        return _whole(text) if re.search(UNBROKEN, text) else escape(text)
+    return "<wbr>".join(map(_unbroken, re.split(BREAK, text)))
 
 
 def _unbroken(text: str) -> str:
-    parts = map(escape, re.split(UNBROKEN, text))
-    return "".join(
-        f'<span style="white-space:nowrap">{part}</span>' if at % 2 else part for at, part in enumerate(parts)
-    )
+    return "".join(_whole(part) if at % 2 else escape(part) for at, part in enumerate(re.split(UNBROKEN, text)))
+
+
+def _whole(text: str) -> str:
+    return f'<span style="white-space:nowrap">{escape(text)}</span>'
 
 
 def brief(text: str, limit: int | None) -> str:

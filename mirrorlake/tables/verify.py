@@ -42,7 +42,7 @@ class RowFinding:
     offset: int
 
     def __str__(self) -> str:
-        return f"{self.source} {self.topic}/{self.partition}@{self.offset} {_SAYS[self.kind]}"
+        return f"{self.source} {self.topic}/{self.partition}@{self.offset} {_SAYS.get(self.kind, self.kind)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -88,7 +88,7 @@ class TableProof(JsonDisplayable):
         }
         said = ", ".join(f"{format_count(count)} {name}" for name, count in counts.items() if count or name == "rows")
         rows = [
-            (one.kind, f"{one.source} {one.topic}/{one.partition}@{one.offset}", _SAYS[one.kind])
+            (one.kind, f"{one.source} {one.topic}/{one.partition}@{one.offset}", _SAYS.get(one.kind, one.kind))
             for one in self.findings
         ]
         parts = (table(f"{plural(self.wrong, 'record')} wrong", ("finding", "record", "it"), rows),) if rows else ()

@@ -20,6 +20,7 @@ from nbclient import NotebookClient
 
 from mirrorlake.sandbox import KafkaCluster, Place, write_sales
 from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
+from tests.unit.markup import unwrapped
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 RECORDS = 300
@@ -41,7 +42,7 @@ def shown(notebook: nbformat.NotebookNode, kind: str = "text/html") -> str:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     found = [output["data"].get(kind, "") for output in outputs if "data" in output]
     printed = [output["text"] for output in outputs if output.output_type == "stream"]
-    return "\n".join([*found, *printed])
+    return unwrapped("\n".join([*found, *printed]))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ _ATTRIBUTES = {"style", "title"}
 
 def unwrapped(html: str) -> str:
     """Return HTML without what lets names wrap."""
-    return re.sub('<span style="white-space:nowrap">(-&gt;|[0-9-]+)</span>', r"\1", html.replace("<wbr>", ""))
+    return re.sub('<span style="white-space:nowrap">(.*?)</span>', r"\1", html.replace("<wbr>", ""))
 
 
 class Markup(HTMLParser):
