@@ -10,18 +10,18 @@ import pytest
 from mirrorlake.mirror import load
 from mirrorlake.sandbox import KafkaCluster
 from tests.commands import run_cli, told, write_conf
-from tests.flow.kit import create_topic
+from tests.flow.kit import new_topic
 
 
 @pytest.mark.law("G")
 def test_law_g_apply_puts_the_tables_in_force_that_plan_has_shown(
     east: KafkaCluster, central: KafkaCluster, tmp_path: Path
 ) -> None:
-    create_topic(east, "sales", 1)
+    topic = new_topic(east, partitions=1, prefix="sales")
     addresses = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    conf = write_conf(tmp_path, addresses, [{"source": "east", "target": "central", "topics": "sales"}])
+    conf = write_conf(tmp_path, addresses, [{"source": "east", "target": "central", "topics": topic}])
     settings = json.loads(conf.read_text())
-    settings["tables"] = [{"topics": "sales", "name": "sales"}]
+    settings["tables"] = [{"topics": topic, "name": "sales"}]
     conf.write_text(json.dumps(settings))
     mirror = load(conf)
     planned = {(one.where, one.kind, one.name, one.action) for one in mirror.plan().changes}
