@@ -21,7 +21,7 @@ from tests.commands import run_cli, told, write_conf
 from tests.flow.kit import Process, consume, create_topic, wait_until
 
 REGIONS = ("east", "west")
-KILLS = 2
+KILLS = 1
 
 
 class Shop(threading.Thread):

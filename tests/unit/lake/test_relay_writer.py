@@ -24,7 +24,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import footer_spans
-from mirrorlake.lake.relay_writer import _require_seen, stats_value, writer
+from mirrorlake.lake.relay_writer import require_seen, stats_value, writer
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from tests.lakes import LANDED_AT, SCHEMA, batch, rows
 
@@ -145,9 +145,9 @@ def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Pat
 def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: Path) -> None:
     """A cluster whose workers have another folder under the same path."""
     files = list(write_files(str(tmp_path), SCHEMA, iter([batch(rows("orders", 0, 1))])))
-    _require_seen(str(tmp_path), files)
+    require_seen(str(tmp_path), files)
     with pytest.raises(SafetyError, match="this process does not see") as refused:
-        _require_seen(str(tmp_path / "elsewhere"), files)
+        require_seen(str(tmp_path / "elsewhere"), files)
     assert "was not landed" in refused.value.consequence
 
 
