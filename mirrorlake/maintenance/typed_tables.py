@@ -13,7 +13,7 @@ from mirrorlake.maintenance.retention import Guard, KeepReason
 from mirrorlake.maintenance.tiers import KeptFile
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
-from mirrorlake.tables import RowEraser, TypedTable, expire_rows, landed_topics, list_tables, read_progress
+from mirrorlake.tables import RowEraser, TypedTable, expire_rows, find_tables, list_tables, read_progress
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
     spans = ErasedSpans.of(removed, {}, reason="").spans
     eraser = RowEraser(context, source, spans)
     known = {one.name: one for one in list_tables(context.config, {source: {at.topic for at in spans}})}
-    of_other_topics = {one.name for one in _tables(context)}
+    of_other_topics = {one.name for one in find_tables(context)}
     names = {name for name in known if lake.exists(lake.typed_location(name))}
     names |= {*lake.typed_names()} - of_other_topics
     return {name: eraser.erase(name, known.get(name)) for name in sorted(names)}
@@ -41,7 +41,7 @@ def unread_by_tables(context: Context) -> dict[str, list[Guard]]:
     """Return guards for the records that typed tables have not read, by source."""
     found = dict[str, list[Guard]]()
     if any(cluster.retention for cluster in context.config.clusters.values()):
-        for table in _tables(context):
+        for table in find_tables(context):
             location = context.lake.typed_location(table.name)
             positions = read_progress(context.lake, location).positions if context.lake.exists(location) else {}
             for source in table.topics:
@@ -69,7 +69,7 @@ def expire_tables(context: Context, *, plan: bool) -> list[KeptTable]:
     A pass rewrites the files with old and new rows, so rows wait until some are a tenth of the retention past it, or a day.
     """
     found = []
-    for table in _tables(context):
+    for table in find_tables(context):
         keep = table.config.retention
         if keep is None or not context.lake.exists(location := context.lake.typed_location(table.name)):
             continue
@@ -85,8 +85,3 @@ def expire_tables(context: Context, *, plan: bool) -> list[KeptTable]:
             log.info("maintenance.failed table=%s", name, exc_info=True)
             found.append(KeptTable(table=name, why_not=str(error).partition("\n")[0]))
     return found
-
-
-def _tables(context: Context) -> list[TypedTable]:
-    config = context.config
-    return list_tables(config, landed_topics(context.lake, config.sources)) if config.tables else []

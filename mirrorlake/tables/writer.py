@@ -7,13 +7,13 @@ of the table drops its batch of that number, reads the positions, and stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import SafetyError
-from mirrorlake.lake import Lake, TableSchema
+from mirrorlake.lake import APPEND_ONLY, REMOVABLE, Lake, TableSchema
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.bad_records import record_bad
 from mirrorlake.tables.codecs import CODECS
@@ -38,7 +38,7 @@ from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
 from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, JsonShape, RegistryShape, Shape, given_shape
 from mirrorlake.tables.through import Through, passing_job
-from mirrorlake.tables.worker_files import INNER, write_files
+from mirrorlake.tables.worker_files import INNER, PartitionCount, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,25 +49,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY_TYPE, VALUE_TYPE = "mirrorlake.key_type", "mirrorlake.value_type"
-_PROPERTIES = {
-    "delta.checkpointInterval": "100",
-    "delta.enableDeletionVectors": "false",
-    "delta.autoOptimize.optimizeWrite": "false",
-    "delta.autoOptimize.autoCompact": "false",
-    "delta.logRetentionDuration": "interval 30 days",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The counts of one batch: records read, rows written, and bad records."""
+    """The counts of batches: records read, and bad ones among them."""
 
     records: int = 0
-    rows: int = 0
     bad: int = 0
 
+    @classmethod
+    def of(cls, counts: Sequence[PartitionCount]) -> Written:
+        """Return the counts of all source partitions together."""
+        return cls(sum(one.records for one in counts), sum(one.bad for one in counts))
+
     def __add__(self, other: Written) -> Written:
-        return Written(self.records + other.records, self.rows + other.rows, self.bad + other.bad)
+        return Written(self.records + other.records, self.bad + other.bad)
 
 
 class TableWriter:
@@ -150,19 +147,18 @@ class TableWriter:
         decoded = self._decoded(records)
         try:
             counts = self._counts(decoded)
-            if any(row.misfits for row in counts):
+            if any(one.misfits for one in counts):
                 self._grow(records, decoded)
                 decoded.unpersist()
                 decoded = self._decoded(records, is_last=True)
                 counts = self._counts(decoded)
-            if not counts:
-                return Written()
-            bad = sum(row.bad for row in counts)
-            if bad:
-                record_bad(self._lake, self._table, decoded, self._now())
-            self._commit(decoded, counts)
-            total = sum(row.records for row in counts)
-            return Written(total, total - bad, bad)
+            rows = self._rows(decoded)
+
+            def commit(progress: TableProgress) -> None:
+                self._require_columns(rows.drop(TOMBSTONE).schema)
+                self._add(rows, progress)
+
+            return self._finish(decoded, counts, commit)
         finally:
             decoded.unpersist()
 
@@ -177,32 +173,13 @@ class TableWriter:
         files, counts = write_files(rows, self._location, keeps_faults=self._table.config.bad_records == "null")
         if any(one.misfits for one in counts):
             return None
-        if not counts:
-            return Written()
-        bad = sum(one.bad for one in counts)
-        if bad:
-            record_bad(self._lake, self._table, decoded, self._now())
-        progress = self._next_progress(
-            (one.source, one.topic, one.generation, one.partition, one.position) for one in counts
+        return self._finish(
+            decoded, counts, lambda progress: self._lake.commit_files(self._location, files, **self._signed(progress))
         )
-        self._commit_as(
-            progress,
-            lambda: self._lake.commit_files(
-                self._location,
-                files,
-                app_id=app_of(self._table.name),
-                version=progress.batch,
-                signature=progress.to_text(),
-            ),
-        )
-        total = sum(one.records for one in counts)
-        return Written(total, total - bad, bad)
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return the rows that records are, by the columns that the table has, and `_tombstone` (see `judge`)."""
-        judged = self.judge(records).where(f"NOT {FILTERED}")
-        judged = judged if self._table.config.bad_records == "null" else judged.where(f"{FAULT} IS NULL")
-        return judged.drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
+        return self._rows(self._decode_known(records))
 
     def judge(self, records: DataFrame) -> DataFrame:
         """Return records as rows by the columns that the table has, with what keeps one from being a row.
@@ -210,11 +187,7 @@ class TableWriter:
         Raises:
             RegistryUnreachable: a schema is not known yet, and its registry does not answer.
         """
-        if isinstance(self._value, RegistryShape) or isinstance(self._key, RegistryShape):
-            decoded = self._decode(records)
-            if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
-                self._grow(records, decoded)
-        return self._with_derived(self._decode(records, is_last=True))
+        return self._with_derived(self._decode_known(records))
 
     @property
     def types(self) -> dict[str, str]:
@@ -237,6 +210,14 @@ class TableWriter:
             through=self._through,
         )
 
+    def _decode_known(self, records: DataFrame) -> DataFrame:
+        """Decode records by the columns that the table has, after reading the schemas that they name."""
+        if isinstance(self._value, RegistryShape) or isinstance(self._key, RegistryShape):
+            decoded = self._decode(records)
+            if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
+                self._grow(records, decoded)
+        return self._decode(records, is_last=True)
+
     def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
         return self._decode(records, is_last=is_last).persist()
 
@@ -247,20 +228,13 @@ class TableWriter:
         columns = [*COORDINATES, "key", "value", *(["headers"] if self._through else [])]
         return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
 
-    def _counts(self, decoded: DataFrame) -> list[Any]:
+    def _counts(self, decoded: DataFrame) -> list[PartitionCount]:
         from pyspark.sql import functions as F
 
-        rows: list[Any] = (
-            decoded.groupBy("_source", "_topic", "_generation", "_partition")
-            .agg(
-                F.count("*").alias("records"),
-                F.count(FAULT).alias("bad"),
-                F.count(MISFIT).alias("misfits"),
-                (F.max("_offset") + 1).alias("position"),
-            )
-            .collect()
-        )
-        return rows
+        # In the order of the fields.
+        counts = (F.count("*"), F.count(FAULT), F.count(MISFIT), F.max("_offset") + 1)
+        grouped = decoded.groupBy("_source", "_topic", "_generation", "_partition").agg(*counts)
+        return [PartitionCount(*row) for row in grouped.collect()]
 
     def _grow(self, records: DataFrame, decoded: DataFrame) -> None:
         """Widen the types by the records that do not fit."""
@@ -285,32 +259,25 @@ class TableWriter:
 
         return rows.withColumns({name: F.expr(text) for name, text in self._table.config.columns.items()})
 
-    def _commit(self, decoded: DataFrame, counts: list[Any]) -> None:
-        rows = self._rows(decoded)
-        progress = self._next_progress((*(row[name] for name in _PLACE), row.position) for row in counts)
-
-        def write() -> None:
-            self._require_columns(rows.drop(TOMBSTONE).schema)
-            if self._table.config.mode == "upsert":
-                self._merge(rows, progress)
-            else:
-                self._append(rows.drop(TOMBSTONE), progress)
-
-        self._commit_as(progress, write)
-
-    def _next_progress(self, ends: Iterable[tuple[Any, ...]]) -> TableProgress:
-        return TableProgress(self.progress.batch + 1, self._owner, _advanced(self.progress.positions, ends))
-
-    def _commit_as(self, progress: TableProgress, write: Callable[[], None]) -> None:
-        """Write a batch, and go on from its progress if it is the newest batch.
+    def _finish(
+        self, decoded: DataFrame, counts: Sequence[PartitionCount], commit: Callable[[TableProgress], None]
+    ) -> Written:
+        """Record the bad records of a batch, commit its rows, and go on from its progress if it is the newest batch.
 
         Raises:
             Overtaken: upkeep, or a claim of this run, took its number: the batch was dropped, and is to be read again.
             SafetyError: another run writes the table.
         """
+        written = Written.of(counts)
+        if not counts:
+            return written
+        if written.bad:
+            record_bad(self._lake, self._table, decoded, self._now())
+        positions = _advanced(self.progress.positions, counts)
+        progress = TableProgress(self.progress.batch + 1, self._owner, positions)
         failure = None
         try:
-            write()
+            commit(progress)
         except Exception as error:
             if not is_conflict(error):
                 raise
@@ -318,7 +285,7 @@ class TableWriter:
         found = read_progress(self._lake, self._location)
         if found == progress:
             self.progress = progress
-            return
+            return written
         if found.owner.startswith(UPKEEP) or found.owner in (self._owner, self.progress.owner):
             log.info("table.overtaken table=%s batch=%s by=%s", self._table.name, progress.batch, found.owner)
             raise Overtaken from failure
@@ -329,24 +296,15 @@ class TableWriter:
             table=self._table.name,
         )
 
-    def _append(self, rows: DataFrame, progress: TableProgress) -> None:
-        self._lake.append(
-            rows,
-            self._location,
-            app_id=app_of(self._table.name),
-            version=progress.batch,
-            signature=progress.to_text(),
-        )
+    def _add(self, rows: DataFrame, progress: TableProgress) -> None:
+        signed = self._signed(progress)
+        if self._table.config.mode == "upsert":
+            merge_newest(rows, self._lake.sql_name(self._location), f"batch_{abs(hash(self._location))}", **signed)
+        else:
+            self._lake.append(rows.drop(TOMBSTONE), self._location, **signed)
 
-    def _merge(self, rows: DataFrame, progress: TableProgress) -> None:
-        merge_newest(
-            rows,
-            self._lake.sql_name(self._location),
-            f"batch_{abs(hash(self._location))}",
-            app_id=app_of(self._table.name),
-            version=progress.batch,
-            signature=progress.to_text(),
-        )
+    def _signed(self, progress: TableProgress) -> dict[str, Any]:
+        return {"app_id": app_of(self._table.name), "version": progress.batch, "signature": progress.to_text()}
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
@@ -382,7 +340,7 @@ class TableWriter:
         title = (
             f"Records of {', '.join(self._table.topics)}: {self._table.config.mode}, values {self._table.config.values}"
         )
-        properties = {**_PROPERTIES, **self._table.properties, **types}
+        properties = {**APPEND_ONLY, **REMOVABLE, **self._table.properties, **types}
         table = TableSchema(name=self._table.name, comment=title, columns=columns, properties=properties)
         self._lake.create_typed(self._location, table)
 
@@ -412,7 +370,6 @@ class TableWriter:
         self._lake.save_typed(writer.option("userMetadata", self.progress.to_text()), self._location)
 
 
-_PLACE = ("_source", "_topic", "_generation", "_partition")
 _COMMENTS = {
     "_source": "Alias of the source cluster",
     "_topic": "Source topic",
@@ -425,11 +382,10 @@ _COMMENTS = {
 
 
 def _advanced(
-    positions: Mapping[str, Mapping[SourcePartition, int]], ends: Iterable[tuple[Any, ...]]
+    positions: Mapping[str, Mapping[SourcePartition, int]], counts: Iterable[PartitionCount]
 ) -> dict[str, dict[SourcePartition, int]]:
     after = {source: dict(at) for source, at in positions.items()}
-    for source, topic, generation, partition, position in ends:
-        known = after.setdefault(source, {})
-        place = SourcePartition(topic, generation, partition)
-        known[place] = max(known.get(place, 0), position)
+    for one in counts:
+        known, place = after.setdefault(one.source, {}), SourcePartition(one.topic, one.generation, one.partition)
+        known[place] = max(known.get(place, 0), one.position)
     return after
