@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from mirrorlake.kafka import COORDINATOR_MOVING
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
+from tests.beside import beside
 
 _T = TypeVar("_T")
 ABORTED = b"aborted:"
@@ -441,22 +442,6 @@ def running(log: Path, *arguments: str, host: str = "") -> Iterator[Process]:
             process.kill()
 
 
-@contextmanager
-def staying_on(mirror: Mirror) -> Iterator[list[BaseException]]:
-    """Run a mirror in this process until the block ends; gives the list into which its failure is put, if it fails."""
-    stop, failures = threading.Event(), []
-
-    def run() -> None:
-        try:
-            mirror.run(stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield failures
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures, failures
+def staying_on(mirror: Mirror) -> AbstractContextManager[list[BaseException]]:
+    """Run a mirror in this process until the block ends (see `beside`)."""
+    return beside(lambda stop: mirror.run(stop=stop))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +17,8 @@ from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, load
 from mirrorlake.topics import settings_in_force
+from tests.beside import beside
+from tests.flow.kit import wait_until
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 Write = Callable[..., Mirror]
@@ -52,37 +53,13 @@ def test_a_running_mirror_starts_the_table_of_settings_that_were_applied(write: 
     mirror = write({"topics": "sales", "every": "1s"})
     land(mirror, "sales", "orders")
     settings_in_force.put_in_force(mirror.config, mirror._context.control())
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def keep() -> None:
-        try:
-            mirror.keep_tables(stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
-        until(lambda: mirror.lake.exists(mirror.lake.typed_location("sales")), failures)
+    with beside(lambda stop: mirror.keep_tables(stop=stop)) as failures:
+        wait_until(lambda: failures or mirror.lake.exists(mirror.lake.typed_location("sales")), "sales is made")
         edited = write({"topics": "sales", "every": "1s"}, {"topics": "orders", "every": "1s"})
         assert not edited.lake.exists(edited.lake.typed_location("orders"))
         settings_in_force.put_in_force(edited.config, edited._context.control())
-        until(lambda: edited.lake.exists(edited.lake.typed_location("orders")), failures)
-        until(lambda: edited.lake.typed("orders").count() == 1, failures)
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures
-
-
-def until(holds: Callable[[], bool], failures: list[BaseException]) -> None:
-    pause = threading.Event()
-    for _ in range(300):
-        if holds() or failures:
-            assert not failures
-            return
-        pause.wait(0.2)
-    raise AssertionError("it did not come")
+        wait_until(lambda: failures or edited.lake.exists(edited.lake.typed_location("orders")), "orders is made")
+        wait_until(lambda: failures or edited.lake.typed("orders").count() == 1, "orders has its row")
 
 
 def test_a_table_is_not_written_by_settings_that_its_rows_contradict(write: Write) -> None:

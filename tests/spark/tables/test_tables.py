@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +10,8 @@ import pytest
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.tables import TableWriter, landed_topics, list_tables
+from tests.beside import beside
+from tests.flow.kit import wait_until
 from tests.spark.tables.kit import NOON, Make, Regions, bad, past_records, rows
 
 
@@ -171,44 +171,21 @@ def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: 
     regions = Regions(mirror)
     regions.land("east", "sales", ("a", {"n": 0}))
     regions.land("west", "customers", ("a", {"n": 0}))
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def keep() -> None:
-        try:
-            mirror.keep_tables(stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
+    with beside(lambda stop: mirror.keep_tables(stop=stop)) as failures:
         for number in (1, 2, 3):
             regions.land("east", "sales", ("a", {"n": number}))
             regions.land("west", "customers", ("a", {"n": number}))
-            _until(
-                lambda number=number: (
-                    not failures and (number,) in _seen(mirror, "sales") and [(number,)] == _seen(mirror, "customers")
-                ),
-                failures,
+            seen = (number,)
+            wait_until(
+                lambda seen=seen: failures or (seen in _seen(mirror, "sales") and [seen] == _seen(mirror, "customers")),
+                f"{number} is in both tables",
             )
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures
+            assert not failures
     assert rows(mirror, "sales", "n") == [(0,), (1,), (2,), (3,)]
 
 
 def _seen(mirror: Mirror, name: str) -> list[tuple[Any, ...]]:
     return rows(mirror, name, "n") if mirror.lake.exists(mirror.lake.typed_location(name)) else []
-
-
-def _until(holds: Callable[[], bool], failures: list[BaseException]) -> None:
-    pause = threading.Event()
-    for _ in range(600):
-        if holds() or failures:
-            return
-        pause.wait(0.2)
-    raise AssertionError("it did not come")
 
 
 def test_a_paused_table_waits_while_others_go_on(make: Make) -> None:
