@@ -180,6 +180,17 @@ def records_of_table(relay: DataFrame, table: TypedTable, source: str) -> DataFr
 
 def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
     """Return the records at or past the position of their partition."""
+    if not any(positions.values()):
+        return frame
+    return _with_position(frame, positions).where("_offset >= coalesce(_position, 0)").drop("_position")
+
+
+def before(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
+    """Return the records before the position of their partition."""
+    return _with_position(frame, positions).where("_offset < _position").drop("_position")
+
+
+def _with_position(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
     from pyspark.sql import functions as F
 
     known = [
@@ -187,9 +198,6 @@ def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]
         for source, of_source in positions.items()
         for at, position in of_source.items()
     ]
-    if not known:
-        return frame
-    names = ["_source", "_topic", "_generation", "_partition"]
     columns = "_source string, _topic string, _generation int, _partition int, _position bigint"
     table = F.broadcast(frame.sparkSession.createDataFrame(known, columns))
-    return frame.join(table, names, "left").where("_offset >= coalesce(_position, 0)").drop("_position")
+    return frame.join(table, ["_source", "_topic", "_generation", "_partition"], "left")

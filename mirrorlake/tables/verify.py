@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +15,7 @@ from mirrorlake.tables.decoding import COORDINATES, FAULT, FILTERED, TOMBSTONE
 from mirrorlake.tables.definition import find_table
 from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.merge import newest_of_keys
-from mirrorlake.tables.stream import past, records_of_table, session_of
+from mirrorlake.tables.stream import before, records_of_table, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,37 +118,32 @@ def verify_table(context: Context, name: str) -> TableProof:
     positions, session = writer.progress.positions, session_of(lake.spark)
     frames = [records_of_table(lake.load_relay(session.read, source), chosen, source) for source in chosen.topics]
     records = reduce(lambda one, other: one.unionByName(other), frames)
-    records = records.join(past(records, positions).select(*_PLACE), _PLACE, "left_anti")
-    judged = writer.judge(records).persist()
+    judged = writer.judge(before(records, positions)).persist()
     try:
         is_bad = F.col(FAULT).isNotNull() if chosen.config.bad_records != "null" else F.lit(False)
         rows = judged.where(~is_bad & ~F.col(FILTERED))
         wanted = newest_of_keys(rows).where(f"NOT {TOMBSTONE}") if chosen.config.mode == "upsert" else rows
         table_rows = lake.load_typed(session.read, chosen.name)
         in_relay = table_rows.join(judged.select(*_PLACE), _PLACE, "left_semi")
-        found = _compared(wanted, in_relay)
         bad = judged.where(is_bad & ~F.col(FILTERED))
-        found = (
-            found.unionByName(_not_recorded(lake.meta(BAD_RECORDS), bad, chosen.name))
-            if bad.limit(1).count()
-            else found
-        )
-        wrong = found.count()
-        first = found.orderBy(*_PLACE).limit(_SHOWN).collect()
-        records_count, rows_count, wanted_count = judged.count(), rows.count(), wanted.count()
-        counts = {kind: sum(one["kind"] == kind for one in first) for kind in _SAYS}
+        bad_count, wanted_count = bad.count(), wanted.count()
+        found = _compared(wanted, in_relay)
+        if bad_count:
+            found = found.unionByName(_not_recorded(lake.meta(BAD_RECORDS), bad, chosen.name))
+        kinds = Counter({row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()})
         return TableProof(
             table=chosen.name,
-            records=records_count,
-            rows=wanted_count - (wrong if wrong > _SHOWN else counts["missing"] + counts["different"]),
-            superseded=rows_count - wanted_count,
-            bad_records=bad.count(),
+            records=judged.count(),
+            rows=wanted_count - kinds["missing"] - kinds["different"] - kinds["doubled"],
+            superseded=rows.count() - wanted_count,
+            bad_records=bad_count,
             filtered=judged.where(FILTERED).count(),
             not_compared=table_rows.count() - in_relay.count(),
             findings=tuple(
-                RowFinding(**{name.removeprefix("_"): value for name, value in one.asDict().items()}) for one in first
+                RowFinding(**{name.removeprefix("_"): value for name, value in one.asDict().items()})
+                for one in found.orderBy(*_PLACE).limit(_SHOWN).collect()
             ),
-            wrong=wrong,
+            wrong=kinds.total(),
         )
     finally:
         judged.unpersist()
