@@ -55,7 +55,7 @@ def maintain_lake(
 
 
 def _with_expired(kept: KeptTable, expired: KeptTable | None) -> KeptTable:
-    """Return what was done to a table, with the rows that left it by its own retention."""
+    """Add the rows that expired by a table's own retention to its result."""
     if expired is None:
         return kept
     return replace(kept, expired=expired.expired, why_not=kept.why_not or expired.why_not)

@@ -22,7 +22,7 @@ _MAX_VARINT_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WireFrame:
     """The writer schema that a record names: `schema_id`, or `guid` from a header; `start` is where the payload begins."""
 
     schema_id: int | None
@@ -30,20 +30,20 @@ class Frame:
     start: int
 
 
-def parse_frame(data: bytes | None) -> Frame | None:
+def parse_frame(data: bytes | None) -> WireFrame | None:
     """Return the frame at the begin of a value, a key or a header, or None if there is none.
 
     >>> parse_frame(bytes([0, 0, 0, 1, 0]) + b"payload")
-    Frame(schema_id=256, guid=None, start=5)
+    WireFrame(schema_id=256, guid=None, start=5)
     >>> parse_frame(b"{}"), parse_frame(None)
     (None, None)
     """
     if not data:
         return None
     if data[0] == _ID and len(data) >= _ID_END:
-        return Frame(int.from_bytes(data[1:_ID_END], "big"), None, _ID_END)
+        return WireFrame(int.from_bytes(data[1:_ID_END], "big"), None, _ID_END)
     if data[0] == _GUID and len(data) >= _GUID_END:
-        return Frame(None, str(uuid.UUID(bytes=bytes(data[1:_GUID_END]))), _GUID_END)
+        return WireFrame(None, str(uuid.UUID(bytes=bytes(data[1:_GUID_END]))), _GUID_END)
     return None
 
 

@@ -18,24 +18,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from mirrorlake.tables.avro_schema import PRIMITIVES, compact, expanded_schema, reader_of, sole_type, type_name
 from mirrorlake.tables.codec import NotATable, WriterKey, locate_id
 from mirrorlake.tables.json_types import MAX_COLUMNS, TEXT, count_columns
 
 if TYPE_CHECKING:
     from mirrorlake.schemas import Schema
 
-_PRIMITIVES = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": TEXT,
-    "enum": TEXT,
-    "fixed": pa.binary(),
-}
 _INSTANT = pa.timestamp("us", "UTC")
 # Delta has no time of day; local timestamps are kept as if they were UTC.
 _LOGICAL = {
@@ -48,7 +37,6 @@ _LOGICAL = {
     "time-micros": TEXT,
     "uuid": TEXT,
 }
-_NUMBERS = ("int", "long", "float", "double")
 _MAX_PRECISION = 38
 _PYTHON = {
     bool: ("boolean",),
@@ -61,51 +49,6 @@ _PYTHON = {
 }
 
 _Convert = Callable[[Any], Any]
-
-
-def expanded_schema(schema: Schema) -> dict[str, Any]:
-    """Return a schema in which each type stands where it is used.
-
-    Raises:
-        NotATable: it is no Avro schema of a record, or a type contains itself.
-    """
-    from fastavro.schema import SchemaParseException, UnknownType, parse_schema
-
-    names: dict[str, Any] = {}
-    try:
-        for reference in schema.all_references():
-            parse_schema(json.loads(reference.schema.text), named_schemas=names)
-        found = parse_schema(json.loads(schema.text), named_schemas=names, expand=True)
-    except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError) as error:
-        raise NotATable(f"its schema is not Avro: {type(error).__name__}") from None
-    _refuse_recursion(found, ())
-    made: dict[str, Any] = _plain(found)
-    return made
-
-
-def _plain(kind: Any) -> Any:
-    """Return a schema without what fastavro adds for itself."""
-    if isinstance(kind, dict):
-        return {key: _plain(value) for key, value in kind.items() if not key.startswith("__")}
-    return [_plain(one) for one in kind] if isinstance(kind, list) else kind
-
-
-def _refuse_recursion(kind: Any, above: tuple[str, ...]) -> None:
-    if isinstance(kind, list):
-        for one in kind:
-            _refuse_recursion(one, above)
-    elif isinstance(kind, dict):
-        name = str(kind.get("name", ""))
-        inner = (*above, name) if kind.get("type") == "record" else above
-        for part in ("items", "values"):
-            if part in kind:
-                _refuse_recursion(kind[part], inner)
-        for one in kind.get("fields", ()):
-            _refuse_recursion(one["type"], inner)
-        if isinstance(kind.get("type"), dict | list):
-            _refuse_recursion(kind["type"], inner)
-    elif kind not in _PRIMITIVES:
-        raise NotATable(f"the type {kind} contains itself, and a table has no such column")
 
 
 class AvroCodec:
@@ -138,99 +81,6 @@ class AvroCodec:
         return defaults_of(state)
 
 
-def reader_of(newest: Any, older: Any) -> Any:
-    """Return the reader schema of two: the newest, with what only the older one has, all of which may be null.
-
-    Example:
-        >>> fields = lambda *names: {"type": "record", "name": "R", "fields": [{"name": n, "type": "int"} for n in names]}
-        >>> [one["name"] for one in reader_of(fields("b"), fields("a", "b"))["fields"]]
-        ['b', 'a']
-    """
-    new, old = _only(newest), _only(older)
-    made = _merged(new, old)
-    return made if new is newest and old is older else _nullable(made)
-
-
-def _only(kind: Any) -> Any:
-    """Return the one type of a union beside null, else the type itself."""
-    others = [one for one in kind if one != "null"] if isinstance(kind, list) else []
-    return others[0] if len(others) == 1 else kind
-
-
-def _name(kind: Any) -> str:
-    return str(kind["type"] if isinstance(kind, dict) else "union" if isinstance(kind, list) else kind)
-
-
-def _nullable(kind: Any) -> Any:
-    if kind == "null":
-        return kind
-    branches = kind if isinstance(kind, list) else [kind]
-    return ["null", *(one for one in branches if one != "null")]
-
-
-def _merged(new: Any, old: Any) -> Any:
-    names = _name(new), _name(old)
-    if names == ("record", "record"):
-        return {**new, "fields": _merged_fields(new["fields"], old["fields"])}
-    for container, part in (("array", "items"), ("map", "values")):
-        if names == (container, container):
-            return {**new, part: reader_of(new[part], old[part])}
-    if all(name in _NUMBERS for name in names) and not any(
-        isinstance(kind, dict) and "logicalType" in kind for kind in (new, old)
-    ):
-        return max(names, key=_NUMBERS.index)
-    return new
-
-
-def _merged_fields(new: list[Any], old: list[Any]) -> list[Any]:
-    known = {one["name"]: one for one in old}
-    fields, found = [], set()
-    for one in new:
-        names = [one["name"], *one.get("aliases", ())]
-        before = next((known[name] for name in names if name in known), None)
-        if before is not None:
-            found.add(before["name"])
-            fields.append({**one, "type": reader_of(one["type"], before["type"])})
-        elif "default" in one:
-            fields.append(one)
-        else:
-            fields.append({**one, "type": _nullable(one["type"]), "default": None})
-    gone = [one for one in old if one["name"] not in found and one["name"] not in {field["name"] for field in fields}]
-    return [*fields, *({**one, "type": _nullable(one["type"]), "default": None} for one in gone)]
-
-
-def compact(kind: Any) -> Any:
-    """Return an expanded schema in which a type stands once, and later uses have its name, as readers want it.
-
-    A type that differs from the first of its name gets another name, and the first as an alias.
-    """
-    return _compact(kind, {})
-
-
-def _compact(kind: Any, known: dict[str, Any]) -> Any:
-    if isinstance(kind, list):
-        return [_compact(one, known) for one in kind]
-    if not isinstance(kind, dict):
-        return kind
-    if kind["type"] in ("record", "enum", "fixed"):
-        name = kind["name"]
-        number = 2
-        while name in known and known[name] != kind:
-            name, number = f"{kind['name']}_{number}", number + 1
-        if name in known:
-            return name
-        known[name] = kind
-        renamed = {} if name == kind["name"] else {"name": name, "aliases": [kind["name"]]}
-        if kind["type"] != "record":
-            return {**kind, **renamed}
-        return {**kind, **renamed, "fields": [{**one, "type": _compact(one["type"], known)} for one in kind["fields"]]}
-    parts = {part: _compact(kind[part], known) for part in ("items", "values") if part in kind}
-    return {**kind, **parts}
-
-
-# -- columns ------------------------------------------------------------------------------------------------------------
-
-
 def arrow_type(kind: Any) -> pa.DataType:
     """Return the Arrow type of an expanded schema.
 
@@ -249,7 +99,7 @@ def _arrow_type(kind: Any) -> pa.DataType:
         if len(branches) < 2:
             return _arrow_type(branches[0]) if branches else pa.null()
         return pa.struct([(_branch(one), _arrow_type(one)) for one in branches])
-    name = _name(kind)
+    name = type_name(kind)
     if name == "record":
         return pa.struct([pa.field(one["name"], _arrow_type(one["type"])) for one in kind["fields"]])
     if name == "array":
@@ -261,13 +111,13 @@ def _arrow_type(kind: Any) -> pa.DataType:
         return pa.decimal128(kind["precision"], kind.get("scale", 0))
     if logical == "decimal":
         return TEXT
-    return _LOGICAL.get(str(logical), _PRIMITIVES[name])
+    return _LOGICAL.get(str(logical), PRIMITIVES[name])
 
 
 def _branch(kind: Any) -> str:
     """Return the column of a union's branch: the name of its type, without a namespace."""
     name = kind.get("name") if isinstance(kind, dict) else None
-    return str(name or _name(kind)).rpartition(".")[2]
+    return str(name or type_name(kind)).rpartition(".")[2]
 
 
 def _converter(kind: Any) -> _Convert | None:
@@ -275,7 +125,7 @@ def _converter(kind: Any) -> _Convert | None:
     if isinstance(kind, list):
         branches = [one for one in kind if one != "null"]
         return _union_converter(branches) if len(branches) > 1 else _of_one(branches[0]) if branches else None
-    name = _name(kind)
+    name = type_name(kind)
     if name == "record":
         members = {one["name"]: convert for one in kind["fields"] if (convert := _converter(one["type"])) is not None}
         return (lambda value: _members(value, members)) if members else None
@@ -313,7 +163,7 @@ def _members(value: dict[str, Any], members: Mapping[str, _Convert]) -> dict[str
 def _union_converter(branches: list[Any]) -> _Convert:
     by_name = {_branch(one): _converter(one) for one in branches}
     full = {str(one["name"]): _branch(one) for one in branches if isinstance(one, dict) and "name" in one}
-    by_type = {_name(one): _branch(one) for one in branches}
+    by_type = {type_name(one): _branch(one) for one in branches}
     by_logical = {
         one["logicalType"]: _branch(one) for one in branches if isinstance(one, dict) and "logicalType" in one
     }
@@ -428,7 +278,7 @@ def _decoded_default(kind: Any, default: Any) -> Any:
 
 
 def _needs_decoding(kind: Any) -> bool:
-    return _name(kind) in ("bytes", "fixed") or (isinstance(kind, dict) and "logicalType" in kind)
+    return type_name(kind) in ("bytes", "fixed") or (isinstance(kind, dict) and "logicalType" in kind)
 
 
 def _kind(error: Exception) -> str:
@@ -437,8 +287,8 @@ def _kind(error: Exception) -> str:
 
 def defaults_of(kind: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
     """Return the defaults of a record's fields that are not null, by path through records, as Arrow takes them."""
-    record = _only(kind)
-    if _name(record) != "record":
+    record = sole_type(kind)
+    if type_name(record) != "record":
         return {}
     fields = [one for one in record["fields"] if one.get("default") is not None]
     empty = ("", 0)

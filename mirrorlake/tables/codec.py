@@ -1,4 +1,4 @@
-"""What a format of a schema registry does: describe schemas, merge them into one reader, and read payloads by it."""
+"""The interface of a registry's formats: read schemas, merge them into one reader, and decode payloads with it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Codec(Protocol):
         """Return the writer schema that a payload names, without the registry, and where its body begins; None without a frame."""
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
-        """Return what a reader needs of a schema.
+        """Parse a schema for the reader.
 
         Raises:
             NotATable: the schema cannot be a table.
@@ -62,7 +62,7 @@ class Codec(Protocol):
         """Return the reader of a state; None is the state before the first schema."""
 
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
-        """Return what rows of older records have in columns that newer schemas added, by path; null without one."""
+        """Return the default of each column that a newer schema added, by path; a column without one is null."""
 
 
 def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:

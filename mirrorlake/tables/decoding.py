@@ -45,8 +45,8 @@ RESERVED = frozenset({*COORDINATES, KEY, FAULT, MISFIT, TOMBSTONE, FILTERED, RAW
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """Decoded payloads: an array of the format's type, and by row why a payload has none.
+class DecodedPayloads:
+    """DecodedPayloads payloads: an array of the format's type, and by row why a payload has none.
 
     `faults` are payloads that no table takes, `misfits` those that a wider one would.
     """
@@ -63,7 +63,7 @@ class Format(Protocol):
     def kind(self) -> pa.DataType:
         """Return the Arrow type of decoded payloads."""
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         """Decode payloads, of which each may be null, from these sources."""
 
 
@@ -73,9 +73,9 @@ class BinaryFormat:
 
     kind: pa.DataType = BINARY
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
         """Return the payloads."""
-        return Decoded(payloads.cast(self.kind), {}, {})
+        return DecodedPayloads(payloads.cast(self.kind), {}, {})
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class TextFormat:
 
     kind: pa.DataType = TEXT
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
         """Decode payloads; those that are not UTF-8 are faults."""
         try:
-            return Decoded(payloads.cast(TEXT), {}, {})
+            return DecodedPayloads(payloads.cast(TEXT), {}, {})
         except pa.ArrowInvalid:
             pass
         values, faults = _each(payloads, lambda payload: payload.decode())
-        return Decoded(pa.array(values, TEXT), faults, {})
+        return DecodedPayloads(pa.array(values, TEXT), faults, {})
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ class JsonFormat:
     kind: pa.DataType
     drops: bool = False
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:  # noqa: ARG002  the format of all sources
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
         """Decode payloads; those that are not JSON are faults, and those that the type does not take are misfits."""
         documents, faults = _each(payloads, self._parser())
         found = None if self.drops else arrays_of(documents, self.kind)
         if found is not None:
-            return Decoded(found, faults, {})
+            return DecodedPayloads(found, faults, {})
         misfits, values = {}, []
         for row, document in enumerate(documents):
             value = None
@@ -120,7 +120,7 @@ class JsonFormat:
             except Misfit as misfit:
                 misfits[row] = str(misfit)
             values.append(value)
-        return Decoded(pa.array(values, self.kind), faults, misfits)
+        return DecodedPayloads(pa.array(values, self.kind), faults, misfits)
 
     def _parser(self) -> Callable[[bytes], Any]:
         if _has_decimals(self.kind):

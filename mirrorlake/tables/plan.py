@@ -1,4 +1,4 @@
-"""What `plan` says of typed tables: those to come, changed and removed ones, and what their rows keep of older settings."""
+"""Plan the typed tables: those to create, change and remove, and the settings that existing rows were made with."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def _is_wrapper(message: Descriptor) -> bool:
 
 
 def _zeros(message: Descriptor, path: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
-    """Return what fields without presence have in a message that lacks them, by path."""
+    """Return the zero values of fields without presence, by path."""
     found: dict[tuple[str, ...], Any] = {}
     for one in message.fields:
         place = (*path, one.name)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mirrorlake.tables.codec import Codec, Reader, WriterKey
-from mirrorlake.tables.decoding import Decoded
+from mirrorlake.tables.decoding import DecodedPayloads
 from mirrorlake.tables.json_types import named, renamed
 
 
@@ -38,7 +38,7 @@ class RegistryFormat:
         """The Arrow type of decoded payloads."""
         return named(self.reader.kind, taken=self.taken)
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         """Decode payloads; those of a schema that is not known yet are misfits."""
         values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
         for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
@@ -58,7 +58,7 @@ class RegistryFormat:
                     except ValueError as error:
                         faults[row] = str(error)
             values.append(value)
-        return Decoded(renamed(self._array(values, faults), self.kind), faults, misfits)
+        return DecodedPayloads(renamed(self._array(values, faults), self.kind), faults, misfits)
 
     def _array(self, values: list[Any], faults: dict[int, str]) -> pa.Array:
         """Return values as an array; one that Arrow does not take, as a time after the year 9999, is a fault."""

@@ -34,9 +34,16 @@ from mirrorlake.tables.decoding import (
 )
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.merge import merge_newest
+from mirrorlake.tables.payload_columns import (
+    BINARY_COLUMNS,
+    TEXT_COLUMNS,
+    JsonColumns,
+    PayloadColumns,
+    RegistryColumns,
+    given_columns,
+)
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
-from mirrorlake.tables.shapes import BINARY_SHAPE, TEXT_SHAPE, JsonShape, RegistryShape, Shape, given_shape
 from mirrorlake.tables.through import Through, passing_job
 from mirrorlake.tables.worker_files import INNER, PartitionCount, write_files
 
@@ -96,8 +103,8 @@ class TableWriter:
         self._location = lake.typed_location(table.name)
         self._registries = registries
         self._through = through
-        self._key: Shape = TEXT_SHAPE
-        self._value: Shape = TEXT_SHAPE
+        self._key: PayloadColumns = TEXT_COLUMNS
+        self._value: PayloadColumns = TEXT_COLUMNS
         self._is_new = True
         self._columns: StructType | None = None
         self.progress = TableProgress()
@@ -108,22 +115,22 @@ class TableWriter:
         kept = {} if self._is_new else self._lake.properties(self._location)
         if not self._is_new:
             self._table.refuse_edits(kept)
-        self._key = self._shape("keys", kept.get(KEY_TYPE))
-        self._value = self._shape("values", kept.get(VALUE_TYPE))
+        self._key = self._columns_of("keys", kept.get(KEY_TYPE))
+        self._value = self._columns_of("values", kept.get(VALUE_TYPE))
         self.progress = TableProgress() if self._is_new else read_progress(self._lake, self._location)
 
-    def _shape(self, of: Literal["keys", "values"], kept: str | None) -> Shape:
+    def _columns_of(self, of: Literal["keys", "values"], kept: str | None) -> PayloadColumns:
         config = self._table.config
         payloads = getattr(config, of)
         taken = RESERVED | config.columns.keys() if of == "values" else frozenset[str]()
         if payloads in ("text", "binary"):
-            return TEXT_SHAPE if payloads == "text" else BINARY_SHAPE
+            return TEXT_COLUMNS if payloads == "text" else BINARY_COLUMNS
         widens = config.changes == "add" or self._is_new
         if payloads == "json":
             if of == "values" and not config.is_inferred:
-                return given_shape(config.given_type, taken=taken)
-            return JsonShape(kept, taken=taken, widens=widens)
-        return RegistryShape(
+                return given_columns(config.given_type, taken=taken)
+            return JsonColumns(kept, taken=taken, widens=widens)
+        return RegistryColumns(
             CODECS[payloads],
             kept,
             registries=self._registries,
@@ -212,7 +219,7 @@ class TableWriter:
 
     def _decode_known(self, records: DataFrame) -> DataFrame:
         """Decode records by the columns that the table has, after reading the schemas that they name."""
-        if isinstance(self._value, RegistryShape) or isinstance(self._key, RegistryShape):
+        if isinstance(self._value, RegistryColumns) or isinstance(self._key, RegistryColumns):
             decoded = self._decode(records)
             if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
                 self._grow(records, decoded)
@@ -243,9 +250,9 @@ class TableWriter:
         )
         if self._through is not None:
             misfits = misfits.mapInArrow(passing_job(self._through), misfits.schema)
-        for shape, column in ((self._key, "key"), (self._value, "value")):
-            if shape.may_grow:
-                shape.grow(misfits, column)
+        for columns, name in ((self._key, "key"), (self._value, "value")):
+            if columns.may_grow:
+                columns.grow(misfits, name)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 

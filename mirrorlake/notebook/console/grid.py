@@ -143,5 +143,5 @@ def _cell(cell: Cell | str | int | float | None) -> Any:
 
 
 def _short(text: str) -> dict[str, str]:
-    """Return what is shown of a long name; a sentence is shown whole."""
+    """Shorten a long name; a sentence stays whole."""
     return {"short": middle(text, MAX_NAME)} if len(text) > MAX_NAME else {}

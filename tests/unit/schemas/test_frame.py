@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.schemas import KEY_HEADER, VALUE_HEADER, Frame, parse_frame, parse_message_indexes
+from mirrorlake.schemas import KEY_HEADER, VALUE_HEADER, WireFrame, parse_frame, parse_message_indexes
 
 INDEXES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20)
 
@@ -17,13 +17,13 @@ INDEXES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20)
 @given(schema_id=st.integers(0, 2**32 - 1), payload=st.binary())
 def test_an_id_is_read_as_it_is_written(schema_id: int, payload: bytes) -> None:
     data = SchemaId("AVRO", schema_id).id_to_bytes() + payload
-    assert parse_frame(data) == Frame(schema_id, None, 5)
+    assert parse_frame(data) == WireFrame(schema_id, None, 5)
     assert data[5:] == payload
 
 
 @given(guid=st.uuids(), payload=st.binary())
 def test_a_guid_is_read_as_it_is_written(guid: object, payload: bytes) -> None:
-    assert parse_frame(SchemaId("AVRO", guid=str(guid)).guid_to_bytes() + payload) == Frame(None, str(guid), 17)
+    assert parse_frame(SchemaId("AVRO", guid=str(guid)).guid_to_bytes() + payload) == WireFrame(None, str(guid), 17)
 
 
 @given(indexes=INDEXES, payload=st.binary())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirrorlake.schemas import SchemaRegistry
 
 
-class Shape(Protocol):
+class PayloadColumns(Protocol):
     """The columns of keys, or of values."""
 
     @property
@@ -36,13 +36,13 @@ class Shape(Protocol):
         """Widen them by the payloads in a column that do not fit."""
 
     def to_text(self) -> str | None:
-        """Return what a table keeps of them, or None if that is nothing."""
+        """Return the text for the table's property, or None if it needs none."""
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
-        """Return what records that lack a column have in it, by its path; null without one."""
+        """Return the default of each column, by path; a column without one is null."""
 
 
-class FixedShape:
+class FixedColumns:
     """Columns that no record changes."""
 
     may_grow = False
@@ -66,7 +66,7 @@ class FixedShape:
         return {}
 
 
-class JsonShape:
+class JsonColumns:
     """Columns of JSON documents, inferred from them."""
 
     def __init__(self, text: str | None, *, taken: frozenset[str], widens: bool) -> None:
@@ -92,7 +92,7 @@ class JsonShape:
         return {}
 
 
-class RegistryShape:
+class RegistryColumns:
     """Columns of records that name schemas of a registry.
 
     Args:
@@ -189,9 +189,9 @@ def _as_key(named: list[Any]) -> tuple[Any, ...]:
     return tuple(tuple(one) if isinstance(one, list) else one for one in named)
 
 
-def given_shape(kind: pa.DataType, *, taken: frozenset[str]) -> FixedShape:
+def given_columns(kind: pa.DataType, *, taken: frozenset[str]) -> FixedColumns:
     """Return the columns of JSON documents that a person wrote."""
-    return FixedShape(JsonFormat(named(kind, taken=taken), drops=True))
+    return FixedColumns(JsonFormat(named(kind, taken=taken), drops=True))
 
 
-BINARY_SHAPE, TEXT_SHAPE = FixedShape(BinaryFormat()), FixedShape(TextFormat())
+BINARY_COLUMNS, TEXT_COLUMNS = FixedColumns(BinaryFormat()), FixedColumns(TextFormat())
