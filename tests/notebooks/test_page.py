@@ -68,11 +68,13 @@ def world(
 @pytest.fixture
 def tab(window: Page) -> Iterator[Page]:
     made = window.context.new_page()
-    outside: list[str] = []
+    outside, refused = list[str](), list[str]()
     made.on("request", lambda request: request.url.startswith(OURS) or outside.append(request.url))
+    made.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
     yield made
     made.close()
     assert not outside
+    assert not refused, "as of the page that is left, and ends its kernel"
 
 
 @pytest.mark.parametrize("path", ["", "?token=wrong", "passport/east/t/0/1", "voila/static/voila.js", "api/kernels/x"])

@@ -37,6 +37,8 @@ _PAGE = Path(__file__).with_name("page.html")
 # The addresses of `navigation`: what a browser asks by itself, as for an icon, starts no kernel.
 _PATHS = r"/([a-z-]*|(?:flow|topic|group|passport)/.+)"
 _KERNEL = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
+# Others that a user has, as jupytext's, are made for JupyterLab: each page would load them, and fail to.
+_EXTENSIONS = ("@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget")
 # A kernel takes about 200 MB: a link in a busy ticket must not fill the machine.
 MAX_KERNELS = 8
 # A page that is reloaded or sleeps for a moment finds its kernel again.
@@ -153,6 +155,8 @@ class PageHandler(RequestHandler):
         self.set_header("Content-Security-Policy", _POLICY)
         self.set_header("Cache-Control", "no-store")
         self.set_header("Referrer-Policy", "no-referrer")
+        # Reading it sets its cookie, without which the page that is left may not end its kernel.
+        self.xsrf_token  # noqa: B018
         if self._kernels.is_full:
             self.set_status(503)
             await self.finish(f"{MAX_KERNELS} pages of this console are open: close one, then reload this page.")
@@ -220,7 +224,9 @@ def _voila(folder: str) -> Voila:
         # Sockets in a folder of ours: whoever has an account here could read those of TCP. Elsewhere paths may be too long.
         config.KernelManager.transport = "ipc"
     voila = Voila(config=config, log_level=logging.ERROR, root_dir=folder, connection_dir=folder)
-    voila.voila_configuration = VoilaConfiguration(parent=voila, kernel_spec_manager_class=OwnKernels)
+    voila.voila_configuration = VoilaConfiguration(
+        parent=voila, kernel_spec_manager_class=OwnKernels, extension_allowlist=list(_EXTENSIONS)
+    )
     voila.setup_template_dirs()
     return voila
 
