@@ -38,7 +38,7 @@ def audit_events(lake: Lake, since: datetime) -> list[Event]:
     operations: dict[str, list[Any]] = {}
     for row in read(_STEPS, since):
         operations.setdefault(row.object, []).append(row)
-    return [*map(_changes, plans), *map(_operation, operations.values())]
+    return [*(_changes(rows, root=lake.address) for rows in plans), *map(_operation, operations.values())]
 
 
 def maintenance_passes(lake: Lake, since: datetime) -> list[Event]:
@@ -76,10 +76,10 @@ def _passes(rows: list[Any]) -> Event:
     )
 
 
-def _changes(rows: list[Any]) -> Event:
+def _changes(rows: list[Any], *, root: str) -> Event:
     first = rows[0]
     flows, places = {row.flow or "" for row in rows}, {row.cluster for row in rows}
-    said = [f"{row.action} {row.object}" for row in rows[:_MAX_NAMED]]
+    said = [f"{row.action} {row.object}".replace(f"{root}/", "") for row in rows[:_MAX_NAMED]]
     more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
     on = ", ".join(sorted(places))
     return Event(

@@ -352,6 +352,10 @@ def test_changes_of_one_plan_are_one_event_and_an_operation_has_its_result(lived
     assert applied.effect == "create topic t0, create topic t1, create topic t2 and 2 more"
     assert (failover.kind, failover.seconds, failover.subject) == ("failover", 12.0, "east->west")
     assert failover.effect == "RPO 1.5 s, RTO 12.0 s, 1 group moved"
+    lived.clock.to(5_000)
+    table = Change(where="lake", kind="table", name=lived.lake.relay_location("east"), action="create")
+    lived.context.audit().record([table], command="apply")
+    assert lived.events()[-1].effect == "create table relay/east", "the place of the lake is known"
 
 
 def told_by(feed: EventFeed) -> list[tuple[str, datetime, datetime | None]]:
