@@ -87,6 +87,11 @@ class FolderTables:
         with self._newest(path) as table:
             return str(table.metadata().id)
 
+    def has_deletion_vectors(self, path: str) -> bool:
+        """Return whether a table's readers need deletion vectors."""
+        with self._newest(path) as table:
+            return "deletionVectors" in (table.protocol().reader_features or ())
+
     def history(self, path: str, limit: int | None) -> list[dict[str, Any]]:
         """List the metadata of the newest commits, newest first, each with its `version`."""
         with self._newest(path) as table:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +116,23 @@ class Lake(LakeReader):
     def save_typed(self, writer: DataFrameWriter, location: str) -> None:
         """Write to a typed table by a writer with options."""
         self._through_spark.save(writer, location)
+
+    def alter_typed(self, location: str, properties: Mapping[str, str]) -> None:
+        """Set properties that change a typed table's protocol: delta-rs would ask for more features than they need."""
+        self._through_spark.set_properties(location, properties)
+
+    def compact_by_spark(self, location: str) -> tuple[int, int, int]:
+        """Compact a table with deletion vectors; return the number of old files, their bytes, and the number of new files."""
+        return self._through_spark.compact(location)
+
+    def vacuum_by_spark(self, location: str, *, keep: timedelta) -> None:
+        """Delete files that left a table with deletion vectors before `keep`."""
+        self._through_spark.vacuum(location, keep=keep)
+
+    def purge_deleted(self, location: str) -> None:
+        """Take deleted rows out of the files that a table names: those behind deletion vectors are still in them."""
+        if self.has_deletion_vectors(location):
+            self._through_spark.purge(location)
 
     def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         """Return the tables that `create_all` would create, by location."""

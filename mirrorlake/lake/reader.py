@@ -238,7 +238,8 @@ class LakeReader(LakeAddresses):
 
     def query_named(self, text: str, locations: Mapping[str, str], values: Mapping[str, Any]) -> pa.Table | None:
         """Return the answer of a user's query over tables by name, or None if only Spark reaches one of them."""
-        if not (self._without_spark and all(map(self._is_seen, locations.values()))):
+        places = locations.values()
+        if not (self._without_spark and all(map(self._is_seen, places))) or any(map(self.has_deletion_vectors, places)):
             return None
         datasets = {name: self._folder.dataset(place, {}) for name, place in locations.items()}
         return query_files(text, datasets, values, has_braces=False)
@@ -334,6 +335,10 @@ class LakeReader(LakeAddresses):
     def properties(self, location: str) -> dict[str, str]:
         """Read the table properties."""
         return self._engine(location).properties(location)
+
+    def has_deletion_vectors(self, location: str) -> bool:
+        """Return whether a table's readers need deletion vectors, so that only Spark reads and maintains it."""
+        return self._engine(location).has_deletion_vectors(location)
 
     def table_id(self, location: str) -> str:
         """Read the id that a table got when it was created."""

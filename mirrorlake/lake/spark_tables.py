@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,13 @@ _NO_TABLE = (
     "DELTA_SCHEMA_NOT_SET",
     "PATH_NOT_FOUND",
 )
+
+
+# Commits of 64 MB each, so that a batch that comes meanwhile conflicts with one of them. Files of 32 MB stay.
+_COMPACTION = {
+    "spark.databricks.delta.optimize.batchSize": "64m",
+    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
+}
 
 
 class SparkTables:
@@ -223,6 +231,29 @@ class SparkTables:
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
         self.session.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
 
+    def has_deletion_vectors(self, location: str) -> bool:
+        """Return whether a table's readers need deletion vectors."""
+        [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("tableFeatures").collect()
+        return "deletionVectors" in row.tableFeatures
+
+    def compact(self, location: str) -> tuple[int, int, int]:
+        """Compact small files, and those with many deleted rows; return the number of old files, their bytes, new files."""
+        with _settings(self.session, _COMPACTION):
+            [row] = self.session.sql(f"OPTIMIZE {self.sql_name(location)}").collect()
+        one = row.metrics
+        return int(one.numFilesRemoved), int(one.filesRemoved.totalSize or 0), int(one.numFilesAdded)
+
+    def purge(self, location: str) -> None:
+        """Rewrite the files with deleted rows."""
+        with _settings(self.session, _COMPACTION):
+            self.session.sql(f"REORG TABLE {self.sql_name(location)} APPLY (PURGE)")
+
+    def vacuum(self, location: str, *, keep: timedelta) -> None:
+        """Delete the files that were removed from a table before `keep`, and older ones that no commit names."""
+        with _settings(self.session, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+            hours = max(1, round(keep / timedelta(hours=1)))
+            self.session.sql(f"VACUUM {self.sql_name(location)} RETAIN {hours} HOURS")
+
     def texts(self, folder: str) -> dict[str, str]:
         """Return the texts of a folder's files by name, or {} if there is no folder."""
         from pyspark.errors import AnalysisException
@@ -240,6 +271,19 @@ class SparkTables:
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")
         [row] = detail.select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
+
+
+@contextmanager
+def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set a session's settings while the block runs."""
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
 def quote(text: str) -> str:

@@ -163,12 +163,33 @@ class LakeUpkeep:
         table = self._lake.open_maintenance(self._lake.typed_location(name))
         if table is None:
             return None
+        if self._lake.has_deletion_vectors(table.path):
+            return self._kept_by_spark(f"table {name}", table, plan=plan)
         schema = TableSchema(name=name, comment="", columns={}, properties={})
 
         def compact() -> Compacted:
             return compact_side_table(table, schema, plan=plan)
 
         return self._kept(f"table {name}", table, compact, plan=plan, is_signed=True, cleans=False)
+
+    def _kept_by_spark(self, name: str, table: TableMaintenance, *, plan: bool) -> KeptTable:
+        """Maintain a table with deletion vectors.
+
+        delta-rs 1.6 would remove a file without its vector, which leaves the file in the table, and delete the vectors' own files.
+        """
+        try:
+            before = len(table.live())
+            if plan:
+                return KeptTable(table=name, files=before)
+            table.ensure_properties(self._properties(cleans=False))
+            checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
+            self._lake.vacuum_by_spark(table.path, keep=self._settings.keep_removed)
+            files, size, into = self._lake.compact_by_spark(table.path)
+            compacted = Compacted(files=files, bytes=size, into=into)
+            return KeptTable(table=name, files=len(table.live()), compacted=compacted, log_checkpoint=checkpoint)
+        except Exception as error:  # Spark's, too: a batch that came first; the next pass tries again
+            log.info("maintenance.failed table=%s", name, exc_info=True)
+            return KeptTable(table=name, why_not=str(error).partition("\n")[0])
 
     def tables(
         self, flows: Mapping[str, Sequence[SentUpTo]], *, published: Sequence[str], plan: bool

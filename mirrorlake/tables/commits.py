@@ -93,6 +93,6 @@ def busy(name: str) -> StoreError:
     return StoreError(
         f"other commits came first {_ATTEMPTS} times on the table {name}",
         consequence="the table stays as it is",
-        remedy="run the same command again",
+        remedy=f"mirrorlake pause --table {name}, run the same command again, then mirrorlake resume --table {name}",
         table=name,
     )

@@ -19,6 +19,7 @@ SETTINGS = "mirrorlake.settings"
 """The table property with the settings that a table was made with."""
 RECORDS = "records"
 """The view over all relays in SQL."""
+DELETION_VECTORS = "delta.enableDeletionVectors"
 # What a row means and how it is read: the rows of a table cannot be of two kinds.
 _MEANING = ("mode", "keys", "values")
 
@@ -54,7 +55,12 @@ class TypedTable:
     @property
     def properties(self) -> dict[str, str]:
         """The table properties of a new table: its settings."""
-        return {SETTINGS: json.dumps(self.settings, sort_keys=True)}
+        return {SETTINGS: json.dumps(self.settings, sort_keys=True), **self.protocol}
+
+    @property
+    def protocol(self) -> dict[str, str]:
+        """The table property by which readers need deletion vectors, or need none."""
+        return {DELETION_VECTORS: str(self.config.deletion_vectors).lower()}
 
     def edits(self, properties: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
         """Return the settings that the table, by its properties, was made with otherwise: each before and now."""

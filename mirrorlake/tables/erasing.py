@@ -51,7 +51,10 @@ class RowEraser:
             StoreError: other commits came first again and again.
         """
         claim_batch(self._lake, name)
-        return retried(partial(self._replace, name, table), name)
+        count = retried(partial(self._replace, name, table), name)
+        # Without rows of erased records, too: newer ones of their keys may have replaced them.
+        retried(partial(self._lake.purge_deleted, self._lake.typed_location(name)), name)
+        return count
 
     def _replace(self, name: str, table: TypedTable | None) -> int:
         rows = self._lake.typed(name)

@@ -19,6 +19,8 @@ def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:
     if rows and not plan:
         # Carries the table's progress on: the log of a table without new records may be cleaned of its batches.
         claim_batch(lake, name)
-        delete = f"DELETE FROM {lake.sql_name(lake.typed_location(name))} WHERE {where}"  # noqa: S608 - a time
+        location = lake.typed_location(name)
+        delete = f"DELETE FROM {lake.sql_name(location)} WHERE {where}"  # noqa: S608 - a time
         retried(lambda: lake.spark.sql(delete), name)
+        retried(lambda: lake.purge_deleted(location), name)
     return rows

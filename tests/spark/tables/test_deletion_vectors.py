@@ -1,0 +1,72 @@
+"""Upserts with deletion vectors: no row that stays is rewritten, and what left is on no disk after its time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from mirrorlake.config.schema import MaintenanceConfig
+from mirrorlake.maintenance.maintain import LakeUpkeep
+from mirrorlake.mirror import Mirror
+from tests.spark.tables.kit import Make, Regions, account, rows
+from tests.spark.tables.test_erasing import erase, on_disk
+
+
+def folded(mirror: Mirror) -> dict[tuple[str, str], dict[str, int]]:
+    return {(source, key): {"n": n} for source, key, n in rows(mirror, "sales", "_source", "_key", "n")}
+
+
+@pytest.mark.law("C", "F")
+def test_law_f_upserts_rewrite_no_other_row_and_erased_records_leave_the_files(make: Make) -> None:
+    mirror = make({"topics": "sales", "mode": "upsert", "deletion_vectors": True})
+    regions, location = Regions(mirror), mirror.lake.typed_location("sales")
+    regions.land("east", "sales", *((f"k{n}", {"n": n}) for n in range(50)))
+    mirror.keep_tables(once=True)
+    for first in (100, 200):
+        regions.land("east", "sales", ("k1", {"n": first}), ("k2", {"n": first + 1}), ("new", {"n": first}))
+        mirror.keep_tables(once=True)
+        [merge] = DeltaTable(location).history(1)
+        assert int(merge["operationMetrics"]["numTargetRowsCopied"]) == 0
+    assert folded(mirror) == regions.newest("sales")
+    asked = mirror.query("SELECT sum(n) AS n FROM sales").to_pylist()
+    assert asked == [{"n": sum(one["n"] for one in regions.newest("sales").values())}]
+
+    upkeep = LakeUpkeep(mirror.lake, MaintenanceConfig(), now=mirror._context.now, clusters=mirror.config.clusters)
+    kept = upkeep.typed_table("sales", plan=False)
+    assert kept is not None
+    assert (kept.why_not, kept.files, kept.compacted.into) == ("", 1, 1)
+    assert folded(mirror) == regions.newest("sales")
+
+    regions.land("east", "sales", ("k1", {"n": 300}), ("k3", {"n": 300}))
+    mirror.keep_tables(once=True)
+    account(mirror)
+    done = erase(mirror, "sales", where="value.n = 200 AND key = 'k1'")
+    assert (done.records, done.rows_of_tables) == (1, {"sales": 0}), "a newer record has its row"
+    assert ("east", 53) not in on_disk(mirror, "sales"), "the file named it still, behind a vector"
+    assert folded(mirror) == regions.newest("sales")
+    assert mirror.verify_table("sales").equal
+
+
+def test_deletion_vectors_that_are_switched_on_and_off_rule_batches_from_then_on(make: Make) -> None:
+    table = {"topics": "sales", "mode": "upsert"}
+    regions = Regions(make(table))
+    location = regions.mirror.lake.typed_location("sales")
+    regions.land("east", "sales", ("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3}))
+    for mirror, copied, key in (
+        (regions.mirror, None, "a"),
+        (make({**table, "deletion_vectors": True}), 0, "b"),
+        (make({**table, "deletion_vectors": False}), 1, "c"),
+    ):
+        mirror.keep_tables(once=True)
+        if copied is not None:
+            [merge] = DeltaTable(location).history(1)
+            assert int(merge["operationMetrics"]["numTargetRowsCopied"]) == copied
+        regions.mirror = mirror
+        regions.land("east", "sales", (key, {"n": 4}))
+    log = [json.loads(line) for path in Path(location, "_delta_log").glob("*.json") for line in path.open()]
+    assert [one["protocol"]["readerFeatures"] for one in log if "readerFeatures" in one.get("protocol", {})] == [
+        ["deletionVectors"]
+    ]
