@@ -1,4 +1,4 @@
-"""What typed tables cost: CPU-seconds per million records of all processes, of a warm drain from the relay."""
+"""What typed tables cost, in CPU-seconds of all processes: a warm drain, a small batch by the table's size; and how fresh they are."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import io
 import json
 import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import fastavro
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from deltalake import write_deltalake
 
@@ -23,11 +26,20 @@ from mirrorlake.lake.schema import METADATA
 from mirrorlake.mirror import Mirror, from_settings
 from tests.bench.options import Options
 from tests.bench.results import Book, Say
+from tests.beside import beside
 from tests.lakes import SCHEMA
 from tests.servers.registry import RegistryServer
 
 SIZES = (100, 1_000)
 KEYS = (10_000, 1_000_000)
+UPSERTS: dict[str, dict[str, Any]] = {
+    "append": {},
+    "upsert": {"mode": "upsert"},
+    "upsert, deletion vectors": {"mode": "upsert", "deletion_vectors": True},
+}
+_BATCH = 500
+# Spark compiles what the first batches need.
+_WARM_S = 20
 _NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _FIELDS = {"id": "long", "customer": "string", "amount": "double", "paid": "boolean", "note": "string"}
 _AVRO = {"type": "record", "name": "Sale", "fields": [{"name": name, "type": kind} for name, kind in _FIELDS.items()]}
@@ -55,12 +67,79 @@ def measure(options: Options, book: Book, say: Say) -> None:
                 "tables", f"json, upsert of {keys:,} keys", cost, mode="drain, warm; CPU-s per M of all processes"
             )
             say(f"tables upsert {keys}: {cost}")
+    for name, settings in UPSERTS.items():
+        growth = {f"{rows:,} rows": _batch_cost(rows, settings) for rows in (records // 50, records)}
+        book.keep("tables", f"json, a batch of 500, {name}", growth, mode="drain, warm; CPU-s a batch, least of 5")
+        say(f"tables batch, {name}: {growth}")
+        fresh = _freshness(settings, seconds=60)
+        book.keep(
+            "tables", f"json, 1,000 records/s, {name}", fresh, mode="always on; s from timestamp to commit, cores"
+        )
+        say(f"tables fresh, {name}: {fresh}")
 
 
 def _cost(
     encode: Callable[[dict[str, Any]], bytes], size: int, records: int, keys: int, settings: dict[str, Any]
 ) -> float:
     """Return the CPU-seconds per million records of the second of two drains."""
+    with _mirror(settings) as mirror:
+        spent = 0.0
+        for first in (0, records):
+            _land(mirror, encode, size, range(first, first + records), keys)
+            spent = _drain(mirror, records)
+        return spent / records * 1_000_000
+
+
+def _batch_cost(rows: int, settings: dict[str, Any]) -> float:
+    """Return the least CPU-seconds of five batches into a table of so many records, with as many keys."""
+    with _mirror(settings) as mirror:
+        _land(mirror, _json, 100, range(rows), rows)
+        _drain(mirror, rows)
+        spent = []
+        for first in range(rows, rows + 5 * _BATCH, _BATCH):
+            _land(mirror, _json, 100, range(first, first + _BATCH), rows)
+            spent.append(_drain(mirror, _BATCH))
+        return min(spent)
+
+
+def _freshness(settings: dict[str, Any], *, seconds: int) -> dict[str, float]:
+    """Land 1 000 records/s beside a running query; return the seconds from a record's timestamp to the commit with its row."""
+    with _mirror(settings) as mirror:
+        _land(mirror, _json, 100, range(1_000), 10_000)
+        _drain(mirror, 1_000)
+        first, spent = 1_000, 0.0
+        with beside(lambda stop: mirror.keep_tables(stop=stop)):
+            for turn in range(2 * (seconds + _WARM_S)):
+                spent = _cpu() if turn == 2 * _WARM_S else spent
+                end = time.monotonic() + 0.5
+                _land(mirror, _json, 100, range(first, first + 500), 10_000, at=datetime.now(timezone.utc))
+                first += 500
+                time.sleep(max(0.0, end - time.monotonic()))
+            spent = _cpu() - spent
+        waited = sorted(_waited(Path(mirror.lake.typed_location("sales")), after=1_000 + 1_000 * _WARM_S))
+        return {
+            "p50 s": waited[len(waited) // 2],
+            "p99 s": waited[len(waited) * 99 // 100],
+            "cores": spent / seconds,
+        }
+
+
+def _waited(table: Path, *, after: int) -> Iterator[float]:
+    """Yield the seconds from each record's timestamp to the first commit with its row, from an offset on."""
+    seen = set[int]()
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        at = next(one["commitInfo"]["timestamp"] for one in actions if "commitInfo" in one) / 1000
+        for path in (unquote(one["add"]["path"]) for one in actions if "add" in one):
+            # Of an upserted table, a file that was replaced may be deleted by now.
+            for row in pq.read_table(table / path, columns=["_offset", "_timestamp"]).to_pylist():
+                if row["_offset"] >= after and row["_offset"] not in seen:
+                    seen.add(row["_offset"])
+                    yield at - row["_timestamp"].timestamp()
+
+
+@contextmanager
+def _mirror(settings: dict[str, Any]) -> Iterator[Mirror]:
     with tempfile.TemporaryDirectory() as folder:
         mirror = from_settings(
             {
@@ -73,35 +152,44 @@ def _cost(
         mirror.lake.create_all(["east"])
         topic = KnownTopic(name="sales", generation=1, topic_id="sales", partitions=1, present=True)
         mirror.lake.append_rows(METADATA, [topic_row("east", "source", topic, _NOW)])
-        spent = 0.0
-        for first in (0, records):
-            _land(mirror, encode, size, range(first, first + records), keys)
-            before = _cpu()
-            [done] = mirror.keep_tables(once=True)
-            spent = _cpu() - before
-            if (done.records, done.bad) != (records, 0):
-                raise AssertionError(f"{records} records, but {done} were written")
-        return spent / records * 1_000_000
+        yield mirror
 
 
-def _land(mirror: Mirror, encode: Callable[[dict[str, Any]], bytes], size: int, offsets: range, keys: int) -> None:
+def _drain(mirror: Mirror, records: int) -> float:
+    """Write what the relay holds, so many records; return the CPU-seconds."""
+    before = _cpu()
+    [done] = mirror.keep_tables(once=True)
+    if (done.records, done.bad) != (records, 0):
+        raise AssertionError(f"{records} records, but {done} were written")
+    return _cpu() - before
+
+
+def _land(
+    mirror: Mirror,
+    encode: Callable[[dict[str, Any]], bytes],
+    size: int,
+    offsets: range,
+    keys: int,
+    *,
+    at: datetime | None = None,
+) -> None:
     rng, rows = random.Random(offsets.start), len(offsets)
     note = "x" * max(0, size - 90)
     values = [
-        encode({"id": at, "customer": f"c{at % 9999}", "amount": rng.random() * 100, "paid": at % 2 == 0, "note": note})
-        for at in offsets
+        encode({"id": n, "customer": f"c{n % 9999}", "amount": rng.random() * 100, "paid": n % 2 == 0, "note": note})
+        for n in offsets
     ]
     columns: dict[str, Any] = {
         "topic": ["sales"] * rows,
         "generation": [1] * rows,
         "partition": [0] * rows,
         "offset": list(offsets),
-        "timestamp": [_NOW] * rows,
+        "timestamp": [at or _NOW] * rows,
         "timestamp_type": [0] * rows,
         "key": [b"%d" % rng.randrange(keys) for _ in offsets],
         "value": values,
         "headers": [None] * rows,
-        "landed_at": [_NOW] * rows,
+        "landed_at": [at or _NOW] * rows,
     }
     write_deltalake(mirror.lake.relay_location("east"), pa.table(columns, schema=SCHEMA), mode="append")
 
