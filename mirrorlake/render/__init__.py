@@ -12,6 +12,7 @@ from __future__ import annotations
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import (
     BREAK,
+    SHORT_NAME,
     UNBROKEN,
     breakable,
     brief,

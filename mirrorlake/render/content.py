@@ -19,8 +19,8 @@ _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # torn. Regular expressions of Python and of JavaScript alike.
 BREAK = r"(?<=[A-Za-z0-9][._/-])(?=[A-Za-z][A-Za-z0-9])"
 UNBROKEN = r"(->|[0-9]+(?:-[0-9]+)+)"
-# So many characters fit into any column.
-_SHORT = 24
+# So many characters fit into any column: a name of these stays whole.
+SHORT_NAME = 24
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
@@ -63,7 +63,7 @@ def breakable(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    if len(text) <= _SHORT:
+    if len(text) <= SHORT_NAME:
         return _whole(text) if re.search(UNBROKEN, text) else escape(text)
     return "<wbr>".join(map(_unbroken, re.split(BREAK, text)))
 

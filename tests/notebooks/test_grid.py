@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.render import MAX_NAME, badge
+from mirrorlake.render import MAX_NAME, badge, breakable
 from tests.servers.widget_page import start
 
 COLUMNS = [
@@ -199,6 +200,21 @@ def test_names_wrap_at_their_dots_and_never_at_their_arrow(page: Page) -> None:
         else:
             assert {word for line in lines for word in line.split()} == {name}, "whole"
     expect(page.locator("tr[data-key=b] td").first).to_have_text(topic)
+
+
+def test_a_name_wraps_as_in_all_our_html(page: Page) -> None:
+    names = [
+        "east.orders",
+        "eu->central",
+        "placed.by-customers.of_the.north",
+        "to eu->central.placed.by-customers-v2 now",
+    ]
+    grid = Grid("x", [Column("a", "A", kind="prose")], label="Names")
+    grid.show([Row(name, {"a": name}) for name in names])
+    draw(page, grid)
+    for name, cell in zip(names, page.locator("tbody td").all(), strict=True):
+        marked, wanted = (re.sub("<span[^>]*>", "<span>", one) for one in (cell.inner_html(), breakable(name)))
+        assert marked == wanted
 
 
 def test_a_name_that_leads_somewhere_is_opened_by_mouse_and_keyboard(page: Page) -> None:

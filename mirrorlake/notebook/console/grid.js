@@ -9,12 +9,16 @@ const make = (tag, properties = {}, ...children) => {
   element.append(...children);
   return element;
 };
-// Names wrap where BREAK says, and never within what is UNBROKEN, as in all our HTML (render/content.py).
-const breakable = (whole) =>
-  whole.split(BREAK).flatMap((part, at) => {
-    const parts = part.split(UNBROKEN).map((one, at) => (at % 2 ? make("span", { className: "ml-grid-unbroken" }, one) : one));
+// Long names wrap where BREAK says, short ones nowhere, and none within what is UNBROKEN, as in all our HTML (render/content.py).
+const unbroken = (text) => make("span", { className: "ml-grid-unbroken" }, text);
+const wrapped = (word) => {
+  if ([...word].length <= SHORT_NAME) return UNBROKEN.test(word) ? [unbroken(word)] : [word];
+  return word.split(BREAK).flatMap((part, at) => {
+    const parts = part.split(UNBROKEN).map((one, at) => (at % 2 ? unbroken(one) : one));
     return at ? [make("wbr"), ...parts] : parts;
   });
+};
+const breakable = (text) => text.split(/(\s+)/).flatMap(wrapped);
 
 function compare(a, b) {
   // What is not known comes last, whichever way the column is sorted.

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import traitlets
 
 from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
-from mirrorlake.render import BREAK, MAX_NAME, UNBROKEN, Badge, clean, middle
+from mirrorlake.render import BREAK, MAX_NAME, SHORT_NAME, UNBROKEN, Badge, clean, middle
 
+_RULES = {"BREAK": BREAK, "UNBROKEN": UNBROKEN}
 Choice = Literal["none", "one", "many"]
 
 
@@ -76,9 +77,11 @@ class Grid(BrowserWidget):
         >>> grid.show([Row("orders", {"topic": "orders"})])  # doctest: +SKIP
     """
 
-    _esm = "".join(
-        f"const {name} = new RegExp({json.dumps(rule)});\n" for name, rule in (("BREAK", BREAK), ("UNBROKEN", UNBROKEN))
-    ) + script("grid.js")
+    _esm = (
+        "".join(f"const {name} = new RegExp({json.dumps(rule)});\n" for name, rule in _RULES.items())
+        + f"const SHORT_NAME = {SHORT_NAME};\n"
+        + script("grid.js")
+    )
     _css = Path(__file__).with_name("grid.css")
 
     label = traitlets.Unicode().tag(sync=True)
