@@ -115,6 +115,7 @@ from mirrorlake.lake.side_files import Leaves, delete_rows, read_rows, write_row
 from mirrorlake.lake.signs import SIGN_INTERVAL_S, StreamSign, flow_sign
 from mirrorlake.lake.spark_tables import quote
 from mirrorlake.lake.store_check import check_store
+from mirrorlake.lake.table_content import TableColumn
 from mirrorlake.lake.table_maintenance import RELAY_ROWS, TableMaintenance
 from mirrorlake.lake.table_schema import APPEND_ONLY, REMOVABLE, TableSchema, measured_columns
 from mirrorlake.lake.times import TICK, from_micros, micros

@@ -100,6 +100,16 @@ class FolderTables:
         with self._newest(path) as table:
             return table.history(limit)
 
+    def schema(self, path: str) -> Schema:
+        """Read the columns, with their comments."""
+        with self._newest(path) as table:
+            return table.schema()
+
+    def statistics(self, path: str) -> pa.Table:
+        """Return the flattened add actions of all files, with their statistics."""
+        with self._newest(path) as table:
+            return pa.table(table.get_add_actions(flatten=True))
+
     def dataset(self, path: str, columns: Mapping[str, pa.DataType], part: RelayPart | None = None) -> Any:
         """Open the newest version, of a relay only the files that may have records of a part; missing columns are null.
 

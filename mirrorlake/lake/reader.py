@@ -27,6 +27,7 @@ from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
+from mirrorlake.lake.table_content import TableContent
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.version import refuse_newer
 from mirrorlake.runtime import Store, load_pyspark, open_folder, require_usable_workers
@@ -143,6 +144,10 @@ class LakeReader(LakeAddresses):
     def typed(self, name: str) -> DataFrame:
         """Read a typed table."""
         return self._through_spark.read(self.typed_location(name))
+
+    def content(self, location: str) -> TableContent | None:
+        """Open the content of a table, or return None if only Spark reaches it."""
+        return TableContent(self._folder, location) if self._is_seen(location) else None
 
     def load_typed(self, reader: DataFrameReader, name: str) -> DataFrame:
         """Read a typed table by a reader with options."""

@@ -17,7 +17,16 @@ from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.renamed import renamed_method
-from mirrorlake.tables import TableProof, TableRebuild, Tables, read_tables, rebuild_table, verify_table
+from mirrorlake.tables import (
+    TablePage,
+    TableProof,
+    TableRebuild,
+    Tables,
+    read_page,
+    read_tables,
+    rebuild_table,
+    verify_table,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -216,6 +225,25 @@ class RunMethods(MirrorBase):
             >>> mirror.tables()  # doctest: +SKIP
         """
         return read_tables(self._context)
+
+    def table(self, name: str, *, newest: int = 20) -> TablePage:
+        """Return a typed table's status, columns, size, bad records by reason, and newest rows; calls no cluster.
+
+        Columns and rows are read without Spark; where only Spark reaches the table, they are left out. Rows of topics under
+        `never_leave` are left out, too.
+
+        Args:
+            name: its name.
+            newest: the maximum number of rows.
+
+        Raises:
+            UsageError: no entry of the settings makes this table.
+
+        Example:
+            >>> mirror.table("sales").columns[0].type  # doctest: +SKIP
+            'STRING'
+        """
+        return read_page(self._context, name, newest=newest)
 
     def rebuild_table(self, name: str, *, apply: bool = False) -> TableRebuild:
         """Build a typed table again from the relays, as one made from scratch; without `apply` nothing changes (law G).

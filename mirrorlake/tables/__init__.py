@@ -16,5 +16,6 @@ from mirrorlake.tables.progress import read_progress
 from mirrorlake.tables.rebuild import TableRebuild, rebuild_table
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream, session_of
+from mirrorlake.tables.table_page import TablePage, read_page, value_text
 from mirrorlake.tables.verify import TableProof, verify_table
 from mirrorlake.tables.writer import TableWriter

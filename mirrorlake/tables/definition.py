@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,17 +162,20 @@ def find_table(context: Context, name: str) -> TypedTable:
     """
     found = {one.name: one for one in find_tables(context)}
     if name not in found:
-        raise UsageError(
-            f"no entry of `tables:` makes the table {name} of a landed topic",
-            consequence="nothing was done",
-            remedy=f"{closest(name, found)}name one of: {', '.join(found)}"
-            if found
-            else "mirrorlake tables lists them",
-            table=name,
-        )
+        raise unknown_table_error(name, found)
     if (fault := found[name].fault) is not None:
         raise fault
     return found[name]
+
+
+def unknown_table_error(name: str, known: Collection[str]) -> UsageError:
+    """Return the error for a name that no entry of the settings makes a table of."""
+    return UsageError(
+        f"no entry of `tables:` makes the table {name} of a landed topic",
+        consequence="nothing was done",
+        remedy=f"{closest(name, known)}name one of: {', '.join(known)}" if known else "mirrorlake tables lists them",
+        table=name,
+    )
 
 
 def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, list[str]]:

@@ -16,7 +16,9 @@ def tables(
     cli: Invocation,
     run: Annotated[bool, typer.Option("--run", help="Write the tables until Ctrl-C or SIGTERM.")] = False,
     once: Annotated[bool, typer.Option("--once", help="With --run: write the records so far and stop.")] = False,
-    table: Annotated[str | None, typer.Option("--table", help="This table only.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="This table only, with its columns and newest rows.")
+    ] = None,
     rebuild: Annotated[str | None, typer.Option("--rebuild", help="Build this table again from the relay.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
@@ -29,7 +31,7 @@ def tables(
         cli.answer(mirror.rebuild_table(rebuild, apply=apply))
         return 0
     if not run:
-        cli.answer(mirror.tables())
+        cli.answer(mirror.tables() if table is None else mirror.table(table))
         return 0
     done = run_until_signal(
         lambda stop: mirror.keep_tables(table, once=once, stop=stop),

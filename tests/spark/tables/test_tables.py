@@ -60,7 +60,11 @@ def test_law_f_an_upserted_table_is_the_newest_record_of_each_key_however_the_ba
         if batch != 1:
             assert found == regions.newest("customers"), seed
     mirror.keep_tables(once=True)
-    assert len(rows(mirror, "customers", "n")) == len(regions.newest("customers"))
+    stored = rows(mirror, "customers", "_timestamp", "_source", "_key")
+    assert len(stored) == len(regions.newest("customers"))
+    page = mirror.table("customers", newest=5)
+    newest = [(row["_source"], row["_key"]) for row in page.newest]
+    assert (page.rows, newest) == (len(stored), [one[1:] for one in sorted(stored, reverse=True)[:5]])
 
 
 def test_law_f_a_second_writer_drops_its_batch_and_stops(make: Make) -> None:

@@ -37,13 +37,20 @@ def mirror(folder: Path, *tables: Mapping[str, Any], topics: Iterable[str] = ())
     return context
 
 
-def keep(context: Context, name: str, *, position: int, made_with: Mapping[str, Any] | None = None) -> None:
-    """Write a batch of the table `name`, up to a position of its topic of that name."""
+def keep(
+    context: Context,
+    name: str,
+    *,
+    position: int,
+    made_with: Mapping[str, Any] | None = None,
+    rows: pa.Table | None = None,
+) -> None:
+    """Write a batch of the table `name`, up to a position of its topic of that name: these rows, or its last offset."""
     location = context.lake.typed_location(name)
     progress = TableProgress(1, "me", {"east": {SourcePartition(name, 1, 0): position}})
     write_deltalake(
         location,
-        pa.table({"_offset": pa.array([position - 1], pa.int64())}),
+        pa.table({"_offset": pa.array([position - 1], pa.int64())}) if rows is None else rows,
         mode="append",
         commit_properties=CommitProperties(custom_metadata={"userMetadata": progress.to_text()}),
     )
