@@ -5,7 +5,8 @@
 
 The views share `session`; `poller` polls, `task_runner` runs work off the kernel's thread, `error_panel` shows failures, `links`
 name what can be opened, `navigation` gives a page of its own an address, and the views (`clusters`, `flow`, `review`, `run` in the
-`wizard`; `status`, `events`, `groups`, `records`, `recovery`) only show. A button makes a public call that works without a browser:
+`wizard`; `status`, `events`, `groups`, `records`, `tables`, `recovery`) only show. A button makes a public call that works without a
+browser:
 
 | button | call |
 |---|---|
@@ -27,6 +28,8 @@ name what can be opened, `navigation` gives a page of its own an address, and th
 | Move the groups | `Mirror.apply_groups(flow, plan=plan)` |
 | Read records, Older, Newer, Go on looking | `Mirror.browse(cluster, topic, partition, key=…, contains=…, where=…)` |
 | Live tail | `Mirror.tail(cluster, topic, partition)` |
+| Refresh (Tables) | `Mirror.tables()` |
+| a table | `Mirror.table(name)` |
 | Read (Recovery) | `FlowHandle.status()`, `FlowHandle.drills()` |
 | Run a drill | `FlowHandle.drill()` |
 | Go on with the cutover | `FlowHandle.cutover()` |

@@ -3,6 +3,7 @@
 status, topics, groups, …                     a tab
 flow/<flow>                                   its status
 topic/<cluster>/<topic>                       its page
+table/<table>                                 its page
 group/<flow>/<group>                          chosen among the flow's groups
 passport/<cluster>/<topic>/<partition>/<offset>   a record, and what happened to it
 """

@@ -47,6 +47,7 @@ class Navigation:
             (console.topics.shown, "value"),
             (console.groups.grid, "selected"),
             (console.records.passport, "value"),
+            (console.tables.shown, "value"),
         ):
             field.observe(changed, trait)
 
@@ -63,6 +64,8 @@ class Navigation:
             return link("group", console.groups.flow.value, *console.groups.grid.selected)
         if tab == "Records" and console.records.chosen is not None:
             return link("passport", *console.records.chosen)
+        if tab == "Tables" and (table := console.tables.page) is not None:
+            return link("table", table.name)
         return slug(tab)
 
     def _start(self, path: str) -> None:

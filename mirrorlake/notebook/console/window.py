@@ -21,13 +21,14 @@ from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
+from mirrorlake.notebook.console.tables import TablesView
 from mirrorlake.notebook.console.topics import TopicsView
 from mirrorlake.notebook.console.wizard import Wizard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABS = ("Set up", "Topics", "Status", "Events", "Groups", "Records", "Recovery")
+TABS = ("Set up", "Topics", "Status", "Events", "Groups", "Records", "Tables", "Recovery")
 
 
 class Console:
@@ -65,12 +66,13 @@ class Console:
         self.topics = TopicsView(self.session, draft=lambda: self.wizard.kept, choose=self._set_up_topics)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
+        self.tables = TablesView(self.session)
         self.recovery = RecoveryView(self.session)
-        shown = (self.wizard, self.topics, self.status, self.events, self.groups, self.records, self.recovery)
-        views = [view.widget for view in shown]
+        watched = (self.topics, self.status, self.events, self.groups, self.records, self.tables, self.recovery)
+        views = [view.widget for view in (self.wizard, *watched)]
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else TABS.index("Status"))
         self.tabs.add_class("ml-tabs")
-        self.tabs.observe(self.session.runner.guarded(self.topics.offer), "selected_index")
+        self.tabs.observe(self.session.runner.guarded(self._switch), "selected_index")
         self.widget = widgets.VBox([self.session.pulse, self.session.errors, self.tabs])
         self.widget.add_class("ml-console")
 
@@ -98,12 +100,14 @@ class Console:
             self.status.start()
             self.events.start()
             self.records.start()
+            self._switch()
 
     def stop(self) -> None:
         """Stop refreshing; the shown values become stale."""
         self.status.stop()
         self.events.stop()
         self.records.stop()
+        self.tables.stop()
 
     async def open(self, path: str) -> None:
         """Show what a path names.
@@ -124,6 +128,9 @@ class Console:
             case "group", [flow, group]:
                 self._show("Groups")
                 await self.groups.choose_group(flow, group)
+            case "table", [table]:
+                self._show("Tables")
+                await self.tables.open_table(table)
             case "passport", [cluster, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
                 self._show("Records")
                 await self.records.open_record(cluster, topic, int(partition), int(offset))
@@ -134,6 +141,14 @@ class Console:
 
     def _show(self, tab: str) -> None:
         self.tabs.selected_index = TABS.index(tab)
+
+    def _switch(self) -> None:
+        """Offer the clusters of the draft, and read the typed tables only while they are shown."""
+        self.topics.offer()
+        if TABS[self.tabs.selected_index or 0] == "Tables":
+            self.tables.start()
+        else:
+            self.tables.stop()
 
     def close(self) -> None:
         """Stop refreshing, stop this console's run after its current batches, and remove the widgets."""
@@ -161,6 +176,7 @@ class Console:
         self.groups.offer()
         self.records.offer()
         self.recovery.offer()
+        self.tables.render()
         self.status.render()
         self.start()
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _PAGE = Path(__file__).with_name("page.html")
 # The addresses of `navigation`: what a browser asks by itself, as for an icon, starts no kernel.
-_PATHS = r"/([a-z-]*|(?:flow|topic|group|passport)/.+)"
+_PATHS = r"/([a-z-]*|(?:flow|topic|group|table|passport)/.+)"
 _KERNEL = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
 # Others that a user has, as jupytext's, are made for JupyterLab: each page would load them, and fail to.
 _EXTENSIONS = ("@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget")

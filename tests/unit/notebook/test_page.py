@@ -108,7 +108,16 @@ def test_a_link_leads_where_it_was_taken(console: Console, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["nowhere", "flow/none", "topic/east", "topic/none/orders", "passport/east/t/x/1", "passport/east/t/0/²"]
+    "path",
+    [
+        "nowhere",
+        "flow/none",
+        "table/none",
+        "topic/east",
+        "topic/none/orders",
+        "passport/east/t/x/1",
+        "passport/east/t/0/²",
+    ],
 )
 def test_a_link_that_leads_nowhere_says_so(console: Console, path: str) -> None:
     navigation = Navigation(console)
