@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.model.patterns import INTERNAL_TOPICS
-from mirrorlake.render import Displayable, Sheet, Table, badge, condensed, plural, table
+from mirrorlake.render import Displayable, Reference, Sheet, Table, badge, condensed, link, plural, table
 
 # Topics shown unfolded, and the rows from which any other table is folded.
 _FIRST_TOPICS, _OPEN_ROWS = 20, 10
@@ -179,10 +179,17 @@ def _tables(word: str, changes: Sequence[Change]) -> list[Table]:
 
 def _table(title: str, changes: Sequence[Change], folded: bool = False) -> Table:
     rows = [
-        (c.where, badge(c.action) if c.action == "conflict" else c.action, c.kind, c.name, *_shown(c), c.reason)
+        (c.where, badge(c.action) if c.action == "conflict" else c.action, c.kind, _name(c), *_shown(c), c.reason)
         for c in changes
     ]
     return condensed(title, _COLUMNS, rows, keep="name", folded=folded)
+
+
+def _name(change: Change) -> str | Reference:
+    # A topic that is to be created has no page yet.
+    if change.kind == "topic" and change.action not in ("create", "held"):
+        return Reference(change.name, link("topic", change.where, change.name))
+    return change.name
 
 
 def _shown(change: Change) -> tuple[Any, Any]:

@@ -12,12 +12,14 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.render import (
     JsonDisplayable,
     Mood,
+    Reference,
     Sheet,
     StepTime,
     badge,
     by_fields,
     document,
     headers,
+    link,
     payload,
     plural,
     table,
@@ -217,7 +219,7 @@ class Passport(JsonDisplayable):
             (
                 one.flow,
                 badge(one.status, _MOODS[one.status]),
-                one.words,
+                _linked(one),
                 _text(one.lane),
                 _text(one.ledger_seq),
                 None if one.committed_at_ms is None else StepTime(moment_of(one.committed_at_ms), landed_at),
@@ -240,6 +242,12 @@ class Passport(JsonDisplayable):
         """Return the passport as `--json` prints it."""
         source = None if self.source is None else {**asdict(self.source), "offset": self.offset}
         return by_fields(self) | {"source": source}
+
+
+def _linked(one: Outcome) -> str | Reference:
+    if one.status != "republished" or one.place is None:
+        return one.words
+    return Reference(one.words, link("topic", one.target, one.place.topic))
 
 
 def moment_of(ms: int) -> datetime:

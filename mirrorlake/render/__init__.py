@@ -25,10 +25,12 @@ from mirrorlake.render.content import (
 )
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
+from mirrorlake.render.reference import Reference, link
 from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, Mark, chart, limit_labels, split_limits
 from mirrorlake.render.table import (
     MAX_NAME,
     MAX_ROWS,
+    OPENS,
     Displayable,
     JsonDisplayable,
     Sheet,

@@ -16,6 +16,7 @@ from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import breakable, brief, clean, escape, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, format_count, format_duration, format_time, plural
+from mirrorlake.render.reference import Reference
 
 # So that a notebook is readable; rows=None shows all.
 MAX_ROWS = 50
@@ -33,6 +34,8 @@ _FRAME = (
 )
 
 
+# The console makes a link of what has this attribute.
+OPENS = "data-opens"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -180,9 +183,13 @@ def condensed(
     return table(
         " · ".join([title, *filter(None, said)]),
         [columns[place] for place in kept],
-        [[Name(row[place]) if columns[place] == keep else row[place] for place in kept] for row in rows],
+        [[_named(row[place]) if columns[place] == keep else row[place] for place in kept] for row in rows],
         folded=folded,
     )
+
+
+def _named(value: Any) -> Any:
+    return value if isinstance(value, Reference) else Name(value)
 
 
 def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
@@ -295,6 +302,8 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
         return value.html()
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
+    if isinstance(value, Reference):
+        return f'<span {OPENS}="{escape(value.path)}">{cell_html(value.text, zone=zone, whole=whole)}</span>'
     shown = cell(value, zone=zone, whole=whole)
     if len(shown) > MAX_NAME and (isinstance(value, Name) or (not whole and _NAME.fullmatch(shown))):
         return f'<span title="{escape(shown)}">{breakable(middle(shown, MAX_NAME))}</span>'

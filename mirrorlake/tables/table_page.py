@@ -13,6 +13,7 @@ from mirrorlake.context import Context
 from mirrorlake.lake import TableColumn
 from mirrorlake.render import (
     JsonDisplayable,
+    Reference,
     Sheet,
     Table,
     badge,
@@ -21,6 +22,7 @@ from mirrorlake.render import (
     format_duration,
     format_size,
     format_time,
+    link,
     payload,
     plural,
     table,
@@ -78,7 +80,11 @@ class TablePage(JsonDisplayable):
         """Show the table without its columns and rows."""
         one = self.status
         reasons = [(reason, records) for reason, records in self.bad_reasons.items()]
-        topics = [(source, ", ".join(names)) for source, names in one.topics.items()]
+        topics = [
+            (source, Reference(topic, link("topic", source, topic)))
+            for source, names in one.topics.items()
+            for topic in names
+        ]
         return Sheet(
             title=one.name,
             badge=badge(one.verdict),
@@ -94,7 +100,7 @@ class TablePage(JsonDisplayable):
             parts=(
                 *([one.why()] if one.why() else []),
                 f"at {one.location}",
-                table("", ["source", "topics"], topics),
+                table("", ["source", "topic"], topics),
                 *([table(plural(one.bad_records, "bad record"), ["reason", "records"], reasons)] if reasons else []),
                 *self.notes,
             ),

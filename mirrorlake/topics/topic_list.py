@@ -12,7 +12,18 @@ from datetime import datetime
 from typing import ClassVar, Literal, overload
 
 from mirrorlake.kafka import PartitionState
-from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, format_size, plural, table
+from mirrorlake.render import (
+    JsonDisplayable,
+    Reference,
+    Sheet,
+    badge,
+    format_count,
+    format_duration,
+    format_size,
+    link,
+    plural,
+    table,
+)
 
 How = Literal[
     "mirrored", "remote", "excluded", "never_leaves", "internal", "comes_back", "no_name", "not_selected", "no_flow"
@@ -203,7 +214,11 @@ class TopicPage(JsonDisplayable):
         readers = [(one.group, one.state, one.partitions, one.offset_lag) for one in self.readers or ()]
         line = self.line
         flows = [
-            (one.flow or "–", badge(one.how, "good" if one.how == "mirrored" else None), str(one))
+            (
+                one.flow or "–",
+                badge(one.how, "good" if one.how == "mirrored" else None),
+                Reference(str(one), link("topic", one.cluster, one.other)) if one.other else str(one),
+            )
             for one in line.mirrorings
         ]
         columns = ["partition", "earliest", "end", "records", "leader", "in sync"]

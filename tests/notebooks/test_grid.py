@@ -11,8 +11,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.render import MAX_NAME, badge, breakable
+from mirrorlake.notebook.console.opener import Opener
+from mirrorlake.render import MAX_NAME, Reference, badge, breakable, table
 from tests.servers.widget_page import start
 
 COLUMNS = [
@@ -227,6 +229,19 @@ def test_a_name_that_leads_somewhere_is_opened_by_mouse_and_keyboard(page: Page)
     page.keyboard.press("Enter")
     assert page.evaluate("sent.filter(one => one.open)") == [{"open": "topic/east/orders"}] * 2
     assert page.evaluate("model.get('selected')") == [], "it is opened, and not chosen"
+
+
+def test_a_topic_in_html_is_opened_by_mouse_and_keyboard(page: Page) -> None:
+    shown = controls.html("plan", table("", ["name"], [[Reference("orders", "topic/east/orders")]]).html())
+    page.locator("main").evaluate("one => { one.className = 'ml-console'; one.innerHTML = '<div></div><p></p>'; }")
+    page.locator("p").evaluate("(one, html) => { one.innerHTML = html; }", shown.value)
+    start(page, Opener, {}, place="main div")
+    name = page.get_by_role("link", name="orders")
+    name.click()
+    name.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("a")
+    assert page.evaluate("sent.filter(one => one.open)") == [{"open": "topic/east/orders"}] * 2
 
 
 def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:

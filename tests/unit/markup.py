@@ -6,7 +6,8 @@ import re
 from html.parser import HTMLParser
 
 _ELEMENTS = {"div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
-_ATTRIBUTES = {"style", "title"}
+_ATTRIBUTES = {"style", "title", "data-opens"}
+_PATH = re.compile(r"[A-Za-z0-9._~%/-]+")
 
 
 def unwrapped(html: str) -> str:
@@ -38,7 +39,9 @@ class Markup(HTMLParser):
         if tag not in _ELEMENTS:
             self.foreign.append(f"<{tag}>")
         for name, value in attrs:
-            if name not in _ATTRIBUTES or "url" in (value or "") or "@import" in (value or ""):
+            text = value or ""
+            is_foreign = name not in _ATTRIBUTES or (name == "data-opens" and not _PATH.fullmatch(text))
+            if is_foreign or (name == "style" and ("url" in text or "@import" in text)):
                 self.foreign.append(f"<{tag} {name}={value}>")
             if name == "style":
                 self.styles.add(value or "")

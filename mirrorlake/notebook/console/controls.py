@@ -8,8 +8,9 @@ from typing import Any, cast
 import ipywidgets as widgets
 import traitlets
 
-from mirrorlake.render import breakable, escape
+from mirrorlake.render import OPENS, breakable, escape
 
+_LINK = '<span class="ml-opens" role="link" tabindex="0"'
 _WIDE = "46em"
 _NARROW = "24em"
 # Fields have a margin.
@@ -130,9 +131,18 @@ def buttons(*children: widgets.Widget) -> widgets.VBox:
     return column(row(*children), _named(said, "why-grey"))
 
 
+class _Html(widgets.HTML):  # type: ignore[misc]  # as above
+    """HTML whose references are links, which `opener` follows."""
+
+    @traitlets.validate("value")
+    def _mark_links(self, proposal: Any) -> str:
+        # Foreign text is escaped: no tag is its own.
+        return str(proposal["value"]).replace(f"<span {OPENS}=", f"{_LINK} {OPENS}=")
+
+
 def html(name: str, value: str = "") -> widgets.HTML:
     """Return a widget for HTML of `mirrorlake.render`, which is escaped."""
-    return _named(widgets.HTML(value), name)
+    return _named(_Html(value), name)
 
 
 def paragraph(html: str) -> widgets.HTML:

@@ -13,10 +13,9 @@ from mirrorlake.model.group_overview import GroupOnCluster, GroupOverview, Group
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import FlowPanel, is_typed, require_shown, require_typed
-from mirrorlake.render import Badge, badge, breakable, plural, table
+from mirrorlake.render import Badge, badge, breakable, link, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
 _DONE = {"move": badge("moved", "good"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}

@@ -1,4 +1,4 @@
-"""Links into the console: a path names what is shown, and opens it again.
+"""Links into the console (`mirrorlake.render.link`): a path names what is shown, and opens it again.
 
 status, topics, groups, …                     a tab
 flow/<flow>                                   its status
@@ -9,18 +9,6 @@ passport/<cluster>/<topic>/<partition>/<offset>   a record, and what happened to
 """
 
 from __future__ import annotations
-
-from typing import Any
-from urllib.parse import quote
-
-
-def link(*parts: Any) -> str:
-    """Return the path that names what is shown.
-
-    >>> link("topic", "east", "orders/eu")
-    'topic/east/orders%2Feu'
-    """
-    return "/".join(quote(str(part), safe="") for part in parts)
 
 
 def slug(tab: str) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import traitlets
 
 from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
-from mirrorlake.notebook.console.links import link, slug
+from mirrorlake.notebook.console.links import slug
 from mirrorlake.notebook.console.window import TABS, Console
+from mirrorlake.render import link
 
 
 class Address(BrowserWidget):

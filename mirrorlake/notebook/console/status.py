@@ -13,11 +13,10 @@ from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, To
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
-from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import format_count, format_duration
+from mirrorlake.render import format_count, format_duration, link
 
 EVERY_S = 5.0
 _ALL = "all flows"

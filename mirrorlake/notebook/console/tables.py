@@ -13,11 +13,10 @@ from typing import Any
 from mirrorlake.lake import TableColumn
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import badge, breakable, format_count, format_duration
+from mirrorlake.render import badge, breakable, format_count, format_duration, link
 from mirrorlake.tables import TablePage, Tables, TableStatus, value_text
 
 # Reading asks no cluster; a table's batches are seconds apart.
@@ -69,9 +68,15 @@ class TablesView(Panel):
         self.newest = Grid(
             "tables-newest", (), label="Newest rows", least=_LEAST_OF_ROWS, file="newest.csv", follow=session.follow
         )
-        self._parts = (self.columns, self.newest)
+        self.title = controls.html("tables-newest-title", "<b>Newest rows</b>, by timestamp")
         self.widget = controls.column(
-            controls.row(self.refresh, self.poller.pulse), self.none, self.rows, self.shown, *self._parts
+            controls.row(self.refresh, self.poller.pulse),
+            self.none,
+            self.rows,
+            self.shown,
+            self.columns,
+            self.title,
+            self.newest,
         )
         self._show()
         self.render()
@@ -131,8 +136,9 @@ class TablesView(Panel):
         if page is not None:
             self.columns.show([_column_row(one) for one in page.columns])
             self.newest.show(*_newest(page))
-        for grid, rows in zip(self._parts, ((), ()) if page is None else (page.columns, page.newest), strict=True):
-            grid.layout.display = None if rows else "none"
+        self.columns.layout.display = None if page is not None and page.columns else "none"
+        for part in (self.title, self.newest):
+            part.layout.display = None if page is not None and page.newest else "none"
         # Last: the address follows it.
         self.shown.value = said if page is None else page.head().html(rows=None)
 

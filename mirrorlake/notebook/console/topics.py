@@ -13,11 +13,10 @@ from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
-from mirrorlake.notebook.console.links import link
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.render import badge, breakable, format_count, plural
+from mirrorlake.render import badge, breakable, format_count, link, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
 # The rate of records is measured between two reads this far apart.

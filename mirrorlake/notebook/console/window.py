@@ -17,6 +17,7 @@ from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.events import EventsView
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.links import slug
+from mirrorlake.notebook.console.opener import Opener
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
@@ -73,7 +74,8 @@ class Console:
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else TABS.index("Status"))
         self.tabs.add_class("ml-tabs")
         self.tabs.observe(self.session.runner.guarded(self._switch), "selected_index")
-        self.widget = widgets.VBox([self.session.pulse, self.session.errors, self.tabs])
+        opener = Opener(self.session.follow)
+        self.widget = widgets.VBox([self.session.pulse, self.session.errors, self.tabs, opener])
         self.widget.add_class("ml-console")
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from html import unescape
 from types import SimpleNamespace
@@ -12,13 +13,15 @@ import ipywidgets as widgets
 import pytest
 
 from mirrorlake.mirror import Mirror
+from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console import poller as poller_module
 from mirrorlake.notebook.console import pulse as pulse_module
 from mirrorlake.notebook.console.navigation import Navigation
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import TABS, Console
+from mirrorlake.render import link
 from tests.builders import mirror_config
-from tests.unit.markup import unwrapped
+from tests.unit.markup import Markup, unwrapped
 
 # Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
 CHANGES = {
@@ -148,6 +151,27 @@ def test_a_name_in_a_table_leads_where_its_link_says(console: Console, with_page
     assert TABS[console.tabs.selected_index or 0] == "Recovery"
     assert console.status.flow.value == "east->west"
     assert navigation is None or navigation.widget.path == "recovery"
+
+
+def test_a_topic_in_html_is_a_link_of_the_console_and_opened_by_it() -> None:
+    evil = '"><span data-opens="topic/east/other">x'
+    changes = [
+        Change(where="west", kind="topic", name=name, action=action)
+        for name, action in (("orders", "set_configs"), (evil, "add_partitions"), ("new", "create"))
+    ]
+    plan = Plan(tuple(changes))
+    with Console(Mirror(mirror_config())) as console:
+        shown = console.wizard.review.plan
+        shown.value = plan.to_html(rows=None)
+        links = re.findall(r'<span class="ml-opens" role="link" tabindex="0" data-opens="([^"]*)">', shown.value)
+        assert links == ["topic/west/orders", link("topic", "west", evil)], "a topic to come has no page yet"
+        assert shown.value.count("<span data-opens") == 0
+        opened: list[str] = []
+        console.session.opened = opened.append
+        opener = console.widget.children[-1]
+        opener.answer({"open": links[0]})
+        assert opened == links[:1]
+    assert not Markup(plan.to_html(rows=None)).foreign
 
 
 def test_nobody_is_asked_while_the_page_is_hidden(console: Console, time_s: list[float]) -> None:

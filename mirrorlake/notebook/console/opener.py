@@ -1,0 +1,25 @@
+"""Open what a person clicks in the HTML of the console: `controls.html` makes links of the references of `mirrorlake.render`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
+
+
+class Opener(BrowserWidget):
+    """Report the path of a link within the console that a person opens; shows nothing."""
+
+    _esm = script("opener.js")
+    _css = Path(__file__).with_name("opener.css")
+
+    def __init__(self, follow: Callable[[str], None]) -> None:
+        super().__init__("opener")
+        self._follow = follow
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """Open the link that a person clicked."""
+        if isinstance(path := content.get("open"), str):
+            self._follow(path)
