@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ def write_conf(
     flows: list[dict[str, Any]],
     *,
     lake: Mapping[str, Any] | None = None,
+    tables: Sequence[Mapping[str, Any]] = (),
     **cluster_settings: Mapping[str, Any],
 ) -> Path:
     """Write a settings file, of a lake beside it where no other is given; JSON is YAML."""
@@ -34,7 +35,7 @@ def write_conf(
     }
     # To load mlflow and make its tables takes seconds, and what is tracked has its own test.
     settings = {"lake": lake or {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
-    path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
+    path.write_text(json.dumps({**settings, "tables": [*tables], "tracking": {"enabled": False}}))
     return path
 
 

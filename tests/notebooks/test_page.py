@@ -24,6 +24,7 @@ from tests.servers.lakes import MakeMirror
 from tests.servers.page import ConsolePage, console_page
 
 FLOW = "east->central"
+ATTACK = b"<img src=x onerror=alert(1)>"
 # A browser has no names outside of this machine to ask: whatever the page loads from elsewhere fails the test.
 OURS = ("http://127.0.0.1", "ws://127.0.0.1", "blob:", "data:")
 
@@ -33,7 +34,10 @@ ALL_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-pract
 
 @dataclass(frozen=True)
 class World:
-    """A mirror of one topic with 30 records in three partitions; its page, and one that may write."""
+    """A mirror of one topic with 30 records in three partitions, and one that is no JSON; its page, and one that may write.
+
+    The records are rows of the table `sales`.
+    """
 
     orders: str
     group: str
@@ -48,7 +52,8 @@ def world(
 ) -> Iterator[World]:
     orders = topic_name("page")
     flow = {"source": "east", "target": "central", "topics": orders, "sync": {"groups": False}}
-    mirror = make_shared_mirror({"east": east, "central": central}, [flow])
+    tables = [{"topics": orders, "name": "sales"}]
+    mirror = make_shared_mirror({"east": east, "central": central}, [flow], tables=tables)
     conf, folder = Path(mirror.config.path or ""), tmp_path_factory.mktemp("pages")
     with (
         console_page(conf, folder / "page.log") as page,
@@ -56,6 +61,7 @@ def world(
     ):
         create_topic(east, orders, 3)
         send(east, orders, [(json.dumps({"id": n}).encode(), str(n).encode(), n % 3) for n in range(30)])
+        send(east, orders, [(ATTACK, b"attack", 0)])
         commit(east.bootstrap_servers, f"{orders}-audit", orders, {0: 5})
         mirror.apply()
         mirror.run(once=True)
@@ -125,8 +131,35 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     assert not faults, json.dumps(faults, indent=1)
 
 
+def test_a_typed_table_is_opened_by_its_link_and_leads_to_its_topic(world: World, tab: Page) -> None:
+    tab.goto(world.page.link_to("tables"))
+    row = tab.locator('.ml-tables-rows tr[data-key="sales"]')
+    expect(row).to_contain_text("✓ OK")
+    expect(row.locator("[data-column=bad]")).to_have_text("1")
+    row.get_by_role("link", name="sales", exact=True).click()
+    address = world.page.root + "table/sales"
+    expect(tab).to_have_url(address)
+    page, newest = tab.locator(".ml-tables-page"), tab.locator(".ml-tables-newest tbody tr")
+    expect(page).to_contain_text("30 rows")
+    expect(page).to_contain_text("the value is not JSON")
+    expect(tab.locator('.ml-tables-columns tr[data-key="id"]')).to_contain_text("BIGINT")
+    expect(newest).to_have_count(20)
+    expect(newest.first.locator("[data-column=id]")).to_have_text("29")
+    screenshot(tab, "page-table", at=page)
+    tab.reload()
+    expect(newest).to_have_count(20)
+    expect(tab).to_have_url(address)
+    page.get_by_role("link", name=world.orders).click()
+    expect(tab).to_have_url(world.page.root + f"topic/east/{world.orders}")
+    tab.locator(".ml-topics-page").get_by_role("link", name=f"east.{world.orders}").click()
+    expect(tab).to_have_url(world.page.root + f"topic/central/east.{world.orders}")
+    expect(tab.locator(".ml-errors")).to_be_hidden()
+
+
 def test_every_tab_reads_well_light_and_dark_wide_and_narrow(world: World, tab: Page) -> None:
-    tab.goto(world.page.link)
+    tab.goto(world.page.link_to("table/sales"))
+    expect(tab.locator(".ml-tables-newest tbody tr")).to_have_count(20)
+    open_tab(tab, "Status")
     expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
     for name in ("topics", "groups", "recovery"):
         open_tab(tab, name.capitalize())
