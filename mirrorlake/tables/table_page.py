@@ -12,6 +12,7 @@ from mirrorlake.config.schema import MirrorConfig, NameMatcher
 from mirrorlake.context import Context
 from mirrorlake.lake import TableColumn
 from mirrorlake.render import (
+    MAX_NAME,
     JsonDisplayable,
     Reference,
     Sheet,
@@ -23,6 +24,7 @@ from mirrorlake.render import (
     format_size,
     format_time,
     link,
+    middle,
     payload,
     plural,
     table,
@@ -108,7 +110,7 @@ class TablePage(JsonDisplayable):
 
     def _newest_table(self) -> Table:
         names = list(self.newest[0])
-        rows = [[value_text(row[name]) for name in names] for row in self.newest]
+        rows = [[middle(value_text(row[name]), MAX_NAME) for name in names] for row in self.newest]
         return table("newest rows", names, rows, least=("_generation", "_partition", "_source", "_topic"))
 
 
