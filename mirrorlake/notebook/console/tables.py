@@ -25,7 +25,9 @@ _NONE = (
     "No typed table is set up. One has the records of topics as rows of columns, for analysts (docs/typed-tables.md): write this "
     f"into the settings, and open the console again.{controls.code('tables:' + chr(10) + '  - topics: sales')}"
 )
-_NOT_YET = "No topic of the entries of `tables:` has been landed yet."
+_NO_MIRROR = "There is no mirror yet: set one up."
+_NOT_READ = "The tables were not read yet."
+_NOT_LANDED = "No topic of the entries of `tables:` has been landed yet."
 
 COLUMNS = (
     Column("table", "Table"),
@@ -59,7 +61,6 @@ class TablesView(Panel):
             COLUMNS,
             label="Typed tables",
             least=("mode", "state", "topics"),
-            empty="The tables were not read yet.",
             file="tables.csv",
             follow=session.follow,
         )
@@ -127,9 +128,8 @@ class TablesView(Panel):
         is_none = mirror is not None and not mirror.config.tables
         self.none.value = _NONE if is_none else ""
         self.rows.layout.display = "none" if is_none else None
-        if found is not None:
-            self.rows.empty = _NOT_YET
-            self.rows.show([_row(one) for one in found.tables])
+        self.rows.empty = _NO_MIRROR if mirror is None else _NOT_READ if found is None else _NOT_LANDED
+        self.rows.show([_row(one) for one in found.tables] if found is not None else [])
 
     def _show(self, page: TablePage | None = None, *, said: str = "") -> None:
         self.page = page

@@ -100,3 +100,5 @@ def test_without_tables_the_tab_says_what_to_write() -> None:
         assert "tables:" in view.none.value
         assert "docs/typed-tables.md" in view.none.value
         assert view.rows.layout.display == "none"
+    with Console() as console:
+        assert (console.tables.none.value, console.tables.rows.empty) == ("", "There is no mirror yet: set one up.")
