@@ -137,6 +137,11 @@ def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:
     assert sum(map(len, read_in_order([file]))) == 30
     assert lake.query_rows("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
     assert log.new_files({}) == []
+    content = lake.content(lake.relay_location("east"))
+    assert content is not None
+    assert content.size()[0] == 30
+    newest = content.newest_rows(["timestamp", "offset"], by=("timestamp", "offset"), count=2)
+    assert newest["offset"].to_pylist() == [29, 28]
 
 
 def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_server: StoreServer) -> None:
