@@ -25,39 +25,6 @@ class TableColumn:
     comment: str = ""
 
 
-class NewestRows:
-    """The rows with the latest times in a column, then by other columns; the statistics of the log choose their files."""
-
-    def __init__(self, by: str, *others: str, count: int) -> None:
-        self._by = by
-        self._order = [(name, "descending") for name in (by, *others)]
-        self._count = count
-
-    def files(self, actions: pa.Table) -> pa.Table:
-        """Return the add actions of files that may have one of the rows; all if the log does not tell."""
-        names = ["num_records", *(f"{end}.{self._by}" for end in ("min", "max"))]
-        if not set(names) <= set(actions.column_names) or not len(actions):
-            return actions
-        rows, least, greatest = (actions[name].combine_chunks() for name in names)
-        known = np.flatnonzero(pc.and_(pc.is_valid(least), pc.is_valid(rows)).to_numpy(zero_copy_only=False))
-        times = least.take(pa.array(known)).to_numpy(zero_copy_only=False)
-        newest = known[np.argsort(times, kind="stable")[::-1]]
-        # So many rows are at least as new as the oldest one of these files.
-        enough = np.cumsum(rows.take(pa.array(newest)).to_numpy(zero_copy_only=False)) >= self._count
-        if not enough.any():
-            return actions
-        bound = least[int(newest[np.argmax(enough)])]
-        return actions.filter(pc.fill_null(pc.greater_equal(greatest, bound), True))
-
-    def rows(self, dataset: Any, columns: Sequence[str]) -> pa.Table:
-        """Read the rows of a dataset, the newest first; rows without a time only where others are too few."""
-        # The times alone first: a row may be large.
-        times = dataset.to_table(columns=[self._by]).column(0).drop_null().sort("descending")
-        newer = pc.field(self._by) >= times[self._count - 1] if len(times) >= self._count else None
-        scanner = dataset.scanner(columns=[*columns], filter=newer, batch_readahead=1, fragment_readahead=1)
-        return scanner.to_table().sort_by(self._order).slice(0, self._count)
-
-
 class TableContent:
     """The content of a table in a folder of this machine or an object store."""
 
@@ -74,20 +41,36 @@ class TableContent:
 
     def size(self) -> tuple[int | None, int]:
         """Return the number of rows, None if the log does not tell it, and of bytes."""
-        _, files = self._folder.files(self._location, _Whole())
+        files = self._folder.statistics(self._location)
         counts = files["num_records"]
         rows = None if counts.null_count else pc.sum(counts).as_py() or 0
         return rows, pc.sum(files["size_bytes"]).as_py() or 0
 
     def newest_rows(self, columns: Sequence[str], *, by: Sequence[str], count: int) -> pa.Table:
-        """Return these columns of the newest rows, the newest first, by columns among them of which the first has times."""
-        part = NewestRows(*by, count=count)
-        return part.rows(self._folder.dataset(self._location, {}, part), columns)
+        """Return these columns of the newest rows, the newest first; rows without a time only where others are too few.
+
+        `by` are columns among them, of which the first has times. Files without such a row are not read.
+        """
+        time = pc.field(by[0])
+        least = _least_time(self._folder.statistics(self._location), by[0], count)
+        dataset = self._folder.dataset(self._location, {})
+        # The times alone first: a row may be large.
+        times = dataset.to_table(columns=[by[0]], filter=None if least is None else time >= least).column(0)
+        newest = times.drop_null().sort("descending")
+        # Statistics truncate times to milliseconds.
+        newer = time >= pc.floor_temporal(newest[count - 1], unit="millisecond") if len(newest) >= count else None
+        scanner = dataset.scanner(columns=[*columns], filter=newer, batch_readahead=1, fragment_readahead=1)
+        return scanner.to_table().sort_by([(name, "descending") for name in by]).slice(0, count)
 
 
-class _Whole:
-    def files(self, actions: pa.Table) -> pa.Table:
-        return actions
+def _least_time(files: pa.Table, by: str, count: int) -> pa.Scalar | None:
+    """Return a time that so many rows reach by the statistics of their files, or None if the log does not tell."""
+    names = ["num_records", f"min.{by}"]
+    if not set(names) <= set(files.column_names):
+        return None
+    known = files.select(names).drop_null().sort_by([(f"min.{by}", "descending")])
+    enough = np.flatnonzero(np.cumsum(known["num_records"].to_numpy()) >= count)
+    return known[f"min.{by}"][int(enough[0])] if len(enough) else None
 
 
 def sql_type(kind: Any) -> str:
