@@ -144,7 +144,8 @@ def test_a_typed_table_is_opened_by_its_link_and_leads_to_its_topic(world: World
     expect(page).to_contain_text("the value is not JSON")
     expect(tab.locator('.ml-tables-columns tr[data-key="id"]')).to_contain_text("BIGINT")
     expect(newest).to_have_count(20)
-    expect(newest.first.locator("[data-column=id]")).to_have_text("29")
+    # The last three were produced in one moment, each to a partition.
+    expect(newest.first.locator("[data-column=id]")).to_have_text(re.compile("^2[789]$"))
     screenshot(tab, "page-table", at=page)
     tab.reload()
     expect(newest).to_have_count(20)
