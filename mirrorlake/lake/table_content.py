@@ -39,11 +39,16 @@ class TableContent:
             TableColumn(one.name, sql_type(one.type), str(one.metadata.get("comment") or "")) for one in fields
         )
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether rows are read without Spark: no reader needs deletion vectors, by which a file's rows may be replaced ones."""
+        return not self._folder.has_deletion_vectors(self._location)
+
     def size(self) -> tuple[int | None, int]:
         """Return the number of rows, None if the log does not tell it, and of bytes."""
         files = self._folder.statistics(self._location)
         counts = files["num_records"]
-        rows = None if counts.null_count else pc.sum(counts).as_py() or 0
+        rows = None if counts.null_count or not self.is_readable else pc.sum(counts).as_py() or 0
         return rows, pc.sum(files["size_bytes"]).as_py() or 0
 
     def newest_rows(self, columns: Sequence[str], *, by: Sequence[str], count: int) -> pa.Table:

@@ -29,7 +29,7 @@ from mirrorlake.render import (
     plural,
     table,
 )
-from mirrorlake.tables.definition import unknown_table_error
+from mirrorlake.tables.definition import unknown_table_error, view_name
 from mirrorlake.tables.status import TableStatus, read_tables
 
 MAX_SHOWN = 40
@@ -134,18 +134,20 @@ def read_page(context: Context, name: str, *, newest: int) -> TablePage:
     if not status.exists:
         return TablePage(**page, notes=("its first record makes it; until then it has no column",))
     content = lake.content(status.location)
+    query = f"SELECT * FROM {view_name(name)} ORDER BY _timestamp DESC LIMIT {newest}"  # noqa: S608 - a name
+    by_spark = f'are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
     if content is None:
-        query = f"SELECT * FROM {lake.sql_name(status.location)} ORDER BY _timestamp DESC LIMIT {newest}"  # noqa: S608 - the lake's own name
-        note = f'columns and rows are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
-        return TablePage(**page, notes=(note,))
+        return TablePage(**page, notes=(f"columns and rows {by_spark}",))
     columns = content.columns()
-    rows, size_bytes = content.size()
+    page["columns"], (page["rows"], page["size_bytes"]) = columns, content.size()
+    if not content.is_readable:
+        return TablePage(**page, notes=(f"rows {by_spark}",))
     names = [one.name for one in columns[:MAX_SHOWN]]
     read = content.newest_rows(names, by=_NEWEST, count=newest).to_pylist() if newest else []
     shown, notes = _visible(context.config, read)
     if len(names) < len(columns):
         notes.append(f"rows show the first {len(names)} of {format_count(len(columns))} columns")
-    return TablePage(**page, columns=columns, rows=rows, size_bytes=size_bytes, newest=tuple(shown), notes=tuple(notes))
+    return TablePage(**page, newest=tuple(shown), notes=tuple(notes))
 
 
 def _visible(config: MirrorConfig, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:

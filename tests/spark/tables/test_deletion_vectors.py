@@ -33,6 +33,8 @@ def test_law_f_upserts_rewrite_no_other_row_and_erased_records_leave_the_files(m
     assert folded(mirror) == regions.newest("sales")
     asked = mirror.query("SELECT sum(n) AS n FROM sales").to_pylist()
     assert asked == [{"n": sum(one["n"] for one in regions.newest("sales").values())}]
+    page = mirror.table("sales")
+    assert (page.columns[-1].name, page.rows, page.newest) == ("n", None, ()), "its files hold replaced rows, too"
 
     upkeep = LakeUpkeep(mirror.lake, MaintenanceConfig(), now=mirror._context.now, clusters=mirror.config.clusters)
     kept = upkeep.typed_table("sales", plan=False)

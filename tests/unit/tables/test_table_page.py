@@ -13,7 +13,7 @@ import pytest
 
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import BAD_RECORDS
+from mirrorlake.lake import BAD_RECORDS, FolderTables
 from mirrorlake.tables import TablePage, read_page
 from mirrorlake.tables.table_page import MAX_SHOWN
 from tests.builders import NOON
@@ -126,10 +126,16 @@ def test_a_table_without_a_row_and_one_that_only_spark_reads_say_so(
     assert (page.status.state, page.columns) == ("new", ())
     assert "its first record makes it" in page.to_text()
     keep_sales(context, [sale(1, NOON)])
+    monkeypatch.setattr(FolderTables, "has_deletion_vectors", lambda *_: True)
+    page = read_page(context, "sales", newest=5)
+    assert (page.newest, page.rows, len(page.columns)) == ((), None, 6)
+    query = "SELECT * FROM sales ORDER BY _timestamp DESC LIMIT 5"
+    said = f'are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
+    assert page.notes == (f"rows {said}",)
     monkeypatch.setattr(context.lake, "content", lambda _: None)
     page = read_page(context, "sales", newest=5)
     assert page.newest == page.columns == ()
-    assert "only Spark reads them; next: mirror.sql(" in page.to_text()
+    assert page.notes == (f"columns and rows {said}",)
 
 
 def test_a_name_of_no_table_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
