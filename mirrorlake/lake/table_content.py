@@ -1,4 +1,4 @@
-"""What a table holds, for a person who looks at it: its columns, its size and its newest rows, without Spark."""
+"""The content of a table that a person reads: its columns, size and newest rows, without Spark."""
 
 from __future__ import annotations
 

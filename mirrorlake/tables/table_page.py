@@ -1,4 +1,4 @@
-"""One typed table for a person who looks at it: its status, columns, size, bad records by reason, and newest rows."""
+"""The page of a typed table: its status, columns, size, bad records by reason, and newest rows."""
 
 from __future__ import annotations
 
