@@ -100,6 +100,8 @@ class Poller:
     def stop(self) -> None:
         """Stop polling."""
         if self._task is not None:
-            self._task.cancel()
+            if not self._task.done():
+                # It may be another thread's (see `Pulse`).
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
             self._task = None
             self._keep(replace(self.reading, asking_since=None))

@@ -84,7 +84,8 @@ class Pulse(BrowserWidget):
         self._shown = Reading()
         self._is_seen = False
         self._watched_at = self._touched_at = -inf
-        self._woken = asyncio.Event()
+        # JupyterLab handles what a page sends in a thread with an event loop of its own, beside that of the cells.
+        self._resting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._settling: dict[int, asyncio.Future[None]] = {}
         self._settles = 0
 
@@ -112,14 +113,18 @@ class Pulse(BrowserWidget):
 
     async def rest(self, seconds: float) -> None:
         """Wait this long, or until a person comes back; then until a page is visible."""
-        was_touched = self.is_touched
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0 or not self.is_watched:
-            self._woken.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), left if left > 0 else None)
-            if self.is_touched and not was_touched:
-                return
+        was_touched, woken = self.is_touched, asyncio.Event()
+        deadline, mine = time.monotonic() + seconds, (asyncio.get_running_loop(), woken)
+        self._resting.add(mine)
+        try:
+            while (left := deadline - time.monotonic()) > 0 or not self.is_watched:
+                woken.clear()
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(woken.wait(), left if left > 0 else None)
+                if self.is_touched and not was_touched:
+                    return
+        finally:
+            self._resting.discard(mine)
 
     async def arrived(self) -> None:
         """Wait until the kernel has all input that precedes a click.
@@ -144,7 +149,9 @@ class Pulse(BrowserWidget):
         if not content.get("hidden"):
             self._watched_at = now
         self._touched_at = max(self._touched_at, now - content.get("untouched_ms", 0) / 1000)
-        self._woken.set()
+        for loop, woken in tuple(self._resting):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(woken.set)
 
     def answer(self, content: dict[str, Any]) -> None:
         """Answer a heartbeat, with the present age."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import TABS, Console
 from mirrorlake.render import link
 from tests.builders import mirror_config
+from tests.flow.kit import wait_until
 from tests.unit.markup import Markup, unwrapped
 
 # Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
@@ -191,6 +193,23 @@ def test_nobody_is_asked_while_the_page_is_hidden(console: Console, time_s: list
         await asyncio.wait_for(resting, 5)
 
     asyncio.run(come_back())
+
+
+def test_pollers_of_two_event_loops_rest_and_are_woken_by_either(console: Console, time_s: list[float]) -> None:
+    pulse = console.session.pulse
+    pulse.answer({"ask": 1, "hidden": False, "untouched_ms": 0})
+    time_s[0] += 61
+
+    async def rest() -> None:
+        await asyncio.wait_for(pulse.rest(1e6), 20)
+
+    with ThreadPoolExecutor(2) as pool:
+        resting = [pool.submit(asyncio.run, rest()) for _ in range(2)]
+        wait_until(lambda: len(pulse._resting) == 2, "both rest")
+        pulse.answer({"ask": 2, "hidden": False, "untouched_ms": 0})
+        for one in resting:
+            one.result(timeout=20)
+    assert not pulse._resting
 
 
 def test_a_page_that_nobody_touches_asks_for_a_share_of_a_core(
