@@ -19,6 +19,8 @@ from mirrorlake.errors import (
     LoginRefused,
     MirrorlakeError,
     NotAuthorized,
+    RegistryError,
+    RegistryUnreachable,
     StoreError,
 )
 from mirrorlake.landing import backoff_s
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 # A cluster that never answered is more often a mistake in the settings than an outage.
 FIRST_S = 60.0
 # While a cluster is away, some calls do not reach it and others get half an answer.
-_OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__}
+_OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__, RegistryUnreachable.__name__}
 # A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
 # A cluster that answers again is noticed soon; refused logins may lock an account; a store, or a worker that dies each time, is
@@ -43,9 +45,12 @@ _MAX_PAUSE_S = {
     ClusterError: 300.0,
     StoreError: 300.0,
     ConfigError: 60.0,
+    RegistryUnreachable: 10.0,
+    # One that starts answers with errors; a login may be rotated.
+    RegistryError: 60.0,
 }
 # In the first minute each of these is a mistake of the setup more often than not.
-_MISTAKES = (ClusterUnreachable, NotAuthorized, ConfigError)
+_MISTAKES = (ClusterUnreachable, NotAuthorized, ConfigError, RegistryUnreachable)
 # The first restart repairs most failures: one that lasts a second is not news.
 _PUBLISHED_FROM = 2
 

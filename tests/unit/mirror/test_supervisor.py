@@ -21,6 +21,8 @@ from mirrorlake.errors import (
     MirrorlakeError,
     NotAuthorized,
     RecordTooLarge,
+    RegistryError,
+    RegistryUnreachable,
     StoreError,
     TopicConflict,
 )
@@ -263,8 +265,19 @@ def test_where_all_are_parked_the_run_ends_with_the_worst_reason(
     assert streams.parked().keys() == errors.keys(), "told before the end"
 
 
-@pytest.mark.parametrize("error", [AWAY, NotAuthorized("READ was taken away"), ConfigError([])])
-def test_a_cluster_that_was_there_before_is_waited_for(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        AWAY,
+        NotAuthorized("READ was taken away"),
+        ConfigError([]),
+        RegistryUnreachable("no answer"),
+        RegistryError("500"),
+    ],
+)
+def test_a_cluster_or_registry_that_was_there_before_is_waited_for(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mirrorlake.mirror.supervisor.FIRST_S", 0.0)
     streams = Failing(monkeypatch, a=[error, error, error, None])
     streams.run(lambda: streams.starts["a"] == 4)
