@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,12 @@ import yaml
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, load
 from mirrorlake.topics import settings_in_force
 from tests.beside import beside
 from tests.flow.kit import wait_until
+from tests.spark.tables.kit import Regions, rows
 
-NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 Write = Callable[..., Mirror]
 
 
@@ -42,11 +39,9 @@ def write(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Write:
 
 
 def land(mirror: Mirror, *topics: str) -> None:
-    rows = [(topic, 1, 0, 0, NOON, 0, b"k", b'{"n": 1}', None, NOON) for topic in topics]
-    mirror.lake.append(mirror.spark.createDataFrame(rows, schema=RELAY.ddl), mirror.lake.relay_location("east"))
+    regions = Regions(mirror)
     for topic in topics:
-        known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
-        mirror.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+        regions.land("east", topic, ("k", {"n": 1}))
 
 
 def test_a_running_mirror_starts_the_table_of_settings_that_were_applied(write: Write) -> None:
@@ -59,7 +54,7 @@ def test_a_running_mirror_starts_the_table_of_settings_that_were_applied(write: 
         assert not edited.lake.exists(edited.lake.typed_location("orders"))
         settings_in_force.put_in_force(edited.config, edited._context.control())
         wait_until(lambda: failures or edited.lake.exists(edited.lake.typed_location("orders")), "orders is made")
-        wait_until(lambda: failures or edited.lake.typed("orders").count() == 1, "orders has its row")
+        wait_until(lambda: failures or rows(edited, "orders", "n") == [(1,)], "orders has its row")
 
 
 def test_a_table_is_not_written_by_settings_that_its_rows_contradict(write: Write) -> None:

@@ -59,7 +59,7 @@ def test_records_of_two_schema_versions_are_rows_of_one_table_with_the_newer_one
     regions.land("west", "orders", ("c", write(FIRST, {"id": 3, "to": {"city": "Köln"}, "gone": None})))
     mirror.keep_tables(once=True)
     found = [
-        (number, tuple(to) if to else None, gone, currency, price)
+        (number, tuple(to.values()) if to else None, gone, currency, price)
         for number, to, gone, currency, price in rows(mirror, "orders", "id", "to", "gone", "currency", "price")
     ]
     assert found == [
@@ -100,7 +100,7 @@ def test_unions_maps_enums_and_logical_types_have_columns(make: Make, registry: 
     mirror.keep_tables(once=True)
     found = rows(mirror, "odd", "either", "tags", "size", "day", "at", "number", "lines", "raw")
     assert bad(mirror) == []
-    assert [None if either is None else either.asDict(recursive=True) for either, *_ in found] == [
+    assert [either for either, *_ in found] == [
         None,
         {"long": 5, "string": None, "Address": None},
         {"long": None, "string": "text", "Address": None},
@@ -108,7 +108,7 @@ def test_unions_maps_enums_and_logical_types_have_columns(make: Make, registry: 
     ]
     _, tags, size, day, at, text, lines, raw = found[0]
     assert (tags, size, day, text, lines, bytes(raw)) == (
-        {"a": 1},
+        [("a", 1)],
         "L",
         date(2026, 7, 1),
         str(number),
@@ -225,8 +225,8 @@ def test_documents_with_a_json_schema_have_its_columns(make: Make, registry: Reg
     [(first_id, price, at, lines, odd, limits, note), (second_id, *_, second_note)] = rows(
         mirror, "docs", "id", "price", "at", "lines", "odd", "limits", "note"
     )
-    assert (first_id, price, at.astimezone(timezone.utc), [line.item for line in lines], odd, limits, note) == (
-        *(1, 2.0, AT, ["a"], "5", {"x": 1.0}, None),
+    assert (first_id, price, at.astimezone(timezone.utc), [line["item"] for line in lines], odd, limits, note) == (
+        *(1, 2.0, AT, ["a"], "5", [("x", 1.0)], None),
     )
     assert (second_id, second_note) == (2, "n")
 

@@ -14,11 +14,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, from_settings
+from tests.spark.tables.kit import Regions
 
-NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 SETTINGS: dict[str, Any] = {
     "clusters": {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "central")},
     "flows": [{"source": "east", "target": "central", "topics": ".*"}],
@@ -31,28 +29,30 @@ QUESTION = """
     GROUP BY who.name, day ORDER BY who.name"""
 
 
-@pytest.fixture
-def mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Mirror:
-    """Return a mirror whose typed tables hold the sales of one region."""
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    mirror = from_settings({"lake": {"root": str(tmp_path / "lake")}, **SETTINGS}, spark=spark)
+@pytest.fixture(scope="module")
+def sold(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a lake whose typed tables hold the sales of one region."""
+    folder = tmp_path_factory.mktemp("sold") / "lake"
+    shutil.copytree(empty_lake, folder)
+    mirror = from_settings({"lake": {"root": str(folder)}, **SETTINGS}, spark=spark)
     values = [
         b'{"n": 9007199254740993, "amount": 1.5, "who": {"name": "a"}, "lines": [{"item": "book"}]}',
         b'{"n": 1, "amount": 2, "who": {"name": "b"}, "lines": []}',
         b'{"n": 2, "amount": 4.25, "who": {"name": "b"}}',
         b"{}",
     ]
-    rows = [
-        (topic, 1, 0, offset, NOON, 0, b"k", value, None, NOON)
-        for topic in ("sales.eu", "gaps")
-        for offset, value in enumerate(values)
-    ]
-    mirror.lake.append(spark.createDataFrame(rows, schema=RELAY.ddl), mirror.lake.relay_location("east"))
+    regions = Regions(mirror)
     for topic in ("sales.eu", "gaps"):
-        known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
-        mirror.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+        regions.land("east", topic, *(("k", value) for value in values))
     mirror.keep_tables(once=True)
-    return mirror
+    return folder
+
+
+@pytest.fixture
+def mirror(spark: SparkSession, sold: Path, tmp_path: Path) -> Mirror:
+    """Return a mirror of a copy of that lake."""
+    shutil.copytree(sold, tmp_path / "lake")
+    return from_settings({"lake": {"root": str(tmp_path / "lake")}, **SETTINGS}, spark=spark)
 
 
 def _plain(table: pa.Table) -> list[dict[str, Any]]:

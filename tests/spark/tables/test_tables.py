@@ -99,7 +99,9 @@ def test_a_type_that_changes_widens_the_column_and_keeps_what_was_there(make: Ma
     regions.land("east", "sales", ("a", {"n": 2**70, "list": "none"}))
     mirror.keep_tables(once=True)
     assert dict(mirror.lake.typed("sales").dtypes)["n"] == "string"
-    found = [(n, tuple(who) if who else None, lines) for n, who, lines in rows(mirror, "sales", "n", "who", "list")]
+    found = [
+        (n, tuple(who.values()) if who else None, lines) for n, who, lines in rows(mirror, "sales", "n", "who", "list")
+    ]
     assert found == [
         ("1.0", ("3", None), "[1.0]"),
         ("2.5", ("old", "x"), "[0.5]"),
@@ -131,7 +133,7 @@ def test_columns_of_the_settings_have_their_types_and_derived_ones_are_computed(
     regions.land("east", "sales", ("a", good), ("a", {"amount": 0.001}), ("a", {"sold_at": 5}))
     mirror.keep_tables(once=True)
     [row] = rows(mirror, "sales", "amount", "prices", "cents", "day")
-    assert (str(row[0]), row[1], row[2], str(row[3])) == ("12.34", {"EUR": 1.0}, 1234, "2026-07-01")
+    assert (str(row[0]), row[1], row[2], str(row[3])) == ("12.34", [("EUR", 1.0)], 1234, "2026-07-01")
     assert [reason for *_, reason in bad(mirror)] == [
         "amount is a number, which DECIMAL(12,2) does not hold exactly",
         "sold_at is a number, which is not TIMESTAMP",
@@ -176,7 +178,7 @@ def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: 
     regions.land("east", "sales", ("a", {"n": 0}))
     regions.land("west", "customers", ("a", {"n": 0}))
     with beside(lambda stop: mirror.keep_tables(stop=stop)) as failures:
-        for number in (1, 2, 3):
+        for number in (1, 2):
             regions.land("east", "sales", ("a", {"n": number}))
             regions.land("west", "customers", ("a", {"n": number}))
             seen = (number,)
@@ -185,7 +187,7 @@ def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: 
                 f"{number} is in both tables",
             )
             assert not failures
-    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,), (3,)]
+    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,)]
 
 
 def _seen(mirror: Mirror, name: str) -> list[tuple[Any, ...]]:
