@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from mirrorlake.context.context import _WORKERS_LOAD
     from mirrorlake.runtime import session as own
 
     # Every event of every test's queries is kept: what must not be told can be looked for (`event_log`).
@@ -21,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
         # Sessions of other processes make the same schemas.
         patch.setitem(own._LOCAL, "spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        session = own.local_session(cores=2)
+        session = own.local_session(cores=2, workers_load=_WORKERS_LOAD)
     yield session
     session.stop()
 
