@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from mirrorlake.runtime.jar_files import classpath
-from mirrorlake.sandbox import find_java
+from mirrorlake.sandbox import broker
+from mirrorlake.sandbox.properties import JAVA_OPTIONS
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 ACLS = "org.apache.kafka.tools.AclCommand"
@@ -14,8 +14,8 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 def java(main_class: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
     result = subprocess.run(
-        # The second compiler would cost more than a client that runs for seconds.
-        [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", classpath("broker"), main_class, *arguments],
+        # As a sandbox's broker is started: a client runs for seconds.
+        broker._java((*JAVA_OPTIONS, *broker._archived()), main_class, *arguments),
         input=stdin,
         capture_output=True,
         text=True,
