@@ -1,10 +1,11 @@
 """Class data archives: a JVM maps them instead of loading, parsing and verifying ten thousand classes at each start.
 
-An archive is made once for a Java and its jars, from a list of classes in this package, and is cached (190 MB for Spark). Java
+An archive is made once for a Java and its jars, from a list of classes in this package, and is cached (240 MB for Spark). Java
 compares it with its class path, and starts without it if they differ.
 
 The lists are the output of `-XX:DumpLoadedClassList=FILE`, without comments and columns, in `SPARK_SUBMIT_OPTS` of a
-`mirrorlake run --once` with records to mirror, and in the options of a broker with a transactional producer and a group.
+`mirrorlake run --once` with records to mirror, of the tests of typed tables, of lag, publishing and streaming queries, and in the
+options of a broker with a transactional producer and a group.
 """
 
 from __future__ import annotations
