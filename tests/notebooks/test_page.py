@@ -18,8 +18,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.window import TABS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
-from tests.notebooks.test_slow_page import SLOW
-from tests.servers.lab import CUT, screenshot
+from tests.servers.lab import CUT, SLOW, screenshot
 from tests.servers.lakes import MakeMirror
 from tests.servers.page import ConsolePage, console_page
 

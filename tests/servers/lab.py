@@ -54,6 +54,8 @@ _SETTINGS = {
 CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .ml-console .lm-TabBar-tabLabel")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
   .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
+# A page so slow that anywidget gives up on scripts: it gives one 2 s, and here none is in time.
+SLOW = "const limit = AbortSignal.timeout; AbortSignal.timeout = (ms) => limit.call(AbortSignal, ms === 2000 ? 0 : ms);"
 RunNotebook = Callable[[str], Page]
 
 
