@@ -64,7 +64,7 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
     kernel.shutdown_kernel(now=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def place(east: KafkaCluster, west: KafkaCluster, central: KafkaCluster) -> Iterator[Place]:
     """Give two regions and a centre with sample records and sales, on the brokers that all tests share."""
     addresses = {"east": east.bootstrap_servers, "west": west.bootstrap_servers, "central": central.bootstrap_servers}

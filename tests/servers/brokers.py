@@ -1,4 +1,4 @@
-"""Real brokers as fixtures: `east`, `west` and `central` live as long as the run, `make_cluster` makes one for a test.
+"""Real brokers as fixtures: `east` and `central` live as long as the run, `west` for a file, `make_cluster` makes one for a test.
 
 A broker starts when the first test asks for it: one at rest takes 1.3 % of a core, and there are as many as processes of
 pytest. Tests share them and keep apart by the names that `new_topic` and `topic_name` of the kit give. What breaks a broker
@@ -60,9 +60,11 @@ def east(shared_clusters: Callable[[str], KafkaCluster]) -> KafkaCluster:
     return shared_clusters("east")
 
 
-@pytest.fixture(scope="session")
-def west(shared_clusters: Callable[[str], KafkaCluster]) -> KafkaCluster:
-    return shared_clusters("west")
+@pytest.fixture(scope="module")
+def west(request: pytest.FixtureRequest, shared_clusters: Callable[[str], KafkaCluster]) -> Iterator[KafkaCluster]:
+    """Run the third cluster for one file: few need it, and two minutes at rest cost as much as a start."""
+    yield shared_clusters("west")
+    request.config.stash[_CLUSTERS].pop("west").kill()
 
 
 @pytest.fixture(scope="session")

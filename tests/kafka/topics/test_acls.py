@@ -67,8 +67,8 @@ def test_a_principal_with_describe_alone_sees_that_there_are_none(guarded_cluste
     assert settled(root, [])
 
 
-def test_a_cluster_without_an_authorizer_says_so(west: KafkaCluster) -> None:
-    assert ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers}).acls.list() is None
+def test_a_cluster_without_an_authorizer_says_so(east: KafkaCluster) -> None:
+    assert ClusterAdmin("east", {"bootstrap.servers": east.bootstrap_servers}).acls.list() is None
 
 
 def test_types_of_newer_brokers_are_listed_as_unknown(guarded_clusters: Clusters) -> None:
@@ -133,18 +133,18 @@ def test_each_refusal_names_the_acl_that_is_missing(guarded_clusters: Clusters) 
     assert settled(root, [])
 
 
-def test_every_topic_setting_of_this_broker_has_a_class(west: KafkaCluster) -> None:
+def test_every_topic_setting_of_this_broker_has_a_class(east: KafkaCluster) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-    client = AdminClient({"bootstrap.servers": west.bootstrap_servers})
-    [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, new_topic(west))]).values()
+    client = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, new_topic(east))]).values()
     gone = {"message.timestamp.difference.max.ms"}
     assert set(future.result()) == set(RULES) - gone
 
 
-def test_a_setting_returns_to_the_default(west: KafkaCluster) -> None:
-    admin = ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers})
-    topic = new_topic(west, retention_ms="5000", segment_ms="7000")
+def test_a_setting_returns_to_the_default(east: KafkaCluster) -> None:
+    admin = ClusterAdmin("east", {"bootstrap.servers": east.bootstrap_servers})
+    topic = new_topic(east, retention_ms="5000", segment_ms="7000")
     admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
     wanted = {"segment.ms": "7000", "max.message.bytes": "2000"}
     wait_until(lambda: admin.configs([topic])[topic] == wanted, "the broker shows what the controller has set")
