@@ -46,8 +46,10 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 # What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of
 # 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders.
 _LONGEST = (
-    "flow/failover/test_failover.py",
     "flow/mirror/test_connect.py",
+    "flow/failover/test_failover.py",
+    "flow/tables/test_tables.py",
+    "spark/tables/test_tables.py",
     "notebooks/test_browser.py",
     "spark/lag/test_lag.py",
     "stores/test_flow.py",
@@ -62,6 +64,8 @@ _LONGEST = (
     "flow/cluster/test_cluster.py",
     "flow/cli/test_readme.py",
     "stores/test_sql.py",
+    "spark/tables/test_registry.py",
+    "notebooks/test_page.py",
     "flow/republish/test_remote_lost.py",
     "notebooks/test_notebooks.py",
     "flow/replay/test_replay.py",
