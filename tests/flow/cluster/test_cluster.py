@@ -29,8 +29,8 @@ from tests.flow.kit import (
 from tests.flow.map_check import assert_map_is_exact
 from tests.servers.spark_cluster import SLOTS, WORKERS, SparkCluster
 
-PARTITIONS = 200
-RECORDS = 2_000
+PARTITIONS = 48
+RECORDS = 480
 
 
 @pytest.mark.law("C", "D", "F")
