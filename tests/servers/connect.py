@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple, cast
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
+from mirrorlake.context.context import _WORKERS_LOAD
+from mirrorlake.daemon import LOADED_BY_WORKERS
 from mirrorlake.runtime import find_java
 from mirrorlake.runtime import session as own_session
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
@@ -82,12 +84,17 @@ class ConnectServer:
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.mirrorlake.liveSlots": "4",
+            # As docs/clusters.md says where mirrorlake is installed: without it each task imports all that it needs.
+            "spark.python.daemon.module": "mirrorlake.daemon",
+            f"spark.executorEnv.{LOADED_BY_WORKERS}": ",".join(_WORKERS_LOAD),
             "spark.speculation": "false",
             # With the default of 100 entries, a client of a catalog compiles the same code again and again.
             "spark.sql.codegen.cache.maxEntries": "3000",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            # For the SQL of tests: sessions of the package set the same.
+            **own_session.RUNTIME,
             "spark.ui.enabled": "false",
         }
         main = "org.apache.spark.sql.connect.service.SparkConnectServer"
