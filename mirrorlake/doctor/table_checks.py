@@ -24,12 +24,12 @@ def _known(inputs: CheckContext) -> list[TypedTable]:
 
 @check("tables.pace", layer="lake", fix="mirrorlake run, or mirrorlake tables --run; mirrorlake resume --table T")
 def _pace(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """The streams of typed tables run, and no table falls behind the relays of its topics."""
+    """The streams of typed tables run, and no record waits long for its table."""
     for one in read_tables(inputs.context, state=inputs.control()).tables if _known(inputs) else ():
         if one.parked is not None:
             yield failure(one.name, f"it is parked: {one.parked.cause}", one.parked.next_step)
         elif one.verdict in ("STALL", "WARNING"):
-            said = f"{plural(one.offset_lag, 'offset')} behind: {one.why().split('; next')[0]}"
+            said = f"its offset lag is {format_count(one.offset_lag)}: {one.why().split('; next')[0]}"
             look = failure if one.verdict == "STALL" else warning
             yield look(one.name, said, "mirrorlake run, or mirrorlake tables --run, keeps it; read its log")
         elif not one.fault:

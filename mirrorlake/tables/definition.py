@@ -67,12 +67,14 @@ class TypedTable:
         made = json.loads(properties.get(SETTINGS, "{}"))
         return {key: (made[key], now) for key, now in self.settings.items() if key in made and made[key] != now}
 
-    @staticmethod
-    def meaning(key: str) -> str:
+    def meaning(self, key: str) -> str:
         """Say what another value of a setting means for the rows that are there."""
-        if key in _MEANING:
-            return "its stream waits until it is built again"
-        return "older rows stay as they are until it is built again"
+        said = "its stream waits" if key in _MEANING else "older rows stay as they are"
+        return f"{said} until it is built again: {self._rebuilding}"
+
+    @property
+    def _rebuilding(self) -> str:
+        return f"mirrorlake tables --rebuild {self.name} --apply"
 
     def refuse_edits(self, properties: Mapping[str, str]) -> None:
         """Refuse settings by which the table's rows would mean two things.
@@ -85,7 +87,7 @@ class TypedTable:
                 raise UsageError(
                     f"the table {self.name} was made with {key}: {before}, and the settings say {now}",
                     consequence="no record is written to it",
-                    remedy=f"build it again, give the new one another `name:`, or write {key}: {before}",
+                    remedy=f"{self._rebuilding}, give the new one another `name:`, or write {key}: {before}",
                     table=self.name,
                 )
 
@@ -93,7 +95,8 @@ class TypedTable:
 def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> list[TypedTable]:
     """List the typed tables with a topic among those of each source, sorted by name.
 
-    A table that two entries of the settings make has a fault, and in a catalog one with the name of mirrorlake's own.
+    A table has a fault if two entries of the settings make it, if a source has no registry for its records, and in a catalog if it has
+    the name of one of mirrorlake's own.
     """
     own, is_catalog = own_names(config), config.lake.namespace() is not None
     entries: dict[str, TableConfig] = {}
@@ -116,6 +119,13 @@ def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> li
                     f"mirrorlake has a table {name} of its own in the catalog ({entry.place})",
                     consequence="no record is written to the typed one",
                     remedy="give it another `name:`",
+                    table=name,
+                )
+            if config.without_registry(entry, [source]):
+                faults[name] = UsageError(
+                    f"the records of {source} {topic} name schemas, and its schema registry is not known ({entry.place})",
+                    consequence="no record is written to it",
+                    remedy=f"write `registry: {{url: ...}}` in {entry.place} or in clusters.{source}, or name others under `sources:`",
                     table=name,
                 )
             found.setdefault(name, {}).setdefault(source, []).append(topic)

@@ -15,7 +15,8 @@ from mirrorlake.lake import Lake, parse_read_to, read_to_document
 from mirrorlake.model.flow import SourcePartition
 
 APP = "mirrorlake.table"
-_NEWEST = 50
+# The newest commit is nearly always a batch: two commits take 1.2 ms of CPU to read, fifty 4.6 (2026-11-26).
+_NEWEST = (2, 50, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
     After a RESTORE the positions are those of the restored version, and the number that of the newest batch: Delta keeps
     application transactions, and drops a batch whose number it has seen.
     """
-    for limit in (_NEWEST, None):
+    for limit in _NEWEST:
         newest, until = 0, None
         for commit in lake.commits(location, limit=limit):
             progress = TableProgress.from_document(commit.signature)

@@ -17,7 +17,7 @@ from mirrorlake.tables.definition import find_tables
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.waits import read_waits
 
-# A table in pace is some batches behind.
+# Records wait for some batches of a table that is in pace.
 _PATIENCE_MS, _BATCHES = 60_000, 12
 _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_name"
 
@@ -83,7 +83,7 @@ class TableStatus:
         return "WARNING" if self.rested_ms is not None and self.rested_ms <= self.patience_ms else "STALL"
 
     def why(self) -> str:
-        """Return the reason of a table that stands still, or falls behind."""
+        """Return the reason of a table whose records wait."""
         if self.fault:
             return self.fault
         if self.parked is not None:

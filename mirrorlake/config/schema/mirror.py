@@ -19,7 +19,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
 from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.route import denied_from
-from mirrorlake.config.schema.tables import TableConfig
+from mirrorlake.config.schema.tables import IN_REGISTRY, TableConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
@@ -132,6 +132,12 @@ class MirrorConfig(Settings):
         made = self.model_copy(update={"flows": tuple(each for _, each in placed)})
         made.read_from(self._path, self._text)
         return made
+
+    def without_registry(self, table: TableConfig, sources: Iterable[str]) -> list[str]:
+        """Return the sources whose schema registry a typed table needs and nobody names."""
+        if table.registry is not None or not table.needs_registry:
+            return []
+        return [alias for alias in sources if alias in self.clusters and self.clusters[alias].registry is None]
 
     def never_leave(self, alias: str) -> TopicPattern:
         """Return the topics that may not leave a cluster, also those that came from a cluster that denies them."""
@@ -284,7 +290,7 @@ def _receiver_faults(config: MirrorConfig) -> list[SettingsFault]:
 
 
 def _table_faults(config: MirrorConfig) -> list[SettingsFault]:
-    """Return the faults of typed tables: sources of no flow, and two entries of one name."""
+    """Return the faults of typed tables: sources of no flow or without a registry, and two entries of one name."""
     unknown = [
         SettingsFault(
             ("tables", index, "sources", at), f"no flow has '{alias}' as its source", _one_of(alias, config.sources)
@@ -293,7 +299,8 @@ def _table_faults(config: MirrorConfig) -> list[SettingsFault]:
         for at, alias in enumerate(one.sources)
         if alias not in config.sources
     ]
-    unknown += [fault for index, one in enumerate(config.tables) for fault in _through_faults(config, index, one)]
+    for index, one in enumerate(config.tables):
+        unknown += [*_through_faults(config, index, one), *_format_faults(config, index, one)]
     names = [one.name.lower() for one in config.tables]
     return unknown + [
         SettingsFault(
@@ -321,6 +328,20 @@ def _through_faults(config: MirrorConfig, index: int, table: TableConfig) -> lis
     problem = f"records of {', '.join(bare)} would be rows without rules"
     remedy = "name a flow from each source there, or the covered ones under `sources:`"
     return [SettingsFault(("tables", index, "through"), problem, remedy)]
+
+
+def _format_faults(config: MirrorConfig, index: int, table: TableConfig) -> list[SettingsFault]:
+    """Return the faults of formats whose schemas no registry has.
+
+    Of an entry for all sources one registry is enough: its topics may be those of that source only.
+    """
+    bare = config.without_registry(table, table.sources or config.sources)
+    if not bare or (not table.sources and len(bare) < len(config.sources)):
+        return []
+    problem = f"these records name schemas, and no schema registry of {', '.join(bare)} is known"
+    remedy = f"write `registry: {{url: ...}}` beside it, or in clusters.{bare[0]}"
+    keys = [key for key in ("values", "keys") if getattr(table, key) in IN_REGISTRY]
+    return [SettingsFault(("tables", index, key), problem, remedy) for key in keys]
 
 
 def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:

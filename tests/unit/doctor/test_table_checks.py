@@ -29,14 +29,14 @@ def test_tables_as_they_should_be_have_no_finding(tmp_path: Path) -> None:
     assert {one.check for one in looks} == {"tables.pace", "tables.bad-records", "tables.names", "tables.left-over"}
 
 
-def test_a_table_that_nobody_keeps_is_behind(tmp_path: Path) -> None:
+def test_a_table_that_nobody_keeps_is_found_with_its_offset_lag(tmp_path: Path) -> None:
     context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
     one = found(context, "tables.pace")["sales"]
-    assert (one.severity, one.detail) == ("failure", "4 offsets behind: it has no row yet")
+    assert (one.severity, one.detail) == ("failure", "its offset lag is 4: it has no row yet")
     assert "mirrorlake tables --run" in one.fix
     keep(context, "sales", position=1)
     one = found(context, "tables.pace")["sales"]
-    assert (one.severity, one.detail.split(":")[0]) == ("warning", "3 offsets behind")
+    assert (one.severity, one.detail.split(":")[0]) == ("warning", "its offset lag is 3")
 
 
 def test_a_parked_table_is_found_with_its_cause_and_next_step(tmp_path: Path) -> None:

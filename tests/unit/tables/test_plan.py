@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from mirrorlake.config import loads
+from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.plan import Change
 from mirrorlake.tables import plan_tables
-from mirrorlake.tables.definition import find_tables
+from mirrorlake.tables.definition import find_tables, list_tables
 from mirrorlake.topics import settings_in_force
 from tests.unit.tables.kit import keep, mirror
 
+SALES = {"east": ["sales"]}
 APPENDED = {"mode": "append", "keys": "text", "values": "json", "schema": "inferred", "columns": {}}
 
 
@@ -62,7 +64,10 @@ def test_plan_shows_what_changed_and_what_is_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"mode": "upsert"}, "mode: append, and the settings say upsert; its stream waits until it is built again"),
+        (
+            {"mode": "upsert"},
+            "mode: append, and the settings say upsert; its stream waits until it is built again: mirrorlake tables",
+        ),
         ({"values": "text"}, "values: json, and the settings say text; its stream waits until it is built again"),
         ({"schema": "n BIGINT"}, "schema: inferred, and the settings say n BIGINT; older rows stay as they are"),
     ],
@@ -76,8 +81,9 @@ def test_settings_that_a_tables_rows_were_not_made_with_are_told(
     [table] = find_tables(context)
     properties = context.lake.properties(context.lake.typed_location("sales"))
     if "stream waits" in told:
-        with pytest.raises(UsageError, match="the table sales was made with"):
+        with pytest.raises(UsageError, match="the table sales was made with") as refused:
             table.refuse_edits(properties)
+        assert "mirrorlake tables --rebuild sales --apply, give" in str(refused.value)
     else:
         table.refuse_edits(properties)
 
@@ -86,6 +92,15 @@ def test_settings_as_they_were_are_not_told(tmp_path: Path) -> None:
     context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
     keep(context, "sales", position=4, made_with=APPENDED)
     assert _notes(context) == []
+
+
+def test_plan_tells_of_a_source_without_the_registry_that_its_records_name(tmp_path: Path) -> None:
+    registry = {"url": "http://localhost:1"}
+    given = [{"topics": "sales", "values": "avro", **more} for more in ({}, {"name": "own", "registry": registry})]
+    bare = mirror(tmp_path, topics=["sales"]).config
+    found = list_tables(bare.model_copy(update={"tables": tuple(map(TableConfig.model_validate, given))}), SALES)
+    assert [one.fault is None for one in found] == [True, False]
+    assert "the records of east sales name schemas, and its schema registry is not known" in str(found[1].fault)
 
 
 def test_plan_tells_of_two_entries_of_one_table_and_of_names_that_sql_takes_for_others(tmp_path: Path) -> None:
@@ -110,6 +125,11 @@ def test_plan_tells_of_two_entries_of_one_table_and_of_names_that_sql_takes_for_
             "[{topics: a, name: sales}, {topics: b}, {topics: c, name: Sales}]",
             "tables[2].name",
             "a second table 'Sales'",
+        ),
+        (
+            "[{topics: a, values: avro, keys: protobuf}]",
+            "tables[0].keys",
+            "these records name schemas, and no schema registry of east is known",
         ),
     ],
 )
