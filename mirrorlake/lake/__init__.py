@@ -64,6 +64,7 @@ from mirrorlake.lake.pace import (
     sampling_requests,
     sending_requests,
 )
+from mirrorlake.lake.partitions import folder_values, split_rows
 from mirrorlake.lake.proofs import (
     RELAY_TARGET,
     SOURCE_RELAY,

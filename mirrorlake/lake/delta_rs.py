@@ -32,15 +32,13 @@ from mirrorlake.lake.log_commits import (
 )
 from mirrorlake.lake.merge_clauses import MergeClauses
 from mirrorlake.lake.opening import flush_commits, open_table, store_options, update_table
+from mirrorlake.lake.pruned_dataset import open_dataset
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
 from mirrorlake.lake.table_schema import TableSchema, measured_columns
 from mirrorlake.runtime import flush_files, open_address, translating_store_errors
 
-# Columns with few values: DuckDB reads and groups them in half the time as dictionaries.
-_NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
-_OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
 _WRITES = WriterProperties(compression="ZSTD")
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
@@ -95,6 +93,11 @@ class FolderTables:
         with self._newest(path) as table:
             return "deletionVectors" in (table.protocol().reader_features or ())
 
+    def partition_by(self, path: str) -> tuple[str, ...]:
+        """Return the columns by which a table is partitioned."""
+        with self._newest(path) as table:
+            return tuple(table.metadata().partition_columns)
+
     def history(self, path: str, limit: int | None) -> list[dict[str, Any]]:
         """List the metadata of the newest commits, newest first, each with its `version`."""
         with self._newest(path) as table:
@@ -121,12 +124,7 @@ class FolderTables:
             schema = pa.schema([*held, *lacking])
             filesystem, root = open_address(path) if ":/" in path else (fs.LocalFileSystem(), path)
             if part is None:
-                # Python owns the buffers of delta-rs' own file system: a buffer that Arrow's threads release while the
-                # interpreter exits aborts the process (1 of 40 commands).
-                place = fs.SubTreeFileSystem(root, filesystem)
-                return table.to_pyarrow_dataset(
-                    schema=schema if lacking else None, filesystem=place, parquet_read_options=_OPTIONS
-                )
+                return open_dataset(table, schema, filesystem, root)
             files = part.files(pa.table(table.get_add_actions(flatten=True)))["path"].to_pylist()
         return ds.dataset(
             [f"{root}/{unquote(file)}" for file in files], schema=schema, format="parquet", filesystem=filesystem

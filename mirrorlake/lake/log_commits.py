@@ -38,10 +38,11 @@ _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 
 class LiveFile(NamedTuple):
-    """A file that the newest version names."""
+    """A file that the newest version names; `partition` as of `WrittenFile`."""
 
     path: str
     size: int
+    partition: Sequence[tuple[str, str | None]] = ()
 
 
 def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
@@ -139,8 +140,8 @@ def _transact(
     now_ms = time.time_ns() // 1_000_000
     table.create_write_transaction(
         [
-            *(RemoveAction(file.path, is_change, now_ms, file.size, {}) for file in removed),
-            *(AddAction(file.path, file.size, {}, now_ms, is_change, file.stats) for file in files),
+            *(RemoveAction(file.path, is_change, now_ms, file.size, dict(file.partition)) for file in removed),
+            *(AddAction(file.path, file.size, dict(file.partition), now_ms, is_change, file.stats) for file in files),
         ],
         "append",
         table.schema(),
@@ -205,7 +206,7 @@ def _actions(
                 "deletionTimestamp": now_ms,
                 "dataChange": is_change,
                 "extendedFileMetadata": True,
-                "partitionValues": {},
+                "partitionValues": dict(old.partition),
                 "size": old.size,
             }
         }
@@ -213,7 +214,7 @@ def _actions(
         yield {
             "add": {
                 "path": file.path,
-                "partitionValues": {},
+                "partitionValues": dict(file.partition),
                 "size": file.size,
                 "modificationTime": now_ms,
                 "dataChange": is_change,

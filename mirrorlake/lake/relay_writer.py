@@ -56,7 +56,8 @@ Batches = Iterator[pa.RecordBatch]
 class WrittenFile(NamedTuple):
     """A file of the relay that no commit names yet: `path` is relative to the table, `stats` are Delta's file statistics.
 
-    `raw_bytes` is the size of its records in memory, `spans` the text of its source partitions' spans for the add action's tags.
+    `raw_bytes` is the size of its records in memory, `spans` the text of its source partitions' spans for the add action's tags,
+    `partition` the table's partition columns with the text of their value.
     """
 
     path: str
@@ -65,6 +66,7 @@ class WrittenFile(NamedTuple):
     raw_bytes: int
     stats: str
     spans: str = ""
+    partition: Sequence[tuple[str, str | None]] = ()
 
 
 class RelayWriter:

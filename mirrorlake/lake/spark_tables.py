@@ -148,8 +148,10 @@ class SparkTables:
             f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
         )
         properties = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in table.properties.items())
+        by = ", ".join(f"`{name}`" for name in table.partition_by)
+        partitions = f"PARTITIONED BY ({by}) " if by else ""
         statement = (
-            f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
+            f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta {partitions}"
             f"COMMENT {quote(table.comment)} TBLPROPERTIES ({properties})"
         )
         attempts = Retrying(
@@ -161,7 +163,8 @@ class SparkTables:
                     return
                 if attempt.retry_state.attempt_number > 3:
                     # A killed creator leaves a folder that CREATE TABLE always refuses, and an append does not.
-                    self.save(spark.createDataFrame([], schema=table.ddl).write.mode("append"), location)
+                    rows = spark.createDataFrame([], schema=table.ddl).write.partitionBy(*table.partition_by)
+                    self.save(rows.mode("append"), location)
                     spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return
                 spark.sql(statement)
@@ -226,6 +229,11 @@ class SparkTables:
         [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("id").collect()
         return str(row.id)
 
+    def partition_by(self, location: str) -> tuple[str, ...]:
+        """Return the columns by which a table is partitioned."""
+        [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("partitionColumns").collect()
+        return tuple(row.partitionColumns)
+
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
@@ -253,6 +261,16 @@ class SparkTables:
         with _settings(self.session, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
             hours = max(1, round(keep / timedelta(hours=1)))
             self.session.sql(f"VACUUM {self.sql_name(location)} RETAIN {hours} HOURS")
+
+    def set_comments(self, location: str, comments: Mapping[tuple[str, ...], str]) -> None:
+        """Set the comments of columns by their path in one commit, and that of the empty path, the table's, in another."""
+        texts = [
+            f"{'.'.join(f'`{name}`' for name in path)} COMMENT {quote(text)}" for path, text in comments.items() if path
+        ]
+        if texts:
+            self.session.sql(f"ALTER TABLE {self.sql_name(location)} ALTER COLUMN {', '.join(texts)}")
+        if () in comments:
+            self.session.sql(f"COMMENT ON TABLE {self.sql_name(location)} IS {quote(comments[()])}")
 
     def texts(self, folder: str) -> dict[str, str]:
         """Return the texts of a folder's files by name, or {} if there is no folder."""

@@ -8,7 +8,7 @@ version before it (`log_commits.replace_files`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -66,7 +66,16 @@ class TableMaintenance:
 
     def list_files(self) -> list[str]:
         """List all Parquet files of the table's folder, in the log or not, by their names in the log."""
-        return sorted(quote(name) for name in open_folder(self.path).names() if name.endswith(".parquet"))
+        names = self._nested_names() if self.partition_by else open_folder(self.path).names()
+        return sorted(quote(name) for name in names if name.endswith(".parquet"))
+
+    def _nested_names(self) -> Iterator[str]:
+        """Yield the names of files, also of those that Spark wrote into folders of partitions."""
+        filesystem, root = self.locate("")
+        for one in filesystem.get_file_info(fs.FileSelector(root, recursive=True)):
+            name = one.path.removeprefix(root).lstrip("/")
+            if not name.startswith("_delta_log/"):
+                yield name
 
     def delete(self, name: str) -> None:
         """Delete a file that no commit names, if it still exists."""
@@ -78,6 +87,11 @@ class TableMaintenance:
     def schema(self) -> pa.Schema:
         """The table's columns."""
         return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def partition_by(self) -> list[str]:
+        """The columns by which the table is partitioned."""
+        return list(self._table.metadata().partition_columns)
 
     @property
     def measured(self) -> list[str]:

@@ -22,12 +22,13 @@ REMOVABLE = {"delta.appendOnly": "false"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table: columns as `name -> (SQL type, comment)`, its comment, and its Delta properties."""
+    """A table: columns as `name -> (SQL type, comment)`, its comment, its Delta properties, and its partition columns."""
 
     name: str
     comment: str
     columns: Mapping[str, tuple[str, str]]
     properties: Mapping[str, str] = field(default_factory=lambda: APPEND_ONLY)
+    partition_by: tuple[str, ...] = ()
 
     @property
     def ddl(self) -> str:

@@ -40,6 +40,7 @@ from mirrorlake.lake import (
     TableSchema,
     WrittenFile,
     delete_rows,
+    folder_values,
     read_rows,
     unfinished,
     write_files,
@@ -239,10 +240,14 @@ class _Gone:
 
     def are_rows_in(self, table: TableMaintenance, name: str, *, alias: str) -> bool:
         """Return whether a file of a typed table holds a row of one of a source's records."""
-        columns = ("source", *_PLACE)
+        columns = [f"_{column}" for column in ("source", *_PLACE)]
         with table.open(name) as file, pq.ParquetFile(file) as parquet:
-            rows = parquet.read([f"_{column}" for column in columns], use_threads=False)
-        return bool(self.copied(rows.rename_columns(list(columns)), alias=alias).any())
+            rows = parquet.read([one for one in columns if one in parquet.schema_arrow.names], use_threads=False)
+        for column in set(columns) - set(rows.column_names):
+            value = pa.scalar(folder_values(name)[column]).cast(table.schema.field(column).type)
+            rows = rows.append_column(column, pa.repeat(value, len(rows)))
+        rows = rows.rename_columns([column[1:] for column in rows.column_names])
+        return bool(self.copied(rows, alias=alias).any())
 
     def are_in(self, table: TableMaintenance, name: str) -> bool:
         """Return whether a file holds one of the records; mostly its footer suffices."""
