@@ -53,7 +53,11 @@ class Codec(Protocol):
         """
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the state of two: a writer's or a merged one's."""
+        """Return the state of two: a writer's or a merged one's.
+
+        Raises:
+            NotATable: no column holds the values of both.
+        """
 
     def state(self, writer: Any) -> Any:
         """Return the state of one writer schema."""
@@ -63,6 +67,9 @@ class Codec(Protocol):
 
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
         """Return the default of each column that a newer schema added, by path; a column without one is null."""
+
+    def comments(self, state: Any) -> Mapping[tuple[str, ...], str]:
+        """Return what the schema says of its fields, by path; the empty path is the record."""
 
 
 def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:
