@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaProtocolError
 from pyarrow import fs
 
 # Columns with few values: DuckDB reads and groups them in half the time as dictionaries.
@@ -24,7 +25,13 @@ _MS = pa.scalar(1, pa.duration("ms"))
 
 
 def open_dataset(table: DeltaTable, schema: pa.Schema, filesystem: fs.FileSystem, root: str) -> ds.Dataset:
-    """Open the newest version of an open table; columns of `schema` that a file lacks are null."""
+    """Open the newest version of an open table; columns of `schema` that a file lacks are null.
+
+    Raises:
+        DeltaProtocolError: files do not tell all of its rows, as where deletion vectors mark some.
+    """
+    if features := set(table.protocol().reader_features or ()) - {"timestampNtz"}:
+        raise DeltaProtocolError(f"the table needs a reader of {', '.join(sorted(features))}")
     actions = pa.table(table.get_add_actions(flatten=True))
     guarantees = [_partitions(actions, table.metadata().partition_columns), *_bounds(actions, schema)]
     fragments = [

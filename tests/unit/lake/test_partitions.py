@@ -12,7 +12,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, TableFeatures, write_deltalake
+from deltalake.exceptions import DeltaProtocolError
 
 from mirrorlake.lake import FolderTables, TableMaintenance, TableSchema, split_rows, write_rows
 from mirrorlake.maintenance.side_tables import compact_side_table
@@ -115,3 +116,11 @@ def test_each_partition_is_compacted_by_itself(tmp_path: Path, column: str) -> N
     live = {unquote(name) for name in maintenance.live()["path"].to_pylist()}
     on_disk = {unquote(name) for name in maintenance.list_files()}
     assert (on_disk > live, len(on_disk)) == (True, 42)
+
+
+def test_a_table_whose_files_hold_deleted_rows_is_not_read_by_its_files(tmp_path: Path) -> None:
+    path = made(tmp_path, [], pa.table({"id": [1]}))
+    features = [TableFeatures.DeletionVectors]
+    DeltaTable(path).alter.add_feature(features, allow_protocol_versions_increase=True)
+    with pytest.raises(DeltaProtocolError, match="deletionVectors"):
+        read(path)
