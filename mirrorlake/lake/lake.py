@@ -145,6 +145,14 @@ class Lake(LakeReader):
         if self.has_deletion_vectors(location):
             self._through_spark.purge(location)
 
+    def partition_by(self, location: str) -> tuple[str, ...]:
+        """Return the columns by which a table is partitioned."""
+        return self._engine(location).partition_by(location)
+
+    def set_comments(self, location: str, comments: Mapping[tuple[str, ...], str]) -> None:
+        """Set comments of a typed table's columns by their path; the empty path is the table itself."""
+        self._through_spark.set_comments(location, comments)
+
     def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         """Return the tables that `create_all` would create, by location."""
         self._session_tables.forget()

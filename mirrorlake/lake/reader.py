@@ -349,10 +349,6 @@ class LakeReader(LakeAddresses):
         """Read the id that a table got when it was created."""
         return self._engine(location).table_id(location)
 
-    def partition_by(self, location: str) -> tuple[str, ...]:
-        """Return the columns by which a table is partitioned."""
-        return self._engine(location).partition_by(location)
-
     def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:
         """Count the files and bytes of a table's newest version.
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.tables.decoding import objects_first
+from mirrorlake.tables.decoding import RESERVED, objects_first
 from mirrorlake.tables.json_types import MAX_COLUMNS, NULL, count_columns, known_part, named
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 
@@ -57,7 +57,8 @@ def column_changes(have: DataType, want: DataType, place: str = "") -> ColumnCha
         return ColumnChanges(tuple(added), tuple(changed))
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
         return column_changes(have.elementType, want.elementType, place)
-    return ColumnChanges((), () if have == want else (place.removesuffix("."),))
+    # Comments of members and whether these may be null do not count.
+    return ColumnChanges((), () if have.simpleString() == want.simpleString() else (place.removesuffix("."),))
 
 
 def merged_schema(have: StructType, want: StructType) -> StructType:
@@ -79,22 +80,24 @@ def recast(
 ) -> Column:
     """Return a column as a wider type: a missing member gets its default, or null, and what becomes text is JSON."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, StringType, StructType
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     if have == want:
         return column
     if isinstance(have, StructType) and isinstance(want, StructType):
         known = {one.name: one.dataType for one in have.fields}
         members = [
-            recast(column[one.name], known[one.name], one.dataType, defaults, (*path, one.name)).alias(one.name)
+            recast(column[one.name], known[one.name], one.dataType, defaults, (*path, one.name)).alias(
+                one.name, metadata=one.metadata
+            )
             if one.name in known
-            else default_of((*path, one.name), one.dataType, defaults).alias(one.name)
+            else default_of((*path, one.name), one.dataType, defaults).alias(one.name, metadata=one.metadata)
             for one in want.fields
         ]
         return F.when(column.isNotNull(), F.struct(*members))
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
         return F.transform(column, lambda one: recast(one, have.elementType, want.elementType, defaults, path))
-    if isinstance(want, StringType) and isinstance(have, StructType | ArrayType):
+    if isinstance(want, StringType) and isinstance(have, StructType | ArrayType | MapType):
         return F.to_json(column)
     return column.cast(want)
 
@@ -107,3 +110,27 @@ def default_of(path: tuple[str, ...], kind: DataType, defaults: Mapping[tuple[st
     if value == []:
         return F.array().cast(kind)
     return F.lit(None if isinstance(value, dict | list) else value).cast(kind)
+
+
+def rewritten(table: DataFrame, wanted: StructType, defaults: Mapping[tuple[str, ...], Any]) -> DataFrame:
+    """Return the rows of a table with wider types, new columns and their defaults."""
+    from pyspark.sql import functions as F
+
+    known = {one.name: one.dataType for one in table.schema.fields}
+    values = [F.col(f"`{name}`") for name in known if name not in RESERVED]
+    # A tombstone's row has no value.
+    has_value = (
+        F.coalesce(*(F.when(one.isNotNull(), F.lit(1)) for one in values)).isNotNull() if values else F.lit(True)
+    )
+    return table.select(
+        *(
+            recast(F.col(f"`{one.name}`"), known[one.name], one.dataType, defaults, (one.name,)).alias(
+                one.name, metadata=one.metadata
+            )
+            if one.name in known
+            else F.when(has_value, default_of((one.name,), one.dataType, defaults)).alias(
+                one.name, metadata=one.metadata
+            )
+            for one in merged_schema(table.schema, wanted).fields
+        )
+    )

@@ -175,6 +175,7 @@ class RowFormat:
         takes_misfits: whether the table may grow: misfits are told apart from faults.
         needs_key: a record without a key is a fault.
         through: the rules that apply first; None without any.
+        keeps_raw: keep the bytes of good records, too, which may turn out to be bad later.
     """
 
     key: Format
@@ -182,6 +183,7 @@ class RowFormat:
     takes_misfits: bool = False
     needs_key: bool = False
     through: Through | None = None
+    keeps_raw: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -234,7 +236,7 @@ class RowFormat:
         if not self.takes_misfits:
             faults = misfits | faults
             misfits = {}
-        bad = pa.array([row in faults or row in misfits for row in range(len(records))], pa.bool_())
+        bad = pa.array([self.keeps_raw or row in faults or row in misfits for row in range(len(records))], pa.bool_())
         columns = [records.column(name).cast(kind) for name, kind in COORDINATES.items()]
         columns += [] if pa.types.is_null(self.key.kind) else [key.values]
         columns += [*_members(value.values), values.is_null(), pa.repeat(pa.scalar(False), len(records))]

@@ -22,6 +22,7 @@ RECORDS = "records"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 # What a row means and how it is read: the rows of a table cannot be of two kinds.
 _MEANING = ("mode", "keys", "values")
+_STAYS = {"partition_by": "all rows, also new ones, lie as they did"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,18 @@ class TypedTable:
     def settings(self) -> dict[str, Any]:
         """The settings that the table's rows depend on."""
         one = self.config
-        return {**{key: getattr(one, key) for key in _MEANING}, "schema": one.schema_text, "columns": one.columns}
+        meaning = {key: getattr(one, key) for key in _MEANING}
+        return {**meaning, "schema": one.schema_text, "columns": one.columns, "partition_by": [*one.partition_by]}
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties of a new table: its settings."""
-        return {SETTINGS: json.dumps(self.settings, sort_keys=True), **self.protocol}
+        return {**self.made_with, **self.protocol}
+
+    @property
+    def made_with(self) -> dict[str, str]:
+        """The table property with the settings that the table's rows depend on."""
+        return {SETTINGS: json.dumps(self.settings, sort_keys=True)}
 
     @property
     def protocol(self) -> dict[str, str]:
@@ -69,7 +76,7 @@ class TypedTable:
 
     def meaning(self, key: str) -> str:
         """Say what another value of a setting means for the rows that are there."""
-        said = "its stream waits" if key in _MEANING else "older rows stay as they are"
+        said = "its stream waits" if key in _MEANING else _STAYS.get(key, "older rows stay as they are")
         return f"{said} until it is built again: {self._rebuilding}"
 
     @property

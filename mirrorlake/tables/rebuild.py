@@ -127,7 +127,7 @@ class _Rebuild:
             # A query of the lost table goes on with its own numbers: those of the new one are above.
             claim_batch(self._lake, self._table.name, at_least=int(began.timestamp()))
         retried(lambda: self._overwrite(writer), self._table.name)
-        self._lake.set_properties(self._location, writer.types)
+        self._lake.set_properties(self._location, {**self._table.made_with, **writer.types})
 
     def _writer(self, table: TypedTable) -> TableWriter:
         return make_writer(self._context, table, owner=UPKEEP)
@@ -136,7 +136,11 @@ class _Rebuild:
         number = claim_batch(self._lake, self._table.name).batch + 1
         progress = TableProgress(number, f"{UPKEEP} {uuid.uuid4().hex}", staged.progress.positions)
         rows = self._lake.typed(self._staging.name).write.mode("overwrite").option("overwriteSchema", "true")
-        rows = rows.option("txnAppId", app_of(self._table.name)).option("txnVersion", number)
+        rows = (
+            rows.partitionBy(*staged.partition_by)
+            .option("txnAppId", app_of(self._table.name))
+            .option("txnVersion", number)
+        )
         self._lake.save_typed(rows.option("userMetadata", progress.to_text()), self._location)
         if read_progress(self._lake, self._location).owner != progress.owner:
             # A batch of that number came first.

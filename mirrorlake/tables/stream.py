@@ -26,7 +26,7 @@ from mirrorlake.runtime import is_connect, prepare
 from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.make import make_writer
-from mirrorlake.tables.writer import Written
+from mirrorlake.tables.worker_files import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

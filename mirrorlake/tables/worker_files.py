@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.lake import WrittenFile, write_rows
+from mirrorlake.lake import WrittenFile, split_rows, write_rows
 from mirrorlake.runtime import WorkerLog
 from mirrorlake.tables.decoding import COORDINATES, FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE, TOMBSTONE
 
@@ -37,9 +37,28 @@ class PartitionCount:
     position: int
 
 
-def write_files(rows: DataFrame, folder: str, *, keeps_faults: bool) -> tuple[list[WrittenFile], list[PartitionCount]]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The counts of batches: records read, and bad ones among them."""
+
+    records: int = 0
+    bad: int = 0
+
+    @classmethod
+    def of(cls, counts: Sequence[PartitionCount]) -> Written:
+        """Return the counts of all source partitions together."""
+        return cls(sum(one.records for one in counts), sum(one.bad for one in counts))
+
+    def __add__(self, other: Written) -> Written:
+        return Written(self.records + other.records, self.bad + other.bad)
+
+
+def write_files(
+    rows: DataFrame, folder: str, partition_by: Sequence[str], *, keeps_faults: bool
+) -> tuple[list[WrittenFile], list[PartitionCount]]:
     """Write the rows of a decoded batch to files that no commit names yet, and count them; with `keeps_faults` faults are rows."""
-    answers = rows.mapInArrow(_job(folder, keeps_faults=keeps_faults), "files string, counts string").collect()
+    job = _job(folder, partition_by, keeps_faults=keeps_faults)
+    answers = rows.mapInArrow(job, "files string, counts string").collect()
     files = [WrittenFile(*one) for row in answers for one in json.loads(row.files)]
     found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in answers:
@@ -49,8 +68,14 @@ def write_files(rows: DataFrame, folder: str, *, keeps_faults: bool) -> tuple[li
     return files, [PartitionCount(*place, *counts) for place, counts in found.items()]
 
 
-def _job(folder: str, *, keeps_faults: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _job(
+    folder: str, partition_by: Sequence[str], *, keeps_faults: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     worker_log = WorkerLog.from_environment()
+
+    def written(waiting: list[pa.RecordBatch]) -> list[WrittenFile]:
+        rows = pa.Table.from_batches(waiting)
+        return [write_rows(folder, part, (), partition_by) for part in split_rows(rows, partition_by)]
 
     def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker_log.attach()
@@ -62,10 +87,10 @@ def _job(folder: str, *, keeps_faults: bool) -> Callable[[Iterator[pa.RecordBatc
             if len(good):
                 waiting.append(good.drop_columns(INNER))
             if sum(one.nbytes for one in waiting) >= _FILE_BYTES:
-                files.append(write_rows(folder, pa.Table.from_batches(waiting), ()))
+                files += written(waiting)
                 waiting = []
         if waiting:
-            files.append(write_rows(folder, pa.Table.from_batches(waiting), ()))
+            files += written(waiting)
         yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)], "counts": [json.dumps(counts)]})
 
     return job

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from mirrorlake.errors import SafetyError
-from mirrorlake.lake import APPEND_ONLY, REMOVABLE, Lake, TableSchema
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.bad_records import record_bad
 from mirrorlake.tables.codecs import CODECS
-from mirrorlake.tables.columns import column_changes, default_of, merged_schema, recast
+from mirrorlake.tables.columns import column_changes, rewritten
+from mirrorlake.tables.comments import Comments, Path, has_path
 from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict
+from mirrorlake.tables.create import commented, create_table
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
@@ -33,6 +34,7 @@ from mirrorlake.tables.decoding import (
     decoding_job,
 )
 from mirrorlake.tables.definition import DELETION_VECTORS, TypedTable
+from mirrorlake.tables.derived import is_of_data, mark_failures, with_derived
 from mirrorlake.tables.merge import is_small, merge_few, merge_newest
 from mirrorlake.tables.payload_columns import (
     BINARY_COLUMNS,
@@ -45,7 +47,7 @@ from mirrorlake.tables.payload_columns import (
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.tables.registries import no_registry
 from mirrorlake.tables.through import Through, passing_job
-from mirrorlake.tables.worker_files import INNER, PartitionCount, write_files
+from mirrorlake.tables.worker_files import INNER, PartitionCount, Written, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,22 +58,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY_TYPE, VALUE_TYPE = "mirrorlake.key_type", "mirrorlake.value_type"
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The counts of batches: records read, and bad ones among them."""
-
-    records: int = 0
-    bad: int = 0
-
-    @classmethod
-    def of(cls, counts: Sequence[PartitionCount]) -> Written:
-        """Return the counts of all source partitions together."""
-        return cls(sum(one.records for one in counts), sum(one.bad for one in counts))
-
-    def __add__(self, other: Written) -> Written:
-        return Written(self.records + other.records, self.bad + other.bad)
 
 
 class TableWriter:
@@ -107,6 +93,8 @@ class TableWriter:
         self._value: PayloadColumns = TEXT_COLUMNS
         self._is_new = True
         self._columns: StructType | None = None
+        self._comments: Comments = {}
+        self.partition_by: tuple[str, ...] = table.config.partition_by
         self.progress = TableProgress()
 
     def open(self) -> None:
@@ -117,8 +105,10 @@ class TableWriter:
             self._table.refuse_edits(kept)
             if kept.get(DELETION_VECTORS, "false") != self._table.protocol[DELETION_VECTORS]:
                 self._lake.alter_typed(self._location, self._table.protocol)
+            self.partition_by = self._lake.partition_by(self._location)
         self._key = self._columns_of("keys", kept.get(KEY_TYPE))
         self._value = self._columns_of("values", kept.get(VALUE_TYPE))
+        self._comments = self._told()
         self.progress = TableProgress() if self._is_new else read_progress(self._lake, self._location)
 
     def _columns_of(self, of: Literal["keys", "values"], kept: str | None) -> PayloadColumns:
@@ -149,19 +139,31 @@ class TableWriter:
             SafetyError: another run writes the table.
             UsageError: a record is no row, and `bad_records` is `stop`; or the settings' expressions fail.
         """
+        try:
+            return self._write_plain(records)
+        except Exception as error:
+            if not (self._table.config.columns and is_of_data(error)):
+                raise
+            log.info("table.guarded table=%s error=%s", self._table.name, type(error).__name__)
+            return self._write_rows(records, is_guarded=True)
+
+    def _write_plain(self, records: DataFrame) -> Written:
         if self._table.config.mode == "append" and not self._is_new and self._lake.takes_files(self._location):
             written = self._write_files(records)
             if written is not None:
                 return written
-        decoded = self._decoded(records)
+        return self._write_rows(records)
+
+    def _write_rows(self, records: DataFrame, *, is_guarded: bool = False) -> Written:
+        decoded = self._decoded(records, is_guarded=is_guarded)
         try:
             counts = self._counts(decoded)
             if any(one.misfits for one in counts):
                 self._grow(records, decoded)
                 decoded.unpersist()
-                decoded = self._decoded(records, is_last=True)
+                decoded = self._decoded(records, is_last=True, is_guarded=is_guarded)
                 counts = self._counts(decoded)
-            rows = self._rows(decoded)
+            rows = self._rows(decoded, is_guarded=is_guarded)
 
             def commit(progress: TableProgress) -> None:
                 self._require_columns(rows.drop(TOMBSTONE).schema)
@@ -174,12 +176,18 @@ class TableWriter:
     def _write_files(self, records: DataFrame) -> Written | None:
         """Write a batch by files of workers, or return None if columns must change first: a batch needs one job then."""
         decoded = self._decode(records)
-        rows = self._with_derived(decoded)
+        try:
+            rows = self._with_derived(decoded)
+        except UsageError:
+            # It may name a column that comes with these records.
+            return None
         if self._columns is None:
             self._columns = self._lake.typed(self._table.name).schema
         if not column_changes(self._columns, rows.drop(*INNER).schema).is_empty:
             return None
-        files, counts = write_files(rows, self._location, keeps_faults=self._table.config.bad_records == "null")
+        files, counts = write_files(
+            rows, self._location, self.partition_by, keeps_faults=self._table.config.bad_records == "null"
+        )
         if any(one.misfits for one in counts):
             return None
         return self._finish(
@@ -188,7 +196,7 @@ class TableWriter:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """Return the rows that records are, by the columns that the table has, and `_tombstone` (see `judge`)."""
-        return self._rows(self._decode_known(records))
+        return self._rows(self._decode_known(records), is_guarded=True)
 
     def judge(self, records: DataFrame) -> DataFrame:
         """Return records as rows by the columns that the table has, with what keeps one from being a row.
@@ -196,7 +204,7 @@ class TableWriter:
         Raises:
             RegistryUnreachable: a schema is not known yet, and its registry does not answer.
         """
-        return self._with_derived(self._decode_known(records))
+        return self._with_derived(self._decode_known(records), is_guarded=True)
 
     @property
     def types(self) -> dict[str, str]:
@@ -206,17 +214,18 @@ class TableWriter:
 
     def create_like(self, other: TableWriter) -> None:
         """Create the table with the columns of another one."""
-        self._create(self._lake.typed(other._table.name).schema, other.types)
+        create_table(self._lake, self._table, self._lake.typed(other._table.name).schema, other.types, other._told())
 
     # -- decoding ---------------------------------------------------------------------------------------------------
 
-    def _formats(self, *, is_last: bool) -> RowFormat:
+    def _formats(self, *, is_last: bool, is_guarded: bool) -> RowFormat:
         return RowFormat(
             key=self._key.format(),
             value=self._value.format(),
             takes_misfits=not is_last and (self._key.may_grow or self._value.may_grow),
             needs_key=self._table.config.mode == "upsert",
             through=self._through,
+            keeps_raw=is_guarded,
         )
 
     def _decode_known(self, records: DataFrame) -> DataFrame:
@@ -225,17 +234,19 @@ class TableWriter:
             decoded = self._decode(records)
             if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
                 self._grow(records, decoded)
-        return self._decode(records, is_last=True)
+        return mark_failures(self._decode(records, is_last=True), self._table)
 
-    def _decoded(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
-        return self._decode(records, is_last=is_last).persist()
+    def _decoded(self, records: DataFrame, *, is_last: bool = False, is_guarded: bool = False) -> DataFrame:
+        return self._decode(records, is_last=is_last, is_guarded=is_guarded).persist()
 
-    def _decode(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
+    def _decode(self, records: DataFrame, *, is_last: bool = False, is_guarded: bool = False) -> DataFrame:
+        """Decode records; with `is_guarded`, those that a derived column fails for are faults once all columns are known."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        rows = self._formats(is_last=is_last)
+        rows = self._formats(is_last=is_last, is_guarded=is_guarded)
         columns = [*COORDINATES, "key", "value", *(["headers"] if self._through else [])]
-        return records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
+        decoded = records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
+        return mark_failures(decoded, self._table) if is_guarded else decoded
 
     def _counts(self, decoded: DataFrame) -> list[PartitionCount]:
         from pyspark.sql import functions as F
@@ -258,15 +269,19 @@ class TableWriter:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def _rows(self, decoded: DataFrame) -> DataFrame:
+    def _rows(self, decoded: DataFrame, *, is_guarded: bool = False) -> DataFrame:
         """Return the rows of a decoded batch, with the table's columns and `_tombstone`."""
         rows = decoded if self._table.config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
-        return self._with_derived(rows.where(f"NOT {FILTERED}")).drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
+        rows = self._with_derived(rows.where(f"NOT {FILTERED}"), is_guarded=is_guarded)
+        return rows.drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
 
-    def _with_derived(self, rows: DataFrame) -> DataFrame:
+    def _with_derived(self, rows: DataFrame, *, is_guarded: bool = False) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return rows.withColumns({name: F.expr(text) for name, text in self._table.config.columns.items()})
+        rows = with_derived(rows, self._table, is_guarded=is_guarded)
+        texts = [name for name, kind in rows.dtypes if kind == "string" and name in self.partition_by]
+        # An empty text is null as a partition's value.
+        return rows.withColumns({name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in texts}) if texts else rows
 
     def _finish(
         self, decoded: DataFrame, counts: Sequence[PartitionCount], commit: Callable[[TableProgress], None]
@@ -319,22 +334,25 @@ class TableWriter:
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
-    def _require_columns(self, wanted: StructType) -> None:
-        """Create the table, add its missing columns, and widen those of a narrower type."""
-        types = self.types
+    def _require_columns(self, rows: StructType) -> None:
+        """Create the table, add its missing columns, widen those of a narrower type, and let comments follow their schemas."""
+        types, told = self.types, self._told()
         self._columns = None
         if not self._lake.exists(self._location):
-            self._create(wanted, types)
-            self._is_new = False
+            create_table(self._lake, self._table, rows, types, told)
+            self._is_new, self._comments = False, told
             return
         known = self._lake.properties(self._location)
         if not types.items() <= known.items():
             self._lake.set_properties(self._location, types)
         table = self._lake.typed(self._table.name)
+        wanted = commented(rows, self._table, told)
         changed = column_changes(table.schema, wanted)
         defaults = {path: value for path, value in self._value.defaults().items() if ".".join(path) in changed.added}
         if changed.recast or defaults:
-            self._rewrite(table, wanted, defaults)
+            writer = rewritten(table, wanted, defaults).write.mode("overwrite").option("overwriteSchema", "true")
+            writer = writer.partitionBy(*self.partition_by).option("userMetadata", self.progress.to_text())
+            self._lake.save_typed(writer, self._location)
         elif changed.added:
             empty = table.sparkSession.createDataFrame([], wanted)
             self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
@@ -345,51 +363,16 @@ class TableWriter:
                 ",".join(changed.added),
                 ",".join(changed.recast),
             )
-
-    def _create(self, wanted: StructType, types: Mapping[str, str]) -> None:
-        columns = {one.name: (one.dataType.simpleString(), self._comment(one.name)) for one in wanted.fields}
-        title = (
-            f"Records of {', '.join(self._table.topics)}: {self._table.config.mode}, values {self._table.config.values}"
+        differing = {path: text for path, text in told.items() if self._comments.get(path) != text}
+        self._lake.set_comments(
+            self._location, {path: text for path, text in differing.items() if has_path(table.schema, path)}
         )
-        properties = {**APPEND_ONLY, **REMOVABLE, **self._table.properties, **types}
-        table = TableSchema(name=self._table.name, comment=title, columns=columns, properties=properties)
-        self._lake.create_typed(self._location, table)
+        self._comments = told
 
-    def _comment(self, column: str) -> str:
-        config = self._table.config
-        if column in config.columns:
-            return f"Derived: {config.columns[column]}"
-        return _COMMENTS.get(column, f"Key of the record, {config.keys}" if column == KEY else "Member of the value")
-
-    def _rewrite(self, table: DataFrame, wanted: StructType, defaults: Mapping[tuple[str, ...], Any]) -> None:
-        """Write the whole table anew with wider types and the defaults of new columns, in one commit."""
-        from pyspark.sql import functions as F
-
-        known = {one.name: one.dataType for one in table.schema.fields}
-        values = [F.col(f"`{name}`") for name in known if name not in RESERVED]
-        # A tombstone's row has no value.
-        has_value = (
-            F.coalesce(*(F.when(one.isNotNull(), F.lit(1)) for one in values)).isNotNull() if values else F.lit(True)
-        )
-        columns = [
-            recast(F.col(f"`{one.name}`"), known[one.name], one.dataType, defaults, (one.name,)).alias(one.name)
-            if one.name in known
-            else F.when(has_value, default_of((one.name,), one.dataType, defaults)).alias(one.name)
-            for one in merged_schema(table.schema, wanted).fields
-        ]
-        writer = table.select(*columns).write.mode("overwrite").option("overwriteSchema", "true")
-        self._lake.save_typed(writer.option("userMetadata", self.progress.to_text()), self._location)
-
-
-_COMMENTS = {
-    "_source": "Alias of the source cluster",
-    "_topic": "Source topic",
-    "_generation": "Generation of the source partition",
-    "_partition": "Source partition",
-    "_offset": "Upstream offset",
-    "_timestamp": "Record timestamp",
-    "value": "Value of the record",
-}
+    def _told(self) -> dict[Path, str]:
+        """Return the comments of the schemas that records name."""
+        keys = {(KEY, *path): text for path, text in self._key.comments().items() if path}
+        return {**keys, **self._value.comments()}
 
 
 def _advanced(

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mirrorlake.config.base import Exclusion, Interval, Selection, Settings, at_least
 from mirrorlake.config.ddl import columns_type, is_expression
-from mirrorlake.config.faults import SettingsFault, below, fault_error, raise_any
+from mirrorlake.config.faults import SettingsFault, below, closest, fault_error, raise_any
 from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, subscribe_pattern
@@ -23,8 +23,16 @@ PayloadFormat = Literal["json", "avro", "protobuf", "json_schema", "text", "bina
 # The name becomes that of a folder.
 _NAME = re.compile(r"(?=.{1,200}$)(?:[A-Za-z0-9_]|\{topic\}|\{source\})(?:[A-Za-z0-9._-]|\{topic\}|\{source\})*")
 _COLUMN = re.compile(r"[A-Za-z]\w*")
+# The columns of a record's place that many records share.
+_PLACES = ("_source", "_topic", "_generation", "_partition")
 _INFERRED, _REGISTRY = "inferred", "registry"
 IN_REGISTRY = ("avro", "protobuf", "json_schema")
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind))
 
 
 class TableConfig(Settings):
@@ -59,6 +67,9 @@ class TableConfig(Settings):
         default="append", description="a row a record, or the newest record of each key"
     )
     columns: dict[str, str] = Field(default_factory=dict, description="{column: expression of Spark SQL}")
+    partition_by: tuple[str, ...] = Field(
+        default=(), description="columns of few values; each value's rows lie in files of their own"
+    )
     bad_records: Literal["quarantine", "null", "stop"] = Field(
         default="quarantine", description="what to do with records that are no rows"
     )
@@ -72,7 +83,7 @@ class TableConfig(Settings):
         default=None, description="rows whose record is older may leave the table; unlimited without it"
     )
 
-    @field_validator("through", "sources", mode="before")
+    @field_validator("through", "sources", "partition_by", mode="before")
     @classmethod
     def _are_names(cls, names: Any) -> Any:
         return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
@@ -97,6 +108,11 @@ class TableConfig(Settings):
             for name, text in columns.items()
             if not is_expression(text)
         ]
+        findings += [
+            SettingsFault((name,), f"'{name}' is another column, too", "give it another name; case does not count")
+            for at, name in enumerate(columns)
+            if name.lower() in ("value", *(other.lower() for other in list(columns)[:at]))
+        ]
         raise_any(findings)
         return columns
 
@@ -118,7 +134,38 @@ class TableConfig(Settings):
                 raise_any([SettingsFault(("schema",), problem, "leave it out, or write values: json")])
             with below("schema"):
                 columns_type(self.schema_text)
+        raise_any(self._partition_faults())
         return self
+
+    def _partition_faults(self) -> list[SettingsFault]:
+        known = [*_PLACES, *self.columns, *(self._known_kinds() or ())]
+        remedy = "write _source, _topic, or a column of few values, as day: to_date(_timestamp) of `columns:`"
+        return [
+            SettingsFault(("partition_by", at), problem, f"{closest(name, known)}{remedy}")
+            for at, name in enumerate(self.partition_by)
+            if (problem := self._partition_problem(name, at))
+        ]
+
+    def _partition_problem(self, name: str, at: int) -> str:
+        """Return why a table cannot be partitioned by a column, or "": columns that records decide are not known yet."""
+        kinds = self._known_kinds()
+        if name.lower() in (one.lower() for one in self.partition_by[:at]):
+            return f"'{name}' stands there twice"
+        if name in self.columns or name in _PLACES:
+            return ""
+        if name.startswith("_"):
+            return f"each record has a '{name}' of its own"
+        if kinds is not None and name not in kinds:
+            return f"the table has no column '{name}'"
+        return "" if kinds is None or _is_plain(kinds[name]) else f"'{name}' is not of a type that partitions have"
+
+    def _known_kinds(self) -> dict[str, pa.DataType] | None:
+        """Return the types of the value's columns by name, or None if the records decide them."""
+        import pyarrow as pa
+
+        if self.values in ("text", "binary"):
+            return {"value": pa.string() if self.values == "text" else pa.binary()}
+        return None if self.is_inferred else {one.name: one.type for one in self.given_type}
 
     @property
     def is_inferred(self) -> bool:

@@ -64,4 +64,7 @@ def test_a_table_is_not_written_by_settings_that_its_rows_contradict(write: Writ
     edited = write({"topics": "sales", "mode": "upsert"})
     with pytest.raises(UsageError, match="the table sales was made with mode: append, and the settings say upsert"):
         edited.keep_tables(once=True)
+    assert edited.rebuild_table("sales", apply=True).rows == 1
+    assert sum(one.records for one in edited.keep_tables(once=True)) == 0
+    mirror.rebuild_table("sales", apply=True)
     assert sum(one.records for one in write({"topics": "sales", "every": "1m"}).keep_tables(once=True)) == 0

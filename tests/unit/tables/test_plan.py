@@ -144,3 +144,39 @@ tables: {tables}
         loads(text)
     assert place in str(refused.value)
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("partition_by: [n, _offset]", "partition_by[1]|each record has a '_offset' of its own"),
+        ("partition_by: 'day, Day', columns: {day: to_date(_timestamp)}", "partition_by[1]|'Day' stands there twice"),
+        ("partition_by: [m], schema: n BIGINT", "partition_by[0]|the table has no column 'm'"),
+        ("partition_by: [n], schema: 'n ARRAY<INT>'", "partition_by[0]|'n' is not of a type that partitions have"),
+        ("partition_by: [value], values: binary", "partition_by[0]|'value' is not of a type that partitions have"),
+        ("columns: {day: n, Day: m}", "columns.Day|'Day' is another column, too"),
+        ("columns: {value: lower(value)}, values: text", "columns.value|'value' is another column, too"),
+    ],
+)
+def test_faults_of_one_table_have_their_place(entry: str, problem: str) -> None:
+    text = f"""
+lake: {{root: ./lake}}
+clusters: {{east: {{bootstrap_servers: "e:9092"}}, west: {{bootstrap_servers: "w:9092"}}}}
+flows: [{{source: east, target: west, topics: .*}}]
+tables: [{{topics: sales, {entry}}}]
+"""
+    with pytest.raises(ConfigError) as refused:
+        loads(text)
+    place, _, said = problem.partition("|")
+    assert f"tables[0].{place}" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_partitions_of_known_and_of_unknown_columns_are_taken() -> None:
+    for entry in (
+        {"partition_by": "_source, _topic"},
+        {"partition_by": ["n"]},
+        {"partition_by": ["n"], "schema": "n DECIMAL(12,2)"},
+        {"partition_by": ["value", "size"], "values": "text", "columns": {"size": "length(value)"}},
+    ):
+        assert TableConfig.model_validate({"topics": "sales", **entry}).partition_by

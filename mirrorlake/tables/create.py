@@ -1,0 +1,80 @@
+"""Create a typed table: its columns with comments, its partitions and its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mirrorlake.errors import UsageError
+from mirrorlake.lake import APPEND_ONLY, REMOVABLE, Lake, TableSchema
+from mirrorlake.tables.comments import Comments, ddl_type, with_comments
+from mirrorlake.tables.decoding import KEY
+from mirrorlake.tables.definition import TypedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_COMMENTS = {
+    "_source": "Alias of the source cluster",
+    "_topic": "Source topic",
+    "_generation": "Generation of the source partition",
+    "_partition": "Source partition",
+    "_offset": "Upstream offset",
+    "_timestamp": "Record timestamp",
+    "value": "Value of the record",
+}
+
+
+def create_table(lake: Lake, table: TypedTable, columns: StructType, types: Mapping[str, str], told: Comments) -> None:
+    """Create a table unless it exists; `types` are its further properties, and `told` the comments of its schemas.
+
+    Raises:
+        UsageError: it cannot be partitioned as the settings say.
+    """
+    made = commented(columns, table, told)
+    title = f"Records of {', '.join(table.topics)}: {table.config.mode}, values {table.config.values}"
+    schema = TableSchema(
+        name=table.name,
+        comment=told.get((), title),
+        columns={one.name: (ddl_type(one.dataType), str(one.metadata["comment"])) for one in made.fields},
+        properties={**APPEND_ONLY, **REMOVABLE, **table.properties, **types},
+        partition_by=_partitions(columns, table),
+    )
+    lake.create_typed(lake.typed_location(table.name), schema)
+
+
+def commented(columns: StructType, table: TypedTable, told: Comments) -> StructType:
+    """Return columns with the comments of their schemas; those of no schema have one that says what they are."""
+    return with_comments(columns, {**{(name,): _comment(table, name) for name in columns.names}, **told})
+
+
+def _comment(table: TypedTable, column: str) -> str:
+    config = table.config
+    if column in config.columns:
+        return f"Derived: {config.columns[column]}"
+    return _COMMENTS.get(column, f"Key of the record, {config.keys}" if column == KEY else "Member of the value")
+
+
+def _partitions(columns: StructType, table: TypedTable) -> tuple[str, ...]:
+    """Return the columns by which a table of these columns is partitioned.
+
+    Raises:
+        UsageError: one is not there, or its type is none of a partition.
+    """
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+    kinds = {one.name: one.dataType for one in columns.fields}
+    for at, name in enumerate(table.config.partition_by):
+        if isinstance(kinds.get(name), ArrayType | BinaryType | MapType | StructType):
+            why = f"its column {name} is {kinds[name].simpleString()[:60]}"
+        elif name not in kinds:
+            why = f"its first records have no column {name}"
+        else:
+            continue
+        raise UsageError(
+            f"the table {table.name} cannot be partitioned by {name} ({table.config.place}.partition_by[{at}]): {why}",
+            consequence="no record is written to it",
+            remedy="name a column of few values, derive it in `columns:`, or write its type in `schema:`; then resume the table",
+            table=table.name,
+        )
+    return table.config.partition_by
