@@ -69,7 +69,7 @@ class Shop(threading.Thread):
     def run(self) -> None:
         try:
             number = 0
-            while not self.stop.wait(0.05):
+            while not self.stop.wait(0.2):
                 for producer in self._producers.values():
                     for _ in range(3):
                         number += 1
@@ -84,12 +84,12 @@ class Shop(threading.Thread):
         rng = self._rng
         name = f"c{rng.randrange(40)}"
         sale: dict[str, Any] = {"id": number, "amount": round(rng.random() * 100, 2), "customer": name}
-        if number > 1_000:
+        if number > 300:
             sale["lines"] = [{"item": rng.choice("abc"), "count": rng.randrange(9)}]
-        value = b"{broken" if number % 101 == 0 else json.dumps(sale).encode()
+        value = b"{broken" if number % 37 == 0 else json.dumps(sale).encode()
         producer.produce("sales", value, f"s{number}".encode())
         order = {"id": number, "customer": name}
-        newer = number > 500 and rng.random() < 0.5
+        newer = number > 150 and rng.random() < 0.5
         written = self._order(SECOND, {**order, "currency": "USD"}) if newer else self._order(FIRST, order)
         producer.produce("orders", written, f"o{number}".encode())
         known = None if rng.random() < 0.2 else self._customer.protobuf(self._kind(name=name.upper(), bought=number))
@@ -117,10 +117,10 @@ def test_law_f_tables_of_a_mirror_that_is_killed_equal_a_fold_over_the_topics(
         tmp_path, addresses, [{"source": alias, "target": "central", "topics": ".*"} for alias in REGIONS]
     )
     settings = json.loads(conf.read_text())
-    settings["maintenance"] = {"every": "5s", "keep_removed": "1h", "keep_log": "5m"}
-    shared = {"every": "1s", "registry": {"url": registry.url}}
+    settings["maintenance"] = {"every": "15s", "keep_removed": "1h", "keep_log": "5m"}
+    shared = {"every": "3s", "registry": {"url": registry.url}}
     settings["tables"] = [
-        {"topics": "sales", "every": "1s", "columns": {"cents": "CAST(amount * 100 AS BIGINT)"}},
+        {"topics": "sales", "every": "3s", "columns": {"cents": "CAST(amount * 100 AS BIGINT)"}},
         {"topics": "orders", "values": "avro", **shared},
         {"topics": "customers", "values": "protobuf", "mode": "upsert", **shared},
     ]
