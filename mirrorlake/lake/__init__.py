@@ -43,7 +43,6 @@ from mirrorlake.lake.landing_state import (
     update_landed_positions,
 )
 from mirrorlake.lake.log_commits import LiveFile
-from mirrorlake.lake.merge_clauses import MergeClauses
 from mirrorlake.lake.metadata import (
     KnownTopic,
     Observations,

@@ -17,21 +17,19 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, WriterProperties
+from deltalake import DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.log_commits import (
     CHECKPOINT_COMMITS,
-    NO_HOOKS,
     add_files,
     commit_attempts,
     is_plain_table,
     make_log_checkpoint,
 )
-from mirrorlake.lake.merge_clauses import MergeClauses
-from mirrorlake.lake.opening import flush_commits, open_table, store_options, update_table
+from mirrorlake.lake.opening import open_table, store_options, update_table
 from mirrorlake.lake.pruned_dataset import open_dataset
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -39,7 +37,6 @@ from mirrorlake.lake.side_files import write_rows
 from mirrorlake.lake.table_schema import TableSchema, measured_columns
 from mirrorlake.runtime import flush_files, open_address, translating_store_errors
 
-_WRITES = WriterProperties(compression="ZSTD")
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
@@ -204,41 +201,6 @@ class FolderTables:
                 if (seen + 1) % CHECKPOINT_COMMITS == 0:
                     # Commits of a claim are signed, and must not be cleaned up.
                     make_log_checkpoint(path, cleans=not signature)
-
-    def merge(
-        self, path: str, rows: pa.Table, clauses: MergeClauses, *, app_id: str, version: int, signature: str
-    ) -> None:
-        """Merge rows in one commit (see `Lake.merge_rows`).
-
-        Raises:
-            CommitFailedError: another commit came first (delta-rs' own).
-        """
-        # A second attempt could remove a file that another commit has removed (see `table_maintenance`).
-        commit = CommitProperties(
-            custom_metadata={"userMetadata": signature},
-            app_transactions=[Transaction(app_id, version)],
-            max_commit_retries=0,
-        )
-        with self._newest(path) as table:
-            if _is_done(table, app_id, version):
-                return
-            columns = {f"`{name}`": f"s.`{name}`" for name in rows.column_names if name != clauses.flag}
-            merge = table.merge(
-                rows,
-                clauses.match,
-                source_alias="s",
-                target_alias="t",
-                writer_properties=_WRITES,
-                post_commithook_properties=NO_HOOKS,
-                commit_properties=commit,
-            )
-            merge.when_matched_delete(clauses.delete).when_matched_update(
-                columns, clauses.update
-            ).when_not_matched_insert(columns, clauses.insert).execute()
-            done = table.version()
-            flush_commits(path, [done])
-        if done % CHECKPOINT_COMMITS == 0:
-            make_log_checkpoint(path, cleans=False)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:

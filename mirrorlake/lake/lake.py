@@ -17,7 +17,6 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.made_tables import MadeTables
-from mirrorlake.lake.merge_clauses import MergeClauses
 from mirrorlake.lake.reader import LakeReader
 from mirrorlake.lake.relay_writer import RelayWriter, WrittenFile, require_seen
 from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
@@ -113,16 +112,6 @@ class Lake(LakeReader):
         if ":/" not in location:
             require_seen(location, files)
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
-
-    def merge_rows(
-        self, location: str, rows: pa.Table, clauses: MergeClauses, *, app_id: str, version: int, signature: str
-    ) -> None:
-        """Merge rows into a table without Spark, in one commit; a version of `app_id` that is not above the last is dropped.
-
-        Raises:
-            CommitFailedError: another commit came first (delta-rs' own).
-        """
-        self._folder.merge(location, rows, clauses, app_id=app_id, version=version, signature=signature)
 
     def save_typed(self, writer: DataFrameWriter, location: str) -> None:
         """Write to a typed table by a writer with options."""

@@ -16,7 +16,7 @@ UPKEEP = "upkeep"
 T = TypeVar("T")
 _ATTEMPTS = 10
 # Delta's errors for a commit that came second.
-_CONFLICTS = ("DELTA_CONCURRENT", "Concurrent", "METADATA_CHANGED", "MetadataChanged", "CommitFailed")
+_CONFLICTS = ("DELTA_CONCURRENT", "Concurrent", "METADATA_CHANGED", "MetadataChanged")
 
 
 class Overtaken(Exception):

@@ -35,7 +35,7 @@ from mirrorlake.tables.decoding import (
 )
 from mirrorlake.tables.definition import DELETION_VECTORS, TypedTable
 from mirrorlake.tables.derived import is_of_data, mark_failures, with_derived
-from mirrorlake.tables.merge import is_small, merge_few, merge_newest
+from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.payload_columns import (
     BINARY_COLUMNS,
     TEXT_COLUMNS,
@@ -167,7 +167,7 @@ class TableWriter:
 
             def commit(progress: TableProgress) -> None:
                 self._require_columns(rows.drop(TOMBSTONE).schema)
-                self._add(rows, progress, records=Written.of(counts).records)
+                self._add(rows, progress)
 
             return self._finish(decoded, counts, commit)
         finally:
@@ -320,11 +320,9 @@ class TableWriter:
             table=self._table.name,
         )
 
-    def _add(self, rows: DataFrame, progress: TableProgress, *, records: int) -> None:
+    def _add(self, rows: DataFrame, progress: TableProgress) -> None:
         signed = self._signed(progress)
-        if self._table.config.mode == "upsert" and is_small(self._lake, self._location, records):
-            merge_few(self._lake, rows, self._location, **signed)
-        elif self._table.config.mode == "upsert":
+        if self._table.config.mode == "upsert":
             merge_newest(rows, self._lake.sql_name(self._location), f"batch_{abs(hash(self._location))}", **signed)
         else:
             self._lake.append(rows.drop(TOMBSTONE), self._location, **signed)
