@@ -118,9 +118,9 @@ def test_law_f_tables_of_a_mirror_that_is_killed_equal_a_fold_over_the_topics(
     )
     settings = json.loads(conf.read_text())
     settings["maintenance"] = {"every": "15s", "keep_removed": "1h", "keep_log": "5m"}
-    shared = {"every": "3s", "registry": {"url": registry.url}}
+    shared = {"every": "8s", "registry": {"url": registry.url}}
     settings["tables"] = [
-        {"topics": "sales", "every": "3s", "columns": {"cents": "CAST(amount * 100 AS BIGINT)"}},
+        {"topics": "sales", "every": "8s", "columns": {"cents": "CAST(amount * 100 AS BIGINT)"}},
         {"topics": "orders", "values": "avro", **shared},
         {"topics": "customers", "values": "protobuf", "mode": "upsert", **shared},
     ]
@@ -136,7 +136,7 @@ def test_law_f_tables_of_a_mirror_that_is_killed_equal_a_fold_over_the_topics(
     try:
         for kill in range(KILLS):
             wait_for_rows("sales", "orders", "customers")
-            threading.Event().wait(rng.uniform(0.5, 5.0))
+            threading.Event().wait(rng.uniform(0.5, 10.0))
             process.kill()
             if kill == 0:
                 registry.kill()
