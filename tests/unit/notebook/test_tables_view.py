@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from mirrorlake.config import load
 from mirrorlake.lake import Lake
@@ -24,8 +25,9 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
-    """A console of a mirror with the table `sales` of two rows."""
+def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    """A console of a mirror with the table `sales` of two rows, in a process without Spark."""
+    monkeypatch.setattr(SparkSession, "getActiveSession", staticmethod(lambda: None))
     context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
     place = {"_source": ["east"] * 2, "_topic": ["sales"] * 2, "_generation": [1] * 2, "_partition": [0] * 2}
     times = pa.array([NOON, NOON], pa.timestamp("us", "UTC"))

@@ -368,6 +368,8 @@ def test_a_receiver_that_takes_no_message_for_a_while_is_recorded_once_and_a_sho
             told.receiver.offer(FLOW, {"verdict": AWAY if expected else WELL})
             told.receiver.offer(f"flow {expected}", {"verdict": AWAY})
             until(lambda sent=sent: len(webhook.bodies) > sent, "it is sent in the end")
+            # It is recorded after the receiver has it.
+            until(lambda expected=expected: len(told.failures) >= expected, "what was recorded")
             assert len(told.failures) == expected
     assert told.failures == ["messages wait: it answers 401 Unauthorized", ""]
 
