@@ -185,13 +185,13 @@ def producing(
 
     What is under way at the end has the patience to be confirmed, none where the broker is dead by then.
     """
-    stop, confirmed = threading.Event(), dict[bytes, float]()
+    confirmed = dict[bytes, float]()
 
     def note(error: object, message: Any) -> None:
         if error is None:
             confirmed[message.value()] = time.time()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": address_of(where), "enable.idempotence": True, "linger.ms": 0})
         number = 0
         while not stop.wait(every_s):
@@ -202,13 +202,8 @@ def producing(
             producer.poll(0)
         producer.flush(patience_s)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield confirmed
-    finally:
-        stop.set()
-        thread.join()
 
 
 def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[str, Any]:
