@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.model.patterns import INTERNAL_TOPICS
-from mirrorlake.render import Displayable, Reference, Sheet, Table, badge, condensed, link, plural, table
+from mirrorlake.render import Displayable, LinkedText, Sheet, Table, badge, condensed, link, plural, table
 
 # Topics shown unfolded, and the rows from which any other table is folded.
 _FIRST_TOPICS, _OPEN_ROWS = 20, 10
@@ -185,10 +185,10 @@ def _table(title: str, changes: Sequence[Change], folded: bool = False) -> Table
     return condensed(title, _COLUMNS, rows, keep="name", folded=folded)
 
 
-def _name(change: Change) -> str | Reference:
+def _name(change: Change) -> str | LinkedText:
     # A topic that is to be created has no page yet.
     if change.kind == "topic" and change.action not in ("create", "held"):
-        return Reference(change.name, link("topic", change.where, change.name))
+        return LinkedText(change.name, link("topic", change.where, change.name))
     return change.name
 
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.render import (
     JsonDisplayable,
+    LinkedText,
     Mood,
-    Reference,
     Sheet,
     StepTime,
     badge,
@@ -244,10 +244,10 @@ class Passport(JsonDisplayable):
         return by_fields(self) | {"source": source}
 
 
-def _linked(one: Outcome) -> str | Reference:
+def _linked(one: Outcome) -> str | LinkedText:
     if one.status != "republished" or one.place is None:
         return one.words
-    return Reference(one.words, link("topic", one.target, one.place.topic))
+    return LinkedText(one.words, link("topic", one.target, one.place.topic))
 
 
 def moment_of(ms: int) -> datetime:

@@ -24,8 +24,8 @@ from mirrorlake.render.content import (
     payload_html,
 )
 from mirrorlake.render.encoder import by_fields, document
+from mirrorlake.render.linked_text import LinkedText, link
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
-from mirrorlake.render.reference import Reference, link
 from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, Mark, chart, limit_labels, split_limits
 from mirrorlake.render.table import (
     MAX_NAME,

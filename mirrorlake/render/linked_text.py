@@ -17,7 +17,7 @@ def link(*parts: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class LinkedText:
     """A cell whose text names something that the console shows by `path`."""
 
     text: str

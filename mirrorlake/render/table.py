@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import breakable, brief, clean, escape, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields
+from mirrorlake.render.linked_text import LinkedText
 from mirrorlake.render.numbers import NOTHING, format_count, format_duration, format_time, plural
-from mirrorlake.render.reference import Reference
 
 # So that a notebook is readable; rows=None shows all.
 MAX_ROWS = 50
@@ -189,7 +189,7 @@ def condensed(
 
 
 def _named(value: Any) -> Any:
-    return value if isinstance(value, Reference) else Name(value)
+    return value if isinstance(value, LinkedText) else Name(value)
 
 
 def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
@@ -302,7 +302,7 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
         return value.html()
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
-    if isinstance(value, Reference):
+    if isinstance(value, LinkedText):
         return f'<span {OPENS}="{escape(value.path)}">{cell_html(value.text, zone=zone, whole=whole)}</span>'
     shown = cell(value, zone=zone, whole=whole)
     if len(shown) > MAX_NAME and (isinstance(value, Name) or (not whole and _NAME.fullmatch(shown))):

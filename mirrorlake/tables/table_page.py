@@ -14,7 +14,7 @@ from mirrorlake.lake import TableColumn
 from mirrorlake.render import (
     MAX_NAME,
     JsonDisplayable,
-    Reference,
+    LinkedText,
     Sheet,
     Table,
     badge,
@@ -83,7 +83,7 @@ class TablePage(JsonDisplayable):
         one = self.status
         reasons = [(reason, records) for reason, records in self.bad_reasons.items()]
         topics = [
-            (source, Reference(topic, link("topic", source, topic)))
+            (source, LinkedText(topic, link("topic", source, topic)))
             for source, names in one.topics.items()
             for topic in names
         ]

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, overload
 from mirrorlake.kafka import PartitionState
 from mirrorlake.render import (
     JsonDisplayable,
-    Reference,
+    LinkedText,
     Sheet,
     badge,
     format_count,
@@ -217,7 +217,7 @@ class TopicPage(JsonDisplayable):
             (
                 one.flow or "–",
                 badge(one.how, "good" if one.how == "mirrored" else None),
-                Reference(str(one), link("topic", one.cluster, one.other)) if one.other else str(one),
+                LinkedText(str(one), link("topic", one.cluster, one.other)) if one.other else str(one),
             )
             for one in line.mirrorings
         ]

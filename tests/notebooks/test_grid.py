@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.opener import Opener
-from mirrorlake.render import MAX_NAME, Reference, badge, breakable, table
+from mirrorlake.render import MAX_NAME, LinkedText, badge, breakable, table
 from tests.servers.widget_page import start
 
 COLUMNS = [
@@ -232,7 +232,7 @@ def test_a_name_that_leads_somewhere_is_opened_by_mouse_and_keyboard(page: Page)
 
 
 def test_a_topic_in_html_is_opened_by_mouse_and_keyboard(page: Page) -> None:
-    shown = controls.html("plan", table("", ["name"], [[Reference("orders", "topic/east/orders")]]).html())
+    shown = controls.html("plan", table("", ["name"], [[LinkedText("orders", "topic/east/orders")]]).html())
     page.locator("main").evaluate("one => { one.className = 'ml-console'; one.innerHTML = '<div></div><p></p>'; }")
     page.locator("p").evaluate("(one, html) => { one.innerHTML = html; }", shown.value)
     start(page, Opener, {}, place="main div")

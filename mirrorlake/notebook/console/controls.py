@@ -132,7 +132,7 @@ def buttons(*children: widgets.Widget) -> widgets.VBox:
 
 
 class _Html(widgets.HTML):  # type: ignore[misc]  # as above
-    """HTML whose references are links, which `opener` follows."""
+    """HTML whose linked texts are links, which `opener` follows."""
 
     @traitlets.validate("value")
     def _mark_links(self, proposal: Any) -> str:

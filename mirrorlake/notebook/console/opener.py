@@ -1,4 +1,4 @@
-"""Open what a person clicks in the HTML of the console: `controls.html` makes links of the references of `mirrorlake.render`."""
+"""Open what a person clicks in the HTML of the console: `controls.html` makes links of the linked texts of `mirrorlake.render`."""
 
 from __future__ import annotations
 
