@@ -69,8 +69,7 @@ class FolderTables:
 
     def size(self, path: str, *, written_before: datetime | None = None) -> tuple[int, int]:
         """Count the files and bytes of the newest version; only those written before a time, if one is given."""
-        with self._newest(path) as table:
-            files = pa.table(table.get_add_actions(flatten=True))
+        files = self.statistics(path)
         if written_before is not None:
             files = files.filter(pc.field("modification_time") < int(written_before.timestamp() * 1000))
         return len(files), pc.sum(files["size_bytes"]).as_py() or 0

@@ -47,7 +47,7 @@ def _all(guarantees: list[pc.Expression | None]) -> pc.Expression | None:
 
 
 def _partitions(actions: pa.Table, names: list[str]) -> list[pc.Expression | None]:
-    """Return what each file's partition says of its rows."""
+    """Return the condition that each file's partition values set on its rows."""
     columns = [(pc.field(name), actions[f"partition.{name}"]) for name in names]
     return [
         _all([field.is_null() if not column[row].is_valid else field == column[row] for field, column in columns])
@@ -56,7 +56,7 @@ def _partitions(actions: pa.Table, names: list[str]) -> list[pc.Expression | Non
 
 
 def _bounds(actions: pa.Table, schema: pa.Schema) -> list[list[pc.Expression | None]]:
-    """Return, by column, what each file's statistics say of its rows."""
+    """Return, by column, the condition that each file's statistics set on its rows."""
     found = []
     for name in schema.names:
         if not {f"min.{name}", f"max.{name}"} <= set(actions.column_names):

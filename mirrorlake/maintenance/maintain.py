@@ -178,9 +178,8 @@ class LakeUpkeep:
         delta-rs 1.6 would remove a file without its vector, which leaves the file in the table, and delete the vectors' own files.
         """
         try:
-            before = len(table.live())
             if plan:
-                return KeptTable(table=name, files=before)
+                return KeptTable(table=name, files=len(table.live()))
             table.ensure_properties(self._properties(cleans=False))
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
             self._lake.vacuum_by_spark(table.path, keep=self._settings.keep_removed)

@@ -69,7 +69,7 @@ class Codec(Protocol):
         """Return the default of each column that a newer schema added, by path; a column without one is null."""
 
     def comments(self, state: Any) -> Mapping[tuple[str, ...], str]:
-        """Return what the schema says of its fields, by path; the empty path is the record."""
+        """Return the comments of the schema's fields, by path; the empty path is the record."""
 
 
 def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:

@@ -197,7 +197,7 @@ class RegistryColumns:
         return {} if self._state is None else self._codec.defaults(self._state)
 
     def comments(self) -> Comments:
-        """Return what the newest schemas say of their fields."""
+        """Return the comments of the newest schemas, by column."""
         return {} if self._state is None else by_column(self.format().kind, self._codec.comments(self._state))
 
 
