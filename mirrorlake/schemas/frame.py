@@ -1,50 +1,33 @@
-"""The frame that Confluent's serializers put before a value or a key, and the header that may take its place.
+"""The frame that Confluent's serializers put before a value or a key.
 
 ```
 0  id (4 bytes, big-endian)     [message indexes, of Protobuf]   payload
-1  guid (16 bytes)              the same, in a header whose name ends in "_schema_id"; the value is the payload alone
 ```
+
+A serializer may be told to name a schema by a guid in a header instead: such a payload has no frame.
 """
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import dataclass
+FRAME_BYTES = 5
+"""The bytes of a frame, without Protobuf's message indexes."""
 
-KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
-"""The headers with the frame of a key or a value, where a serializer was told to write headers."""
-
-_ID, _GUID = 0, 1
-_ID_END, _GUID_END = 5, 17
 # A message type that lies deeper than this, or a longer varint, is no frame of a serializer.
 _MAX_INDEXES = 1_000
 _MAX_VARINT_BYTES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class WireFrame:
-    """The writer schema that a record names: `schema_id`, or `guid` from a header; `start` is where the payload begins."""
+def parse_schema_id(data: bytes | None) -> int | None:
+    """Return the id of the schema that a value or a key names, or None if it begins with no frame.
 
-    schema_id: int | None
-    guid: str | None
-    start: int
-
-
-def parse_frame(data: bytes | None) -> WireFrame | None:
-    """Return the frame at the begin of a value, a key or a header, or None if there is none.
-
-    >>> parse_frame(bytes([0, 0, 0, 1, 0]) + b"payload")
-    WireFrame(schema_id=256, guid=None, start=5)
-    >>> parse_frame(b"{}"), parse_frame(None)
+    >>> parse_schema_id(bytes([0, 0, 0, 1, 0]) + b"payload")
+    256
+    >>> parse_schema_id(b"{}"), parse_schema_id(None)
     (None, None)
     """
-    if not data:
+    if not data or data[0] != 0 or len(data) < FRAME_BYTES:
         return None
-    if data[0] == _ID and len(data) >= _ID_END:
-        return WireFrame(int.from_bytes(data[1:_ID_END], "big"), None, _ID_END)
-    if data[0] == _GUID and len(data) >= _GUID_END:
-        return WireFrame(None, str(uuid.UUID(bytes=bytes(data[1:_GUID_END]))), _GUID_END)
-    return None
+    return int.from_bytes(data[1:FRAME_BYTES], "big")
 
 
 def parse_message_indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int] | None:

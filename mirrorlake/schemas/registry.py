@@ -45,8 +45,8 @@ class SchemaRegistry:
         self._title = f"the schema registry {name}".rstrip()
         self.options = dict(options)
         self._clock = clock
-        self._schemas: dict[int | str, Schema] = {}
-        self._unknown: dict[int | str, tuple[float, SchemaUnknown]] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._unknown: dict[int, tuple[float, SchemaUnknown]] = {}
         self.client = _make_client(options)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,15 +61,21 @@ class SchemaRegistry:
             RegistryRefused: it refuses the login.
             RegistryError: it answers with something else.
         """
-        return self._remembered(schema_id, lambda: self.client.get_schema(schema_id), f"id {schema_id}")
-
-    def schema_by_guid(self, guid: str) -> Schema:
-        """Return the schema of a guid, which records with a schema in a header name; `schema_id` is None.
-
-        Raises:
-            RegistryError: as `schema`; a registry that knows no guids knows none of them.
-        """
-        return self._remembered(guid, lambda: self.client.get_schema_by_guid(guid), f"guid {guid}")
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        until, error = self._unknown.get(schema_id, (0.0, None))
+        if error is not None and self._clock() < until:
+            raise error
+        try:
+            with self.translating(f"read the schema of id {schema_id}", schema_id=schema_id):
+                raw = self.client.get_schema(schema_id)
+            schema = self._resolved(schema_id, raw, 0)
+        except SchemaUnknown as unknown:
+            self._unknown[schema_id] = (self._clock() + _UNKNOWN_FOR_S, unknown)
+            raise
+        self._schemas[schema_id] = schema
+        self._unknown.pop(schema_id, None)
+        return schema
 
     def versions(self, schema_id: int) -> list[SubjectVersion]:
         """Return where an id is registered, by subject and version; a registry is asked each time.
@@ -107,23 +113,6 @@ class SchemaRegistry:
         if schema_id is not None:
             self._unknown.pop(schema_id, None)
 
-    def _remembered(self, key: int | str, fetch: Callable[[], Any], title: str) -> Schema:
-        if key in self._schemas:
-            return self._schemas[key]
-        until, error = self._unknown.get(key, (0.0, None))
-        if error is not None and self._clock() < until:
-            raise error
-        try:
-            with self.translating(f"read the schema of {title}", schema_id=key):
-                raw = fetch()
-            schema = self._resolved(key if isinstance(key, int) else None, raw, 0)
-        except SchemaUnknown as unknown:
-            self._unknown[key] = (self._clock() + _UNKNOWN_FOR_S, unknown)
-            raise
-        self._schemas[key] = schema
-        self._unknown.pop(key, None)
-        return schema
-
     def _resolved(self, schema_id: int | None, raw: Any, depth: int) -> Schema:
         if depth > _MAX_DEPTH:
             raise RegistryError(
@@ -150,7 +139,7 @@ class SchemaRegistry:
         return self._resolved(found.schema_id, found.schema, depth)
 
     @contextmanager
-    def translating(self, doing: str, *, schema_id: int | str | None = None) -> Iterator[None]:
+    def translating(self, doing: str, *, schema_id: int | None = None) -> Iterator[None]:
         """Raise an error of the client as one of mirrorlake; `doing` follows "could not"."""
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -168,7 +157,7 @@ class SchemaRegistry:
             problem = no_answer if _is_transport(error) else "something else answers at its address"
             raise self._away(problem, doing) from error
 
-    def _refusal(self, error: Any, doing: str, schema_id: int | str | None) -> RegistryError:
+    def _refusal(self, error: Any, doing: str, schema_id: int | None) -> RegistryError:
         status, problem = (
             error.http_status_code,
             f"{error.error_message} ({error.http_status_code}, {error.error_code})",

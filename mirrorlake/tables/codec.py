@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mirrorlake.schemas import parse_frame
+from mirrorlake.schemas import FRAME_BYTES, parse_schema_id
 
 if TYPE_CHECKING:
     from mirrorlake.schemas import Schema
@@ -74,5 +74,5 @@ class Codec(Protocol):
 
 def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:
     """Return the id in a payload's frame, and where the body begins; None without a frame."""
-    frame = parse_frame(payload)
-    return None if frame is None or frame.schema_id is None else ((frame.schema_id,), frame.start)
+    schema_id = parse_schema_id(payload)
+    return None if schema_id is None else ((schema_id,), FRAME_BYTES)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.schemas import parse_frame, parse_message_indexes
+from mirrorlake.schemas import FRAME_BYTES, parse_message_indexes, parse_schema_id
 from mirrorlake.tables.codec import NotATable, WriterKey
 from mirrorlake.tables.json_types import TEXT, from_text, to_text
 from mirrorlake.tables.kinds import completed, merged_kind, refuse_contradiction
@@ -62,11 +62,11 @@ class ProtobufCodec:
 
     def locate(self, payload: bytes) -> tuple[tuple[Any, ...], int] | None:
         """Return the id and the message's indexes, and where the message begins."""
-        frame = parse_frame(payload)
-        if frame is None or frame.schema_id is None:
+        schema_id = parse_schema_id(payload)
+        if schema_id is None:
             return None
-        found = parse_message_indexes(payload, frame.start)
-        return None if found is None else ((frame.schema_id, found[0]), found[1])
+        found = parse_message_indexes(payload, FRAME_BYTES)
+        return None if found is None else ((schema_id, found[0]), found[1])
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
         """Return the compiled schema, and the full name of the message that the record names."""

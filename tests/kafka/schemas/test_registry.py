@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from mirrorlake.config.schema import RegistryConfig
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.schemas import SchemaRegistry, SubjectVersion, parse_frame
+from mirrorlake.schemas import SchemaRegistry, SubjectVersion, parse_schema_id
 from tests.servers.registry import RegistryServer
 
 
@@ -61,10 +61,9 @@ def test_a_frame_names_the_schema_that_the_serializer_used(registry: RegistrySer
     raw = SchemaRegistryClient({"url": registry.url})
     serializer = AvroSerializer(raw, avro("Sale", ("amount", "int")))
     value = serializer({"amount": 7}, SerializationContext("framed", MessageField.VALUE))
-    frame = parse_frame(value)
-    assert frame is not None
-    assert frame.schema_id is not None
-    assert json.loads(client_of(registry.url).schema(frame.schema_id).text)["name"] == "Sale"
+    schema_id = parse_schema_id(value)
+    assert schema_id is not None
+    assert json.loads(client_of(registry.url).schema(schema_id).text)["name"] == "Sale"
 
 
 def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
