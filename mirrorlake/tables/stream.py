@@ -1,12 +1,13 @@
 """Keep a typed table: a Structured Streaming query over the relays of its topics.
 
 Each start first reads what the relays hold past the table's positions, up to their newest versions, as a batch. The query reads
-the versions after these. So a table needs no checkpoint location of an earlier run, and goes on after any pause, however little
-of the relays' logs is left.
+the versions after these, and gives way to such a batch where maintenance has deleted the next one. So a table needs no checkpoint
+location of an earlier run, and goes on after any pause, however little of the relays' logs is left.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,8 +32,17 @@ from mirrorlake.tables.worker_files import Written
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger(__name__)
+
 # The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 _MAX_BYTES_PER_TRIGGER = "512m"
+# Delta's errors for commits that maintenance deleted before a slow query read them.
+_CLEANED_LOG = (
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+)
 # A batch that was read before an erasure has ended by then.
 _ERASED_LATELY = timedelta(days=1)
 
@@ -83,9 +93,10 @@ class TableStream:
         while not once and not stop.is_set():
             if is_connect(self._lake.spark):
                 stop.wait(every_s)
-                versions = self._catch_up()
             else:
                 self._follow(versions, stop, every_s)
+            if not stop.is_set():
+                versions = self._catch_up()
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""
@@ -101,6 +112,7 @@ class TableStream:
         return versions
 
     def _follow(self, versions: Mapping[str, int], stop: threading.Event, every_s: float) -> None:
+        """Write the relays' new versions until `stop` is set, or until maintenance has deleted one that was not read."""
         frames = []
         for source, version in versions.items():
             reader = (
@@ -126,6 +138,9 @@ class TableStream:
                 await_query(query, stop)
             except Exception as error:
                 failure, self._failure = self._failure, None
+                if failure is None and any(sign in str(error) for sign in _CLEANED_LOG):
+                    log.info("tables.overtaken_by_log_cleaning table=%s", self._table.name)
+                    return
                 raise failure or error from None
 
     @contextmanager

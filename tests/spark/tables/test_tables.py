@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+import threading
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
-from mirrorlake.tables import TableWriter, landed_topics, list_tables
+from mirrorlake.tables import TableStream, TableWriter, landed_topics, list_tables
 from tests.beside import beside
 from tests.flow.kit import wait_until
 from tests.spark.tables.kit import NOON, Make, Regions, bad, past_records, rows
@@ -188,6 +192,48 @@ def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: 
             )
             assert not failures
     assert rows(mirror, "sales", "n") == [(0,), (1,), (2,)]
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("held_at", [1, 2], ids=["before the query", "in the query"])
+def test_law_f_a_query_goes_on_when_maintenance_has_deleted_commits_that_it_has_not_read(
+    make: Make, held_at: int
+) -> None:
+    mirror = make({"topics": "sales", "every": "1s"})
+    regions = Regions(mirror)
+    regions.land("east", "sales", ("a", {"n": 0}))
+    regions.land("west", "sales", ("a", {"n": 0}))
+    [table] = list_tables(mirror.config, landed_topics(mirror.lake, ["east", "west"]))
+    batches, held, go = count(1), threading.Event(), threading.Event()
+
+    def hold(*_report: Any) -> None:
+        if next(batches) == held_at:
+            held.set()
+            assert go.wait(300)
+
+    stream = TableStream(mirror._context, table, tell=hold)
+    with beside(lambda stop: stream.run(stop, once=False)) as failures:
+        if held_at == 2:
+            wait_until(lambda: failures or _seen(mirror, "sales"), "the first batch is written")
+            wait_until(lambda: failures or _land_until(regions, held), "a batch of the query is held")
+        assert held.wait(300)
+        for number in (100, 101, 102):
+            regions.land("east", "sales", ("a", {"n": number}))
+        relay = mirror.lake.open_maintenance(mirror.lake.relay_location("east"))
+        assert relay is not None
+        relay.ensure_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+        relay.checkpoint(after=0)
+        assert relay.clean_log(keep=timedelta(0), now=NOON, is_signed=False)
+        go.set()
+        wait_until(lambda: failures or (102,) in _seen(mirror, "sales"), "the query goes on")
+    landed = [json.loads(value)["n"] for _, _, _, _, _, value in sorted(regions.records) if value]
+    assert rows(mirror, "sales", "n") == [(number,) for number in landed]
+
+
+def _land_until(regions: Regions, held: threading.Event) -> bool:
+    """Land a record, and tell whether a batch is held; a query that has not started yet reads none."""
+    regions.land("east", "sales", ("a", {"n": len(regions.records)}))
+    return held.wait(3)
 
 
 def _seen(mirror: Mirror, name: str) -> list[tuple[Any, ...]]:
