@@ -69,9 +69,10 @@ class Shop(threading.Thread):
     def run(self) -> None:
         try:
             number = 0
-            while not self.stop.wait(0.2):
+            # Bursts: each commit of a relay costs its three tables, its flow and its upkeep.
+            while not self.stop.wait(1.0):
                 for producer in self._producers.values():
-                    for _ in range(3):
+                    for _ in range(6):
                         number += 1
                         self._sell(producer, number)
                     producer.poll(0)
