@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -93,12 +94,16 @@ class Kernels:
             )
         finally:
             self._starting -= 1
-        self._seen[number] = time.monotonic()
+        # No page can reach it yet, and on a busy machine its console takes a minute: it is not abandoned.
+        self._seen[number] = math.inf
         try:
-            return number, await self._show(number)
+            shown = await self._show(number)
         except BaseException:
-            await self._manager.shutdown_kernel(number, now=True)
+            if number in self._manager.list_kernel_ids():
+                await self._manager.shutdown_kernel(number, now=True)
             raise
+        self._seen[number] = time.monotonic()
+        return number, shown
 
     async def _show(self, number: str) -> dict[str, Any]:
         client = self._manager.get_kernel(number).client()

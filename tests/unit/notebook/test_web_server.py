@@ -76,6 +76,32 @@ def test_a_kernel_that_does_not_end_keeps_no_other_one_alive(time_s: list[float]
     reap(manager, time_s, ["b"])
 
 
+def test_a_kernel_whose_console_takes_minutes_is_not_taken_for_one_of_a_closed_page(
+    time_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Manager([])
+    kernels = Kernels(manager, "")
+
+    async def show(number: str) -> dict[str, Any]:
+        manager.kernels[number] = 0
+        for _ in range(5):
+            time_s[0] += 61
+            await asyncio.sleep(0.05)
+        assert manager.ended == []
+        return {}
+
+    async def visit() -> None:
+        reaping = asyncio.create_task(kernels.reap())
+        await kernels.open()
+        time_s[0] += 61
+        while manager.ended != ["new-0"]:
+            await asyncio.sleep(0.01)
+        reaping.cancel()
+
+    monkeypatch.setattr(kernels, "_show", show)
+    asyncio.run(asyncio.wait_for(visit(), 10))
+
+
 def test_pages_that_open_at_once_are_counted_before_their_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     manager = Manager([])
     kernels = Kernels(manager, "")
