@@ -103,14 +103,17 @@ def test_law_c_turns_of_forty_partitions_are_mirrored_exactly_through_one_file_e
     assert {file.name for file in location.glob("*.parquet")} - before, "it left a file that no commit names"
     mirror.land("east", once=True)
 
-    # The file is cut before anybody sent it.
-    [newest] = [add for add in landed()[-1:] if json.loads(add["stats"])["numRecords"] == len(topics) * EACH]
-    file = location / newest["path"]
-    file.write_bytes(file.read_bytes()[:-100])
+    # What it landed is cut before anybody sent it.
+    newest = landed()[len(turns) :]
+    assert sum(json.loads(add["stats"])["numRecords"] for add in newest) == len(topics) * EACH
+    for add in newest:
+        file = location / add["path"]
+        file.write_bytes(file.read_bytes()[:-100])
     assert pair.cli("repair", "--source", "east", "--check").returncode == 1
     done = pair.cli("repair", "--source", "east", "--json")
     assert done.returncode == 0, done.stderr
     mended = json.loads(done.stdout)["broken"]
-    assert (len(mended), sum(one["landed"] for one in mended)) == (len(topics) * PARTITIONS, len(topics) * EACH)
+    assert sum(one["landed"] for one in mended) == len(topics) * EACH
+    assert len(mended) >= len(topics) * PARTITIONS, "of each partition; a busy machine lands it in two turns"
     mirror.run(once=True)
     check()
