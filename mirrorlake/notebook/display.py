@@ -56,6 +56,19 @@ def running_shell() -> Any:
     return get_ipython()
 
 
+def keep_all_messages() -> None:
+    """Let the running kernel drop no message to its pages, however late they read; other hosts have no such limit.
+
+    ZeroMQ drops those past a thousand that wait, and a console that opens has 1 031: on a busy machine, it stayed empty.
+    """
+    thread = getattr(getattr(running_shell(), "kernel", None), "iopub_thread", None)
+    if thread is not None:
+        import zmq
+
+        # A socket is its thread's alone.
+        thread.schedule(lambda: thread.socket.setsockopt(zmq.SNDHWM, 0))
+
+
 def _injected(shell: Any, name: str) -> Callable[[Any], object] | None:
     """Return a function that Databricks adds to a notebook's names, or None."""
     found = None if shell is None else shell.user_ns.get(name)

@@ -25,6 +25,7 @@ from mirrorlake.notebook.console.status import StatusView
 from mirrorlake.notebook.console.tables import TablesView
 from mirrorlake.notebook.console.topics import TopicsView
 from mirrorlake.notebook.console.wizard import Wizard
+from mirrorlake.notebook.display import keep_all_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +54,7 @@ class Console:
         now: Callable[[], datetime] = utc_now,
         read_only: str = "",
     ) -> None:
+        keep_all_messages()
         self.session = Session(mirror, spark=spark, now=now, read_only=read_only)
         self.session.opened = self._follow
         self.events = EventsView(self.session)
