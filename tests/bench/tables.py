@@ -7,7 +7,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -38,6 +38,7 @@ UPSERTS: dict[str, dict[str, Any]] = {
     "upsert, deletion vectors": {"mode": "upsert", "deletion_vectors": True},
 }
 _BATCH = 500
+_TABLES = 8
 # Spark compiles what the first batches need.
 _WARM_S = 20
 _NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -76,6 +77,12 @@ def measure(options: Options, book: Book, say: Say) -> None:
             "tables", f"json, 1,000 records/s, {name}", fresh, mode="always on; s from timestamp to commit, cores"
         )
         say(f"tables fresh, {name}: {fresh}")
+    for name, apart_s in (("one query", 0.0), ("a query each", 0.01)):
+        cores = {"cores": _cores_of_many(apart_s, seconds=60)}
+        book.keep(
+            "tables", f"json, {_TABLES} tables, 1,000 records/s, {name}", cores, mode="always on, every 5 s; cores"
+        )
+        say(f"tables, {_TABLES}, {name}: {cores}")
 
 
 def _cost(
@@ -100,6 +107,20 @@ def _batch_cost(rows: int, settings: dict[str, Any]) -> float:
             _land(mirror, _json, 100, range(first, first + _BATCH), rows)
             spent.append(_drain(mirror, _BATCH))
         return min(spent)
+
+
+def _cores_of_many(apart_s: float, *, seconds: int) -> float:
+    """Return the cores that tables of one topic each take; with intervals that differ by `apart_s`, each has its own query."""
+    topics = [f"sales{number}" for number in range(_TABLES)]
+    tables = [{"topics": topic, "every": f"{5 + apart_s * number:.2f}s"} for number, topic in enumerate(topics)]
+    with _mirror(*tables, topics=topics) as mirror, beside(lambda stop: mirror.keep_tables(stop=stop)):
+        spent = 0.0
+        for turn in range(2 * (seconds + _WARM_S)):
+            spent = _cpu() if turn == 2 * _WARM_S else spent
+            end, each = time.monotonic() + 0.5, 500 // _TABLES
+            _land(mirror, _json, 100, range(turn * each, turn * each + each), 10_000, topics=topics)
+            time.sleep(max(0.0, end - time.monotonic()))
+        return (_cpu() - spent) / seconds
 
 
 def _freshness(settings: dict[str, Any], *, seconds: int) -> dict[str, float]:
@@ -139,19 +160,19 @@ def _waited(table: Path, *, after: int) -> Iterator[float]:
 
 
 @contextmanager
-def _mirror(settings: dict[str, Any]) -> Iterator[Mirror]:
+def _mirror(*tables: dict[str, Any], topics: Sequence[str] = ("sales",)) -> Iterator[Mirror]:
     with tempfile.TemporaryDirectory() as folder:
         mirror = from_settings(
             {
                 "lake": {"root": folder},
                 "clusters": {alias: {"bootstrap_servers": "127.0.0.1:1"} for alias in ("east", "central")},
                 "flows": [{"source": "east", "target": "central", "topics": ".*"}],
-                "tables": [{"topics": "sales", **settings}],
+                "tables": [{"topics": "sales", **table} for table in tables],
             }
         )
         mirror.lake.create_all(["east"])
-        topic = KnownTopic(name="sales", generation=1, topic_id="sales", partitions=1, present=True)
-        mirror.lake.append_rows(METADATA, [topic_row("east", "source", topic, _NOW)])
+        known = [KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True) for topic in topics]
+        mirror.lake.append_rows(METADATA, [topic_row("east", "source", topic, _NOW) for topic in known])
         yield mirror
 
 
@@ -172,21 +193,24 @@ def _land(
     keys: int,
     *,
     at: datetime | None = None,
+    topics: Sequence[str] = ("sales",),
 ) -> None:
-    rng, rows = random.Random(offsets.start), len(offsets)
+    """Land records in one commit, those of `offsets` in each topic."""
+    rng, rows = random.Random(offsets.start), len(offsets) * len(topics)
     note = "x" * max(0, size - 90)
     values = [
         encode({"id": n, "customer": f"c{n % 9999}", "amount": rng.random() * 100, "paid": n % 2 == 0, "note": note})
+        for _ in topics
         for n in offsets
     ]
     columns: dict[str, Any] = {
-        "topic": ["sales"] * rows,
+        "topic": [topic for topic in topics for _ in offsets],
         "generation": [1] * rows,
         "partition": [0] * rows,
-        "offset": list(offsets),
+        "offset": [*offsets] * len(topics),
         "timestamp": [at or _NOW] * rows,
         "timestamp_type": [0] * rows,
-        "key": [b"%d" % rng.randrange(keys) for _ in offsets],
+        "key": [b"%d" % rng.randrange(keys) for _ in range(rows)],
         "value": values,
         "headers": [None] * rows,
         "landed_at": [at or _NOW] * rows,
