@@ -10,6 +10,7 @@ from mirrorlake.lake import BAD_RECORDS, Lake, quote
 from mirrorlake.tables.commits import retried
 from mirrorlake.tables.decoding import FAULT, RAW_KEY, RAW_VALUE
 from mirrorlake.tables.definition import TypedTable
+from mirrorlake.tables.merge import SESSION_COMMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,8 +50,9 @@ def record_bad(lake: Lake, table: TypedTable, decoded: DataFrame, now: datetime)
         f"MERGE INTO {lake.sql_name(lake.meta_location(BAD_RECORDS))} t USING {view} s ON {same}"
         f" AND t.table_name = {quote(table.name)} WHEN NOT MATCHED THEN INSERT *"
     )
-    # Other tables have their bad records there, too.
-    retried(lambda: rows.sparkSession.sql(merge), table.name)
+    with SESSION_COMMITS:
+        # Other processes write it, too.
+        retried(lambda: rows.sparkSession.sql(merge), table.name)
     rows.sparkSession.catalog.dropTempView(view)
 
 

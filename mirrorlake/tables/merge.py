@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _TXN = "spark.databricks.delta.write.txn"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_MERGES = threading.Lock()
+SESSION_COMMITS = threading.Lock()
+"""Hold it around an SQL statement of a batch: several tables share a session, and a MERGE gives its commits the transaction of one."""
+
 _NEWER = (
     "(s._generation > t._generation OR s._generation = t._generation AND CASE WHEN s._partition = t._partition"
     " THEN s._offset > t._offset ELSE (s._timestamp, s._partition) > (t._timestamp, t._partition) END)"
@@ -67,8 +69,7 @@ def newest_of_keys(rows: DataFrame) -> DataFrame:
 def _commit_settings(session: SparkSession, *, app_id: str, version: int, signature: str) -> Iterator[None]:
     """Give the commits of SQL statements a transaction and a signature, which are settings of their session."""
     settings = {f"{_TXN}AppId": app_id, f"{_TXN}Version": str(version), _METADATA: signature}
-    # Over Spark Connect tables share a session.
-    with _MERGES:
+    with SESSION_COMMITS:
         for name, value in settings.items():
             session.conf.set(name, value)
         try:

@@ -176,22 +176,47 @@ def test_a_table_that_was_restored_to_an_older_version_goes_on_from_there(make: 
     assert len(bad(mirror)) == 1
 
 
-def test_a_running_query_follows_the_relays_and_stops_between_two_batches(make: Make) -> None:
-    mirror = make({"topics": "sales", "every": "1s"}, {"topics": "customers", "mode": "upsert", "every": "1s"})
+def test_a_running_query_follows_the_relays_for_all_tables_and_one_that_fails_stops_alone(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    every = {"every": "1s"}
+    mirror = make(
+        {"topics": "sales", **every},
+        {"topics": "customers", "mode": "upsert", **every},
+        {"topics": "orders", "bad_records": "stop", **every},
+    )
     regions = Regions(mirror)
-    regions.land("east", "sales", ("a", {"n": 0}))
-    regions.land("west", "customers", ("a", {"n": 0}))
+    names = ("sales", "customers", "orders")
+
+    def land(number: int) -> None:
+        for source, topic in zip(("east", "west", "east"), names, strict=True):
+            regions.land(source, topic, ("a", {"n": number}))
+
+    def await_rows(*wanted: tuple[str, int]) -> None:
+        wait_until(
+            lambda: failures or all((number,) in _seen(mirror, name) for name, number in wanted), f"rows {wanted}"
+        )
+        assert not failures
+
+    land(0)
+    caplog.set_level("INFO", logger="mirrorlake")
     with beside(lambda stop: mirror.keep_tables(stop=stop)) as failures:
-        for number in (1, 2):
-            regions.land("east", "sales", ("a", {"n": number}))
-            regions.land("west", "customers", ("a", {"n": number}))
-            seen = (number,)
-            wait_until(
-                lambda seen=seen: failures or (seen in _seen(mirror, "sales") and [seen] == _seen(mirror, "customers")),
-                f"{number} is in both tables",
-            )
-            assert not failures
-    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,)]
+        await_rows(*((name, 0) for name in names))
+        land(1)
+        await_rows(*((name, 1) for name in names))
+        regions.land("east", "orders", ("a", "{broken"))
+        land(2)
+        await_rows(("sales", 2), ("customers", 2))
+        land(3)
+        await_rows(("sales", 3), ("customers", 3))
+        assert {one.name for one in mirror.tables().tables if one.state == "parked"} == {"orders"}
+    started = [one.getMessage() for one in caplog.records if "tables.query_started" in one.getMessage()]
+    assert sorted(started) == [
+        "tables.query_started sources=east every_s=1",
+        "tables.query_started sources=west every_s=1",
+    ]
+    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,), (3,)]
+    assert rows(mirror, "orders", "n") == [(0,), (1,)]
 
 
 @pytest.mark.law("F")

@@ -1,0 +1,71 @@
+"""The relays' records as batches of a typed table: those of its topics, and those past or before its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.runtime import is_connect, prepare
+from mirrorlake.tables.definition import TypedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def session_of(spark: SparkSession) -> SparkSession:
+    """Return a session for one table: the transaction of a MERGE is a setting of its session."""
+    if is_connect(spark):
+        return spark
+    session = prepare(spark.newSession())
+    for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):
+        session.conf.set(name, str(spark.conf.get(name)))
+    return session
+
+
+def with_source(relay: DataFrame, source: str) -> DataFrame:
+    """Return the records of a relay with the cluster that they are of."""
+    from pyspark.sql import functions as F
+
+    return relay.withColumn("_source", F.lit(source))
+
+
+def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:
+    """Return the records of a table's topics, with their coordinates as columns of the table; `records` have their source."""
+    from pyspark.sql import functions as F
+
+    chosen = records.where(F.col("topic").rlike(table.config.topics_regex))
+    if "{topic}" in table.config.name:
+        chosen = chosen.where(F.col("topic").isin(*{topic for topics in table.topics.values() for topic in topics}))
+    return chosen.select(
+        "_source",
+        *(F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp")),
+        "key",
+        "value",
+        *(["headers"] if table.config.through else []),
+    )
+
+
+def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
+    """Return the records at or past the position of their partition."""
+    if not any(positions.values()):
+        return frame
+    return _with_position(frame, positions).where("_offset >= coalesce(_position, 0)").drop("_position")
+
+
+def before(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
+    """Return the records before the position of their partition."""
+    return _with_position(frame, positions).where("_offset < _position").drop("_position")
+
+
+def _with_position(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    known = [
+        (source, at.topic, at.generation, at.partition, position)
+        for source, of_source in positions.items()
+        for at, position in of_source.items()
+    ]
+    columns = "_source string, _topic string, _generation int, _partition int, _position bigint"
+    table = F.broadcast(frame.sparkSession.createDataFrame(known, columns))
+    return frame.join(table, ["_source", "_topic", "_generation", "_partition"], "left")
