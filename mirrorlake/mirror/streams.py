@@ -30,7 +30,7 @@ class Streams:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._tails = tables.RelayTails(context)
+        self._queries = tables.SharedQueries(context)
 
     def land(
         self,
@@ -71,7 +71,7 @@ class Streams:
         self, table: TypedTable, stop: threading.Event, *, once: bool, tell: ProgressCallback
     ) -> TableResult:
         """Write the records of a typed table until it holds those of the relays, or `stop` is set."""
-        written = tables.TableStream(self._context, table, tell=tell, tails=self._tails).run(stop, once=once)
+        written = tables.TableStream(self._context, table, tell=tell, queries=self._queries).run(stop, once=once)
         return TableResult(table.name, written.records, bad=written.bad)
 
     def list_tables(self) -> list[TypedTable]:

@@ -15,7 +15,7 @@ from mirrorlake.tables.plan import plan_tables
 from mirrorlake.tables.progress import read_progress
 from mirrorlake.tables.rebuild import TableRebuild, rebuild_table
 from mirrorlake.tables.relay_records import session_of
-from mirrorlake.tables.relay_tail import RelayTails
+from mirrorlake.tables.shared_query import SharedQueries
 from mirrorlake.tables.status import Tables, TableStatus, read_tables, tables_table
 from mirrorlake.tables.stream import TableStream
 from mirrorlake.tables.table_page import TablePage, read_page, value_text

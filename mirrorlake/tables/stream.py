@@ -22,7 +22,7 @@ from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.relay_records import past, records_of_table, session_of, with_source
-from mirrorlake.tables.relay_tail import Follower, RelayTails
+from mirrorlake.tables.shared_query import SharedQueries, Subscriber
 from mirrorlake.tables.worker_files import Written
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ class TableStream:
         context: the mirror's.
         table: the table.
         tell: gets the number of records that were read.
-        tails: the queries that it shares with other tables.
+        queries: the queries that it shares with other tables.
     """
 
     def __init__(
-        self, context: Context, table: TypedTable, *, tell: ProgressCallback, tails: RelayTails | None = None
+        self, context: Context, table: TypedTable, *, tell: ProgressCallback, queries: SharedQueries | None = None
     ) -> None:
         self._context = context
         self._lake = context.lake
         self._table = table
         self._tell = tell
-        self._tails = RelayTails(context) if tails is None else tails
+        self._queries = SharedQueries(context) if queries is None else queries
         self._writer = make_writer(context, table, owner=new_owner())
         self.written = Written()
 
@@ -83,7 +83,7 @@ class TableStream:
                 self._catch_up()
                 stop.wait(self._table.config.every.total_seconds())
             else:
-                self._tails.of(self._table).follow(Follower(self._table, self._batch), self._catch_up, stop)
+                self._queries.of(self._table).feed(Subscriber(self._table, self._batch, stop), self._catch_up)
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -42,30 +42,33 @@ _LOOK_EVERY_S = 0.2
 _SHORT_S = 30.0
 
 
-class Follower:
-    """A table that follows relays.
+class Subscriber:
+    """A table that writes the batches of a shared query.
 
     Args:
         table: the table.
         write: writes a batch of relay records, those of other tables and those before its positions among them.
+        stop: is set when the table is to leave.
     """
 
-    def __init__(self, table: TypedTable, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, table: TypedTable, write: Callable[[DataFrame], None], stop: threading.Event) -> None:
         self.table = table
+        self.stop = stop
         self._write = write
         self._lock = threading.Lock()
-        self._is_ready = False
+        self._run: int | None = None
         self._has_missed = False
         self._failure: BaseException | None = None
 
     def miss(self) -> None:
-        """Note that a batch comes before this table is ready for one."""
+        """Note that there was a batch, or may have been one, which this table did not write."""
         self._has_missed = True
 
-    def take(self, frame: DataFrame) -> None:
-        """Write a batch, unless the table is not ready for it, has failed, or has left."""
+    def take(self, frame: DataFrame, run: int) -> None:
+        """Write a batch of a run of the query, unless the table is not ready for that run, or has failed."""
         with self._lock:
-            if not self._is_ready:
+            # Of another run, batches may lie between its positions and this one.
+            if run != self._run:
                 self.miss()
             elif self._failure is None:
                 try:
@@ -73,22 +76,25 @@ class Follower:
                 except BaseException as error:
                     self._failure = error
 
-    def get_ready(self, catch_up: Callable[[], object]) -> None:
-        """Take batches from now on; `catch_up` writes those that were missed, while the next one waits."""
+    def get_ready(self, run: int, catch_up: Callable[[], object]) -> None:
+        """Take the batches of a run from now on; `catch_up` writes those that were missed, while the next one waits."""
         with self._lock:
             if self._has_missed:
                 catch_up()
-            self._is_ready = True
+            self._run = run
 
-    def leave(self) -> None:
-        """Take no further batch; one under way is given `GRACE_S` to finish.
+    def leave(self, others: Sequence[Subscriber]) -> None:
+        """Take no further batch, after the one under way; if all others leave, too, it is given `GRACE_S`.
 
         Raises:
             BaseException: what a batch failed with.
         """
-        if self._lock.acquire(timeout=GRACE_S):
-            self._is_ready = False
-            self._lock.release()
+        while not self._lock.acquire(timeout=GRACE_S):
+            if all(one.stop.is_set() for one in others):
+                # The end of the query cuts it.
+                return
+        self._run = None
+        self._lock.release()
         self.require_unfailed()
 
     def require_unfailed(self) -> None:
@@ -97,8 +103,8 @@ class Follower:
             raise self._failure
 
 
-class RelayTail:
-    """Follow some relays by one streaming query, from the first follower that is ready until the last one has left.
+class SharedQuery:
+    """Follow relays by one streaming query, from the first subscriber that is ready until the last one has left.
 
     Args:
         lake: the lake of the relays.
@@ -110,36 +116,38 @@ class RelayTail:
         self._lake = lake
         self._sources = sorted(sources)
         self._every_s = every_s
-        self._followers: list[Follower] = []
+        self._subscribers: list[Subscriber] = []
         self._query: StreamingQuery | None = None
+        self._run = 0
         self._resources = ExitStack()
         self._lock = threading.Lock()
 
     @contextmanager
-    def _followed_by(self, follower: Follower) -> Iterator[None]:
-        """Give a follower all batches while the block runs, once it is ready."""
+    def _subscribed(self, subscriber: Subscriber) -> Iterator[None]:
+        """Give a subscriber all batches while the block runs, once it is ready."""
         with self._lock:
-            self._followers.append(follower)
+            self._subscribers.append(subscriber)
         try:
             yield
         finally:
             with self._lock:
-                self._followers.remove(follower)
-                if not self._followers:
+                self._subscribers.remove(subscriber)
+                if not self._subscribers:
                     self._stop()
 
-    def follow(self, follower: Follower, catch_up: Callable[[], Mapping[str, int]], stop: threading.Event) -> None:
-        """Write the relays' records to a follower until `stop` is set, or until maintenance deletes a commit that was not read.
+    def feed(self, subscriber: Subscriber, catch_up: Callable[[], Mapping[str, int]]) -> None:
+        """Give a subscriber the relays' records until it is to stop, or until maintenance has deleted a commit that was not read.
 
-        `catch_up` writes what the relays hold past the follower's positions, and returns the versions that it read.
+        `catch_up` writes what the relays hold past the subscriber's positions, and returns the versions that it read.
 
         Raises:
             StreamingQueryException: the query failed.
-            BaseException: what the follower failed with.
+            BaseException: what the subscriber failed with.
         """
-        with self._followed_by(follower):
+        stop = subscriber.stop
+        with self._subscribed(subscriber):
             took_s = _SHORT_S
-            # The others wait for the last of these.
+            # Other tables wait for what it misses meanwhile.
             while took_s >= _SHORT_S:
                 if stop.is_set():
                     return
@@ -149,21 +157,23 @@ class RelayTail:
             with self._lock:
                 query = self._query
                 if query is None or not query.isActive:
-                    for other in self._followers:
-                        if other is not follower:
+                    for other in self._subscribers:
+                        if other is not subscriber:
                             other.miss()
                     query = self._start(versions)
-            follower.get_ready(catch_up)
+                run = self._run
+            subscriber.get_ready(run, catch_up)
             while not stop.wait(_LOOK_EVERY_S) and query.isActive:
-                follower.require_unfailed()
-            follower.leave()
+                subscriber.require_unfailed()
+            subscriber.leave(self._subscribers)
             if not stop.is_set() and (failure := query.exception()) is not None:
                 if not any(sign in str(failure) for sign in _CLEANED_LOG):
                     raise failure
-                log.info("tables.overtaken_by_log_cleaning table=%s", follower.table.name)
+                log.info("tables.overtaken_by_log_cleaning table=%s", subscriber.table.name)
 
     def _start(self, versions: Mapping[str, int]) -> StreamingQuery:
         self._stop()
+        self._run += 1
         log.info("tables.query_started sources=%s every_s=%g", ",".join(self._sources), self._every_s)
         session, frames = session_of(self._lake.spark), []
         for source in self._sources:
@@ -181,7 +191,7 @@ class RelayTail:
             reduce(lambda one, other: one.unionByName(other), frames)
             .writeStream.queryName(f"tables of {', '.join(self._sources)} every {self._every_s:g} s")
             .option("checkpointLocation", self._resources.enter_context(self._checkpoint_location()))
-            .foreachBatch(self._batch)
+            .foreachBatch(partial(self._batch, self._run))
             .trigger(processingTime=f"{int(self._every_s * 1000)} milliseconds")
             .start()
         )
@@ -203,22 +213,22 @@ class RelayTail:
         with TemporaryDirectory(prefix="mirrorlake-tables-", ignore_cleanup_errors=True) as folder:
             yield Path(folder).as_uri()
 
-    def _batch(self, frame: DataFrame, _number: int) -> None:
+    def _batch(self, run: int, frame: DataFrame, _number: int) -> None:
         # Without the lock: who ends the query holds it, and waits for this batch.
-        followers = tuple(self._followers)
-        if len(followers) < 2:
-            for one in followers:
-                one.take(frame)
+        subscribers = tuple(self._subscribers)
+        if len(subscribers) < 2:
+            for one in subscribers:
+                one.take(frame, run)
             return
         from pyspark import InheritableThread
         from pyspark.sql import functions as F
 
-        topics = [F.col("topic").rlike(one.table.config.topics_regex) for one in followers]
+        topics = [F.col("topic").rlike(one.table.config.topics_regex) for one in subscribers]
         # The files are read once for all tables.
         frame = frame.where(reduce(lambda one, other: one | other, topics)).persist()
         try:
             # They have the job group of the query, whose end cancels their jobs.
-            threads = [InheritableThread(target=one.take, args=(frame,)) for one in followers]
+            threads = [InheritableThread(target=one.take, args=(frame, run)) for one in subscribers]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -227,16 +237,16 @@ class RelayTail:
             frame.unpersist()
 
 
-class RelayTails:
-    """The tails of one process: tables of the same sources and interval share one."""
+class SharedQueries:
+    """The queries of one process: tables of the same sources and interval share one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._tails: dict[tuple[frozenset[str], float], RelayTail] = {}
+        self._queries: dict[tuple[frozenset[str], float], SharedQuery] = {}
         self._lock = threading.Lock()
 
-    def of(self, table: TypedTable) -> RelayTail:
-        """Return the tail of a table's sources."""
+    def of(self, table: TypedTable) -> SharedQuery:
+        """Return the query of a table."""
         sources, every_s = frozenset(table.topics), table.config.every.total_seconds()
         with self._lock:
-            return self._tails.setdefault((sources, every_s), RelayTail(self._context.lake, sources, every_s))
+            return self._queries.setdefault((sources, every_s), SharedQuery(self._context.lake, sources, every_s))
