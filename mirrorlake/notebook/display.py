@@ -57,9 +57,10 @@ def running_shell() -> Any:
 
 
 def keep_all_messages() -> None:
-    """Let the running kernel drop no message to its pages, however late they read; other hosts have no such limit.
+    """Let the running kernel keep all messages for the pages that are connected now, however late they read.
 
-    ZeroMQ drops those past a thousand that wait, and a console that opens has 1 031: on a busy machine, it stayed empty.
+    ZeroMQ drops those past a thousand that wait, and a console that opens has 1 031: on a busy machine, it stayed empty. Without a
+    kernel of ipykernel, nothing happens.
     """
     thread = getattr(getattr(running_shell(), "kernel", None), "iopub_thread", None)
     if thread is not None:

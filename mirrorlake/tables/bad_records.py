@@ -10,7 +10,7 @@ from mirrorlake.lake import BAD_RECORDS, Lake, quote
 from mirrorlake.tables.commits import retried
 from mirrorlake.tables.decoding import FAULT, RAW_KEY, RAW_VALUE
 from mirrorlake.tables.definition import TypedTable
-from mirrorlake.tables.merge import SESSION_COMMITS
+from mirrorlake.tables.merge import commits_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ def record_bad(lake: Lake, table: TypedTable, decoded: DataFrame, now: datetime)
         f"MERGE INTO {lake.sql_name(lake.meta_location(BAD_RECORDS))} t USING {view} s ON {same}"
         f" AND t.table_name = {quote(table.name)} WHEN NOT MATCHED THEN INSERT *"
     )
-    with SESSION_COMMITS:
+    with commits_of(rows.sparkSession):
         # Other processes write it, too.
         retried(lambda: rows.sparkSession.sql(merge), table.name)
     rows.sparkSession.catalog.dropTempView(view)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from mirrorlake.tables.decoding import KEY, TOMBSTONE
 
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 
 _TXN = "spark.databricks.delta.write.txn"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-SESSION_COMMITS = threading.Lock()
-"""Hold it around an SQL statement of a batch: several tables share a session, and a MERGE gives its commits the transaction of one."""
-
+_LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
+_LOOKUP = threading.Lock()
 _NEWER = (
     "(s._generation > t._generation OR s._generation = t._generation AND CASE WHEN s._partition = t._partition"
     " THEN s._offset > t._offset ELSE (s._timestamp, s._partition) > (t._timestamp, t._partition) END)"
@@ -65,11 +65,17 @@ def newest_of_keys(rows: DataFrame) -> DataFrame:
     return newest.select(*(F.col("row")[name].alias(name) for name in columns))
 
 
+def commits_of(session: SparkSession) -> threading.Lock:
+    """Return the lock to hold around each SQL statement that commits: the transaction of one is a setting of the whole session."""
+    with _LOOKUP:
+        return _LOCKS.setdefault(session, threading.Lock())
+
+
 @contextmanager
 def _commit_settings(session: SparkSession, *, app_id: str, version: int, signature: str) -> Iterator[None]:
     """Give the commits of SQL statements a transaction and a signature, which are settings of their session."""
     settings = {f"{_TXN}AppId": app_id, f"{_TXN}Version": str(version), _METADATA: signature}
-    with SESSION_COMMITS:
+    with commits_of(session):
         for name, value in settings.items():
             session.conf.set(name, value)
         try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def session_of(spark: SparkSession) -> SparkSession:
-    """Return a session for one table: the transaction of a MERGE is a setting of its session."""
+    """Return a new session, or over Connect the same one: the transaction of a MERGE is a setting of its session."""
     if is_connect(spark):
         return spark
     session = prepare(spark.newSession())
@@ -24,7 +24,7 @@ def session_of(spark: SparkSession) -> SparkSession:
 
 
 def with_source(relay: DataFrame, source: str) -> DataFrame:
-    """Return the records of a relay with the cluster that they are of."""
+    """Add the source cluster of a relay's records as `_source`."""
     from pyspark.sql import functions as F
 
     return relay.withColumn("_source", F.lit(source))
@@ -47,7 +47,7 @@ def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:
 
 
 def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
-    """Return the records at or past the position of their partition."""
+    """Return the records at or past the position of their partition, and those of partitions without one."""
     if not any(positions.values()):
         return frame
     return _with_position(frame, positions).where("_offset >= coalesce(_position, 0)").drop("_position")

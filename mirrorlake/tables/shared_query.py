@@ -7,9 +7,10 @@ are in its own commits. So a table joins and leaves while others go on, and one 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from pathlib import Path
@@ -38,8 +39,9 @@ _CLEANED_LOG = (
     "DELTA_LOG_FILE_NOT_FOUND",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
-_LOOK_EVERY_S = 0.2
-_SHORT_S = 30.0
+_POLL_INTERVAL_S = 0.2
+# Other tables wait while one writes what it missed during its catch-up.
+_MAX_BLOCKING_S = 30.0
 
 
 class Subscriber:
@@ -47,57 +49,68 @@ class Subscriber:
 
     Args:
         table: the table.
-        write: writes a batch of relay records, those of other tables and those before its positions among them.
+        write: writes a batch, which may also hold records of other tables and records before this table's positions.
+        cancel: cancels the Spark jobs of `write`.
         stop: is set when the table is to leave.
     """
 
-    def __init__(self, table: TypedTable, write: Callable[[DataFrame], None], stop: threading.Event) -> None:
+    def __init__(
+        self,
+        table: TypedTable,
+        write: Callable[[DataFrame], None],
+        *,
+        cancel: Callable[[], object],
+        stop: threading.Event,
+    ) -> None:
         self.table = table
         self.stop = stop
+        self.last_batch: tuple[int, int] | None = None
         self._write = write
+        self._cancel = cancel
         self._lock = threading.Lock()
-        self._run: int | None = None
+        self._query_number: int | None = None
         self._has_missed = False
         self._failure: BaseException | None = None
 
-    def miss(self) -> None:
-        """Note that there was a batch, or may have been one, which this table did not write."""
+    def mark_missed(self) -> None:
+        """Note that a batch may have passed that this table did not write."""
         self._has_missed = True
 
-    def take(self, frame: DataFrame, run: int) -> None:
-        """Write a batch of a run of the query, unless the table is not ready for that run, or has failed."""
+    def take(self, frame: DataFrame, query_number: int, batch: int) -> None:
+        """Write a batch, unless the table has not joined that query, or has failed."""
+        self.last_batch = query_number, batch
         with self._lock:
-            # Of another run, batches may lie between its positions and this one.
-            if run != self._run:
-                self.miss()
+            # Another query may have started past this table's positions.
+            if query_number != self._query_number:
+                self.mark_missed()
             elif self._failure is None:
                 try:
                     self._write(frame)
                 except BaseException as error:
                     self._failure = error
 
-    def get_ready(self, run: int, catch_up: Callable[[], object]) -> None:
-        """Take the batches of a run from now on; `catch_up` writes those that were missed, while the next one waits."""
+    def join(self, query_number: int, catch_up: Callable[[], object]) -> None:
+        """Catch up if a batch was missed, then take the batches of this query; the next batch waits meanwhile."""
         with self._lock:
             if self._has_missed:
                 catch_up()
-            self._run = run
+            self._query_number = query_number
 
-    def leave(self, others: Sequence[Subscriber]) -> None:
-        """Take no further batch, after the one under way; if all others leave, too, it is given `GRACE_S`.
+    def leave(self) -> None:
+        """Wait for the batch under way, and take no other one. After `GRACE_S` its jobs are cancelled.
 
         Raises:
-            BaseException: what a batch failed with.
+            BaseException: what a batch failed with, unless the table is to stop.
         """
+        # Again and again, because a job may start between two cancellations.
         while not self._lock.acquire(timeout=GRACE_S):
-            if all(one.stop.is_set() for one in others):
-                # The end of the query cuts it.
-                return
-        self._run = None
+            self._cancel()
+        self._query_number = None
         self._lock.release()
-        self.require_unfailed()
+        if not self.stop.is_set():
+            self.raise_failure()
 
-    def require_unfailed(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what a batch failed with, if one did."""
         if self._failure is not None:
             raise self._failure
@@ -118,13 +131,12 @@ class SharedQuery:
         self._every_s = every_s
         self._subscribers: list[Subscriber] = []
         self._query: StreamingQuery | None = None
-        self._run = 0
+        self._number = 0
         self._resources = ExitStack()
         self._lock = threading.Lock()
 
     @contextmanager
     def _subscribed(self, subscriber: Subscriber) -> Iterator[None]:
-        """Give a subscriber all batches while the block runs, once it is ready."""
         with self._lock:
             self._subscribers.append(subscriber)
         try:
@@ -136,7 +148,7 @@ class SharedQuery:
                     self._stop()
 
     def feed(self, subscriber: Subscriber, catch_up: Callable[[], Mapping[str, int]]) -> None:
-        """Give a subscriber the relays' records until it is to stop, or until maintenance has deleted a commit that was not read.
+        """Write the relays' records to a subscriber until it stops, or until maintenance has deleted a commit that was not read.
 
         `catch_up` writes what the relays hold past the subscriber's positions, and returns the versions that it read.
 
@@ -146,59 +158,56 @@ class SharedQuery:
         """
         stop = subscriber.stop
         with self._subscribed(subscriber):
-            took_s = _SHORT_S
-            # Other tables wait for what it misses meanwhile.
-            while took_s >= _SHORT_S:
-                if stop.is_set():
-                    return
-                begun = time.monotonic()
-                versions = catch_up()
-                took_s = time.monotonic() - begun
-            with self._lock:
-                query = self._query
-                if query is None or not query.isActive:
-                    for other in self._subscribers:
-                        if other is not subscriber:
-                            other.miss()
-                    query = self._start(versions)
-                run = self._run
-            subscriber.get_ready(run, catch_up)
-            while not stop.wait(_LOOK_EVERY_S) and query.isActive:
-                subscriber.require_unfailed()
-            subscriber.leave(self._subscribers)
+            versions = _catch_up_shortly(catch_up, stop)
+            if stop.is_set():
+                return
+            query, number = self._running(subscriber, versions)
+            subscriber.join(number, catch_up)
+            while not stop.wait(_POLL_INTERVAL_S) and query.isActive:
+                subscriber.raise_failure()
+            subscriber.leave()
             if not stop.is_set() and (failure := query.exception()) is not None:
                 if not any(sign in str(failure) for sign in _CLEANED_LOG):
                     raise failure
                 log.info("tables.overtaken_by_log_cleaning table=%s", subscriber.table.name)
 
+    def _running(self, subscriber: Subscriber, versions: Mapping[str, int]) -> tuple[StreamingQuery, int]:
+        """Return the running query and its number; where none runs, start one after the versions that the subscriber has read."""
+        with self._lock:
+            if self._query is None or not self._query.isActive:
+                for other in self._subscribers:
+                    # Their catch-up may have read versions before these.
+                    if other is not subscriber:
+                        other.mark_missed()
+                self._query = self._start(versions)
+            return self._query, self._number
+
     def _start(self, versions: Mapping[str, int]) -> StreamingQuery:
         self._stop()
-        self._run += 1
+        self._number += 1
         log.info("tables.query_started sources=%s every_s=%g", ",".join(self._sources), self._every_s)
         session, frames = session_of(self._lake.spark), []
         for source in self._sources:
             reader = (
                 session.readStream.format("delta")
                 .option("maxBytesPerTrigger", _MAX_BYTES_PER_TRIGGER)
-                # Maintenance, erasure and repair rewrite records that were landed before.
+                # Maintenance, erasure and repair rewrite records that an earlier commit landed.
                 .option("skipChangeCommits", "true")
-                .option("failOnDataLoss", "true")
-                # A version that is not there yet is refused; each table leaves out again what it has read of this one.
+                # Delta refuses the version after this one while it is not there; tables drop what they have of this one.
                 .option("startingVersion", versions[source])
             )
             frames.append(with_source(self._lake.load_relay(reader, source), source))
-        self._query = (
+        return (
             reduce(lambda one, other: one.unionByName(other), frames)
             .writeStream.queryName(f"tables of {', '.join(self._sources)} every {self._every_s:g} s")
             .option("checkpointLocation", self._resources.enter_context(self._checkpoint_location()))
-            .foreachBatch(partial(self._batch, self._run))
+            .foreachBatch(partial(self._write, self._number))
             .trigger(processingTime=f"{int(self._every_s * 1000)} milliseconds")
             .start()
         )
-        return self._query
 
     def _stop(self) -> None:
-        if self._query is not None and self._query.isActive:
+        if self._query is not None:
             self._query.stop()
         self._query = None
         self._resources.close()
@@ -213,12 +222,12 @@ class SharedQuery:
         with TemporaryDirectory(prefix="mirrorlake-tables-", ignore_cleanup_errors=True) as folder:
             yield Path(folder).as_uri()
 
-    def _batch(self, run: int, frame: DataFrame, _number: int) -> None:
+    def _write(self, query_number: int, frame: DataFrame, batch: int) -> None:
         # Without the lock: who ends the query holds it, and waits for this batch.
         subscribers = tuple(self._subscribers)
         if len(subscribers) < 2:
             for one in subscribers:
-                one.take(frame, run)
+                one.take(frame, query_number, batch)
             return
         from pyspark import InheritableThread
         from pyspark.sql import functions as F
@@ -227,14 +236,28 @@ class SharedQuery:
         # The files are read once for all tables.
         frame = frame.where(reduce(lambda one, other: one | other, topics)).persist()
         try:
-            # They have the job group of the query, whose end cancels their jobs.
-            threads = [InheritableThread(target=one.take, args=(frame, run)) for one in subscribers]
+            # They have the query's properties of jobs.
+            threads = [InheritableThread(target=one.take, args=(frame, query_number, batch)) for one in subscribers]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
         finally:
             frame.unpersist()
+        # pyspark connects a thread to the JVM before its target: one that got no connection took nothing.
+        if any(one.last_batch != (query_number, batch) for one in subscribers):
+            raise RuntimeError("a thread of a table ended before it took its batch")
+
+
+def _catch_up_shortly(catch_up: Callable[[], Mapping[str, int]], stop: threading.Event) -> Mapping[str, int]:
+    """Catch up until what comes meanwhile is little, or no less than before; return the versions that were read last."""
+    took_s = math.inf
+    while True:
+        begun, before_s = time.monotonic(), took_s
+        versions = catch_up()
+        took_s = time.monotonic() - begun
+        if stop.is_set() or took_s < _MAX_BLOCKING_S or took_s >= before_s:
+            return versions
 
 
 class SharedQueries:
@@ -245,7 +268,7 @@ class SharedQueries:
         self._queries: dict[tuple[frozenset[str], float], SharedQuery] = {}
         self._lock = threading.Lock()
 
-    def of(self, table: TypedTable) -> SharedQuery:
+    def find(self, table: TypedTable) -> SharedQuery:
         """Return the query of a table."""
         sources, every_s = frozenset(table.topics), table.config.every.total_seconds()
         with self._lock:

@@ -1,8 +1,8 @@
-"""Keep a typed table: a Structured Streaming query over the relays of its topics.
+"""Keep a typed table: catch up from the relays of its topics, then take the batches of a shared query.
 
-Each start first reads what the relays hold past the table's positions, up to their newest versions, as a batch. The query reads
-the versions after these, and gives way to such a batch where maintenance has deleted the next one. So a table needs no checkpoint
-location of an earlier run, and goes on after any pause, however little of the relays' logs is left.
+To catch up is a batch of what the relays hold past the table's positions, up to their newest versions. The query reads the versions
+after these, and gives way to such a batch where maintenance has deleted the next one. So a table needs no checkpoint location of an
+earlier run, and goes on after any pause, however little of the relays' logs is left.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class TableStream:
         self._table = table
         self._tell = tell
         self._queries = SharedQueries(context) if queries is None else queries
-        self._writer = make_writer(context, table, owner=new_owner())
+        self._owner = new_owner()
+        self._writer = make_writer(context, table, owner=self._owner)
         self.written = Written()
 
     def run(self, stop: threading.Event, *, once: bool) -> Written:
@@ -83,7 +84,8 @@ class TableStream:
                 self._catch_up()
                 stop.wait(self._table.config.every.total_seconds())
             else:
-                self._queries.of(self._table).feed(Subscriber(self._table, self._batch, stop), self._catch_up)
+                subscriber = Subscriber(self._table, self._batch, cancel=self._cancel, stop=stop)
+                self._queries.find(self._table).feed(subscriber, self._catch_up)
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""
@@ -99,9 +101,13 @@ class TableStream:
         return versions
 
     def _batch(self, records: DataFrame) -> None:
-        # Of a thread of the query.
+        # A thread of the query has neither.
+        records.sparkSession.sparkContext.addJobTag(self._owner)
         with log_context(table=self._table.name):
             self._write(records)
+
+    def _cancel(self) -> None:
+        self._lake.spark.sparkContext.cancelJobsWithTag(self._owner)
 
     def _write(self, records: DataFrame) -> None:
         chosen = past(records_of_table(records, self._table), self._writer.progress.positions)

@@ -176,7 +176,7 @@ def test_a_table_that_was_restored_to_an_older_version_goes_on_from_there(make: 
     assert len(bad(mirror)) == 1
 
 
-def test_a_running_query_follows_the_relays_for_all_tables_and_one_that_fails_stops_alone(
+def test_a_running_query_is_that_of_all_tables_and_one_that_is_paused_or_fails_leaves_alone(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     every = {"every": "1s"}
@@ -204,6 +204,13 @@ def test_a_running_query_follows_the_relays_for_all_tables_and_one_that_fails_st
         await_rows(*((name, 0) for name in names))
         land(1)
         await_rows(*((name, 1) for name in names))
+        mirror.pause(table="sales", reason="a look first")
+        wait_until(lambda: failures or any("stream.stop" in one.getMessage() for one in caplog.records), "it stops")
+        land(10)
+        await_rows(("customers", 10), ("orders", 10))
+        assert (10,) not in _seen(mirror, "sales")
+        mirror.resume(table="sales")
+        await_rows(("sales", 10))
         regions.land("east", "orders", ("a", "{broken"))
         land(2)
         await_rows(("sales", 2), ("customers", 2))
@@ -215,8 +222,8 @@ def test_a_running_query_follows_the_relays_for_all_tables_and_one_that_fails_st
         "tables.query_started sources=east every_s=1",
         "tables.query_started sources=west every_s=1",
     ]
-    assert rows(mirror, "sales", "n") == [(0,), (1,), (2,), (3,)]
-    assert rows(mirror, "orders", "n") == [(0,), (1,)]
+    assert rows(mirror, "sales", "n") == [(0,), (1,), (10,), (2,), (3,)]
+    assert rows(mirror, "orders", "n") == [(0,), (1,), (10,)]
 
 
 @pytest.mark.law("F")
