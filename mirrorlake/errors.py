@@ -4,6 +4,7 @@
 MirrorlakeError            exit   .cause .consequence .remedy
 ├── ConfigError              2    .faults: file, path, value, remedy; all of them at once
 ├── UsageError               2    a name or an argument that does not exist
+│   └── ColumnUnknown             .table         no record of a typed table has brought a column that its settings name
 ├── SafetyError              3    refused, because going on could lose or repeat records
 │   ├── CheckpointLost            .location      checkpoint location and table disagree
 │   ├── LedgerLost                .flow          the ledger lacks what its copy in the lake holds
@@ -133,6 +134,10 @@ class UsageError(MirrorlakeError):
     """Refuse a name or an argument that does not exist, listing the ones that do."""
 
     exit_code = 2
+
+
+class ColumnUnknown(UsageError):
+    """Report a column that the settings name and no record of a typed table has brought; a later one may."""
 
 
 class SafetyError(MirrorlakeError):

@@ -15,6 +15,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,
+    ColumnUnknown,
     ConfigError,
     LoginRefused,
     MirrorlakeError,
@@ -48,6 +49,8 @@ _MAX_PAUSE_S = {
     RegistryUnreachable: 10.0,
     # One that starts answers with errors; a login may be rotated.
     RegistryError: 60.0,
+    # The next record may have it.
+    ColumnUnknown: 60.0,
 }
 # In the first minute each of these is a mistake of the setup more often than not.
 _MISTAKES = (ClusterUnreachable, NotAuthorized, ConfigError, RegistryUnreachable)

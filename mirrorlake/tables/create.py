@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.lake import APPEND_ONLY, REMOVABLE, Lake, TableSchema
 from mirrorlake.tables.comments import Comments, ddl_type, with_comments
 from mirrorlake.tables.decoding import KEY
@@ -59,19 +59,20 @@ def _partitions(columns: StructType, table: TypedTable) -> tuple[str, ...]:
     """Return the columns by which a table of these columns is partitioned.
 
     Raises:
-        UsageError: one is not there, or its type is none of a partition.
+        ColumnUnknown: no record has brought one.
+        UsageError: its type is none of a partition.
     """
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
     kinds = {one.name: one.dataType for one in columns.fields}
     for at, name in enumerate(table.config.partition_by):
         if isinstance(kinds.get(name), ArrayType | BinaryType | MapType | StructType):
-            why = f"its column {name} is {kinds[name].simpleString()[:60]}"
+            kind, why = UsageError, f"its column {name} is {kinds[name].simpleString()[:60]}"
         elif name not in kinds:
-            why = f"its first records have no column {name}"
+            kind, why = ColumnUnknown, f"its first records have no column {name}"
         else:
             continue
-        raise UsageError(
+        raise kind(
             f"the table {table.name} cannot be partitioned by {name} ({table.config.place}.partition_by[{at}]): {why}",
             consequence="no record is written to it",
             remedy="name a column of few values, derive it in `columns:`, or write its type in `schema:`; then resume the table",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.tables.decoding import FAULT
 from mirrorlake.tables.definition import TypedTable
 
@@ -25,7 +25,8 @@ def with_derived(rows: DataFrame, table: TypedTable, *, is_guarded: bool = False
     """Return decoded records with the columns of the settings; with `is_guarded`, faults of `mark_failures` have none.
 
     Raises:
-        UsageError: an expression names a column that is not there, or is none of one row.
+        ColumnUnknown: an expression names a column that no record has brought.
+        UsageError: an expression names a column that is not in `schema:`, or is none of one row.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
@@ -54,7 +55,9 @@ def _refused(rows: DataFrame, table: TypedTable, error: Exception) -> UsageError
         except AnalysisException as own:
             place, error = f"{place}.{name}", own
             break
-    return UsageError(
+    # Their columns come with the records.
+    is_unknown = table.config.is_inferred and "UNRESOLVED_COLUMN" in str(error)
+    return (ColumnUnknown if is_unknown else UsageError)(
         f"{place}: the table {table.name} cannot compute it: {str(error).partition(chr(10))[0]}",
         consequence="no record is written to it",
         remedy=f"mend the expression, or write the columns that it names in `schema:`; then mirrorlake resume --table {table.name}",

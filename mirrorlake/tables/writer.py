@@ -158,6 +158,9 @@ class TableWriter:
         decoded = self._decoded(records, is_guarded=is_guarded)
         try:
             counts = self._counts(decoded)
+            if not counts:
+                # A new table has no columns yet, which expressions of the settings may name.
+                return Written()
             if any(one.misfits for one in counts):
                 self._grow(records, decoded)
                 decoded.unpersist()

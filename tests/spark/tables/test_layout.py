@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.tables import plan_tables
 from tests.spark.tables.kit import Make, Regions, bad, rows
 
@@ -119,3 +119,20 @@ def test_settings_that_the_records_contradict_park_their_table_alone(
         mirror.keep_tables(once=True)
     assert rows(mirror, "sales", "n") == [(1,)]
     assert not mirror.lake.exists(mirror.lake.typed_location("x"))
+
+
+@pytest.mark.parametrize("entry", [{"columns": {"cents": "CAST(amount * 100 AS BIGINT)"}}, {"partition_by": "shop"}])
+def test_law_f_a_table_waits_for_the_first_record_with_a_column_that_its_settings_name(
+    make: Make, entry: dict[str, Any]
+) -> None:
+    mirror = make({"topics": "sales", **entry})
+    regions = Regions(mirror)
+    regions.land("east", "sales")
+    assert [one.records for one in mirror.keep_tables(once=True)] == [0], "a topic without records is no fault"
+    regions.land("east", "sales", ("a", "{broken"), ("b", {"id": 1}))
+    with pytest.raises(ColumnUnknown):
+        mirror.keep_tables(once=True)
+    regions.land("east", "sales", ("c", {"id": 2, "amount": 1.5, "shop": "x"}))
+    mirror.keep_tables(once=True)
+    assert rows(mirror, "sales", "id") == [(1,), (2,)]
+    assert len(bad(mirror)) == 1
