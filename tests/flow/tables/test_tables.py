@@ -132,7 +132,12 @@ def test_law_f_tables_of_a_mirror_that_is_killed_equal_a_fold_over_the_topics(
 
     def wait_for_rows(*names: str) -> None:
         seen = {name: _newest(tmp_path, name) for name in names}
-        wait_until(lambda: all(_newest(tmp_path, name) > seen[name] for name in names), f"{names} have come further")
+        # Three tables, three sources and a target beside the rest of the suite: half a minute alone, three and a half at a load of 25.
+        wait_until(
+            lambda: all(_newest(tmp_path, name) > seen[name] for name in names),
+            f"{names} have come further",
+            timeout=900,
+        )
 
     try:
         for kill in range(KILLS):
