@@ -18,7 +18,7 @@ from mirrorlake.tables.decoding import KEY, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.merge import newest_of_keys
-from mirrorlake.tables.relay_records import records_of_table, with_source
+from mirrorlake.tables.relay_records import records_of_table, with_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ class RowEraser:
         """Return the newest record that the relay still has of each key, a tombstone or a row."""
         writer = make_writer(self._context, table, owner=UPKEEP)
         writer.open()
-        records = records_of_table(with_source(self._lake.relay(self._source), self._source), table)
+        records = records_of_table(with_sources({self._source: self._lake.relay(self._source)}), table)
         return newest_of_keys(writer.rows(records).join(erased.select(*_KEY), list(_KEY), "left_semi"))
 
     def _merge(self, name: str, columns: Sequence[str], erased: DataFrame, older: DataFrame | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from mirrorlake.model.flow import SourcePartition
@@ -23,11 +24,12 @@ def session_of(spark: SparkSession) -> SparkSession:
     return session
 
 
-def with_source(relay: DataFrame, source: str) -> DataFrame:
-    """Add the source cluster of a relay's records as `_source`."""
+def with_sources(relays: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the records of relays in one frame, with their source cluster as `_source`."""
     from pyspark.sql import functions as F
 
-    return relay.withColumn("_source", F.lit(source))
+    frames = (relay.withColumn("_source", F.lit(source)) for source, relay in relays.items())
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:

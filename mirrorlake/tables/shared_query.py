@@ -22,7 +22,7 @@ from mirrorlake.lake import Lake
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.owner import new_owner
 from mirrorlake.tables.definition import TypedTable
-from mirrorlake.tables.relay_records import session_of, with_source
+from mirrorlake.tables.relay_records import session_of, with_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -186,7 +186,7 @@ class SharedQuery:
         self._stop()
         self._number += 1
         log.info("tables.query_started sources=%s every_s=%g", ",".join(self._sources), self._every_s)
-        session, frames = session_of(self._lake.spark), []
+        session, relays = session_of(self._lake.spark), {}
         for source in self._sources:
             reader = (
                 session.readStream.format("delta")
@@ -196,9 +196,9 @@ class SharedQuery:
                 # Delta refuses the version after this one while it is not there; tables drop what they have of this one.
                 .option("startingVersion", versions[source])
             )
-            frames.append(with_source(self._lake.load_relay(reader, source), source))
+            relays[source] = self._lake.load_relay(reader, source)
         return (
-            reduce(lambda one, other: one.unionByName(other), frames)
+            with_sources(relays)
             .writeStream.queryName(f"tables of {', '.join(self._sources)} every {self._every_s:g} s")
             .option("checkpointLocation", self._resources.enter_context(self._checkpoint_location()))
             .foreachBatch(partial(self._write, self._number))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import timedelta
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from mirrorlake.context import Context
@@ -21,7 +20,7 @@ from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.make import make_writer
-from mirrorlake.tables.relay_records import past, records_of_table, session_of, with_source
+from mirrorlake.tables.relay_records import past, records_of_table, session_of, with_sources
 from mirrorlake.tables.shared_query import SharedQueries, Subscriber
 from mirrorlake.tables.worker_files import Written
 
@@ -89,15 +88,14 @@ class TableStream:
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""
-        versions, frames = {}, []
+        versions, relays = {}, {}
         for source in self._table.topics:
             location = self._lake.relay_location(source)
             versions[source] = self._lake.version(location)
             reader = self._session.read.option("versionAsOf", versions[source])
             positions = self._writer.progress.positions.get(source, {})
-            rows = RelayPart(positions).rows(self._lake.load_relay(reader, source))
-            frames.append(with_source(rows, source))
-        self._write(reduce(lambda one, other: one.unionByName(other), frames))
+            relays[source] = RelayPart(positions).rows(self._lake.load_relay(reader, source))
+        self._write(with_sources(relays))
         return versions
 
     def _batch(self, records: DataFrame) -> None:

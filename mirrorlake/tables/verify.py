@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 from mirrorlake.context import Context
@@ -15,7 +14,7 @@ from mirrorlake.tables.decoding import COORDINATES, FAULT, FILTERED, TOMBSTONE
 from mirrorlake.tables.definition import find_table
 from mirrorlake.tables.make import make_writer
 from mirrorlake.tables.merge import newest_of_keys
-from mirrorlake.tables.relay_records import before, records_of_table, session_of, with_source
+from mirrorlake.tables.relay_records import before, records_of_table, session_of, with_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,8 +115,8 @@ def verify_table(context: Context, name: str) -> TableProof:
     writer = make_writer(context, chosen, owner="verify")
     writer.open()
     positions, session = writer.progress.positions, session_of(lake.spark)
-    frames = [with_source(lake.load_relay(session.read, source), source) for source in chosen.topics]
-    records = records_of_table(reduce(lambda one, other: one.unionByName(other), frames), chosen)
+    relays = {source: lake.load_relay(session.read, source) for source in chosen.topics}
+    records = records_of_table(with_sources(relays), chosen)
     judged = writer.judge(before(records, positions)).persist()
     try:
         is_bad = F.col(FAULT).isNotNull() if chosen.config.bad_records != "null" else F.lit(False)
