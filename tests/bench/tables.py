@@ -114,13 +114,23 @@ def _cores_of_many(apart_s: float, *, seconds: int) -> float:
     topics = [f"sales{number}" for number in range(_TABLES)]
     tables = [{"topics": topic, "every": f"{5 + apart_s * number:.2f}s"} for number, topic in enumerate(topics)]
     with _mirror(*tables, topics=topics) as mirror, beside(lambda stop: mirror.keep_tables(stop=stop)):
-        spent = 0.0
-        for turn in range(2 * (seconds + _WARM_S)):
-            spent = _cpu() if turn == 2 * _WARM_S else spent
-            end, each = time.monotonic() + 0.5, 500 // _TABLES
+        each = 500 // _TABLES
+
+        def land(turn: int) -> None:
             _land(mirror, _json, 100, range(turn * each, turn * each + each), 10_000, topics=topics)
-            time.sleep(max(0.0, end - time.monotonic()))
-        return (_cpu() - spent) / seconds
+
+        return _cores_of_turns(land, seconds)
+
+
+def _cores_of_turns(land: Callable[[int], None], seconds: int) -> float:
+    """Land twice a second, and return the cores that all took after the warm-up."""
+    spent = 0.0
+    for turn in range(2 * (seconds + _WARM_S)):
+        spent = _cpu() if turn == 2 * _WARM_S else spent
+        end = time.monotonic() + 0.5
+        land(turn)
+        time.sleep(max(0.0, end - time.monotonic()))
+    return (_cpu() - spent) / seconds
 
 
 def _freshness(settings: dict[str, Any], *, seconds: int) -> dict[str, float]:
@@ -128,20 +138,18 @@ def _freshness(settings: dict[str, Any], *, seconds: int) -> dict[str, float]:
     with _mirror(settings) as mirror:
         _land(mirror, _json, 100, range(1_000), 10_000)
         _drain(mirror, 1_000)
-        first, spent = 1_000, 0.0
+
+        def land(turn: int) -> None:
+            first = 1_000 + 500 * turn
+            _land(mirror, _json, 100, range(first, first + 500), 10_000, at=datetime.now(timezone.utc))
+
         with beside(lambda stop: mirror.keep_tables(stop=stop)):
-            for turn in range(2 * (seconds + _WARM_S)):
-                spent = _cpu() if turn == 2 * _WARM_S else spent
-                end = time.monotonic() + 0.5
-                _land(mirror, _json, 100, range(first, first + 500), 10_000, at=datetime.now(timezone.utc))
-                first += 500
-                time.sleep(max(0.0, end - time.monotonic()))
-            spent = _cpu() - spent
+            cores = _cores_of_turns(land, seconds)
         waited = sorted(_waited(Path(mirror.lake.typed_location("sales")), after=1_000 + 1_000 * _WARM_S))
         return {
             "p50 s": waited[len(waited) // 2],
             "p99 s": waited[len(waited) * 99 // 100],
-            "cores": spent / seconds,
+            "cores": cores,
         }
 
 
