@@ -90,23 +90,6 @@ def _checks() -> Iterator[str]:
         yield f"{found}Fix: {one.fix}.\n"
 
 
-def decisions_page() -> str:
-    """Return `docs/decisions/README.md`: the records by their titles."""
-    records = sorted(path for path in (DOCS / "decisions").glob("0*.md"))
-    titles = [(path.name, path.read_text().splitlines()[0].removeprefix("# ")) for path in records]
-    lines = [f"- [{title}]({name})" for name, title in titles]
-    return "\n".join(
-        [
-            "# Decisions",
-            "",
-            "Why things are as they are: half a page each, kept when a later one replaces it.",
-            "",
-            *lines,
-            "",
-        ]
-    )
-
-
 def _section(table: TableSchema, shared: Columns) -> Iterator[str]:
     """Yield a table's heading and its columns; those that are shared, by name only."""
     names = [name for name, column in table.columns.items() if shared.get(name) == column]
@@ -142,4 +125,3 @@ if __name__ == "__main__":
     (DOCS / "tables.md").write_text(tables_page())
     (DOCS / "benchmarks.md").write_text(benchmarks_page())
     (DOCS / "doctor.md").write_text(doctor_page())
-    (DOCS / "decisions" / "README.md").write_text(decisions_page())

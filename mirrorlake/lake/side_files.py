@@ -1,6 +1,6 @@
 """Write the Parquet files of side tables without delta-rs, which allows no step between its files and their commit.
 
-Law F: a file is flushed to the disk before a commit names it (docs/decisions/0042-power-cuts.md).
+Law F: a file is flushed to the disk before a commit names it (docs/design.md).
 """
 
 from __future__ import annotations

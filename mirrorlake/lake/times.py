@@ -1,4 +1,4 @@
-"""Times as whole microseconds since 1970, as queries compare them (docs/decisions/0021)."""
+"""Times as whole microseconds since 1970, as queries compare them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
-# An append-only table refuses to lose a record (docs/decisions/0027).
+# An append-only table refuses to lose a record (docs/design.md).
 _FILES_A_COMMIT = 64
 # Another maintenance pass may rewrite the same files meanwhile.
 _ATTEMPTS = 10

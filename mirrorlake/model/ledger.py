@@ -4,7 +4,7 @@ A record contains the mapped ranges of its own chunk and the positions (the next
 that moved in it. A full record contains every position of the lane, so a new owner reads back to the last full record
 and folds the later ones (`fold`). The record by which an owner claims a lane is a full one with the positions of all
 lanes (law F: a claim never makes the ledger know less). The ledger is the truth, the `offset_map` table its copy
-(docs/decisions/0043-ledger-records-of-what-moved.md).
+(docs/design.md).
 """
 
 from __future__ import annotations

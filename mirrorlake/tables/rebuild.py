@@ -1,4 +1,4 @@
-"""Build a typed table again from the relay, beside the old one, and let it take its place (docs/decisions/0056)."""
+"""Build a typed table again from the relay, beside the old one, and let it take its place (docs/design.md)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
 # The most partial records that a reader of a lane must read, and their size as a multiple of the full record's
-# (docs/decisions/0043-ledger-records-of-what-moved.md).
+# (docs/design.md).
 MAX_PARTIAL_RECORDS = 250
 MAX_PARTIAL_SHARE = 8
 # The size of a record without partitions, and of each partition in it; measured with names of 30 characters.

@@ -1,7 +1,7 @@
 """A table to search, sort and select from while its rows change.
 
 Sorting, filtering, copying and saving run in the browser (`grid.js`): they work at once beside a busy kernel, and sorting,
-opened rows, selection and focus survive every update. docs/decisions/0030 says why it is our own.
+opened rows, selection and focus survive every update.
 """
 
 from __future__ import annotations
