@@ -69,33 +69,33 @@ class LocalFolder(Folder):
         # Each live task checks up to a hundred times a second, and building a `Path` costs more than the check.
         self._path = str(path)
 
-    def names(self) -> list[str]:  # noqa: D102  as the base says, likewise below
+    def names(self) -> list[str]:
         try:
             return os.listdir(self._path)  # noqa: PTH208  a name costs less than a `Path`
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def read(self, name: str) -> str:  # noqa: D102
+    def read(self, name: str) -> str:
         with open(f"{self._path}/{name}", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  likewise
             return file.read()
 
-    def write(self, name: str, text: str) -> None:  # noqa: D102
+    def write(self, name: str, text: str) -> None:
         folder = Path(self._path)
         folder.mkdir(parents=True, exist_ok=True)
         waiting = folder / f".{name}"
         waiting.write_text(text, encoding="utf-8")
         waiting.replace(folder / name)
 
-    def flush(self, name: str) -> None:  # noqa: D102
+    def flush(self, name: str) -> None:
         flush_files(self._path, [name])
 
-    def has(self, name: str) -> bool:  # noqa: D102
+    def has(self, name: str) -> bool:
         return os.path.exists(f"{self._path}/{name}")  # noqa: PTH110  likewise
 
-    def remove(self, name: str) -> None:  # noqa: D102
+    def remove(self, name: str) -> None:
         Path(self._path, name).unlink(missing_ok=True)
 
-    def remove_folder(self, name: str) -> None:  # noqa: D102
+    def remove_folder(self, name: str) -> None:
         shutil.rmtree(Path(self._path, name), ignore_errors=True)
 
 
@@ -107,28 +107,28 @@ class StoreFolder(Folder):
         with translating_store_errors(address):
             self._files, self._path = open_address(address)
 
-    def names(self) -> list[str]:  # noqa: D102
+    def names(self) -> list[str]:
         with translating_store_errors(self._address):
             found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return [one.base_name for one in found]
 
-    def read(self, name: str) -> str:  # noqa: D102
+    def read(self, name: str) -> str:
         with translating_store_errors(self._address), self._files.open_input_stream(f"{self._path}/{name}") as file:
             return bytes(file.read()).decode(errors="replace")
 
-    def write(self, name: str, text: str) -> None:  # noqa: D102
+    def write(self, name: str, text: str) -> None:
         with translating_store_errors(self._address), self._files.open_output_stream(f"{self._path}/{name}") as file:
             file.write(text.encode())
 
-    def has(self, name: str) -> bool:  # noqa: D102
+    def has(self, name: str) -> bool:
         with translating_store_errors(self._address):
             return bool(self._files.get_file_info(f"{self._path}/{name}").type == fs.FileType.File)
 
-    def remove(self, name: str) -> None:  # noqa: D102
+    def remove(self, name: str) -> None:
         with suppress(FileNotFoundError), translating_store_errors(self._address):
             self._files.delete_file(f"{self._path}/{name}")
 
-    def remove_folder(self, name: str) -> None:  # noqa: D102
+    def remove_folder(self, name: str) -> None:
         with suppress(OSError):
             self._files.delete_dir(f"{self._path}/{name}")
 

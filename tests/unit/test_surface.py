@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import mirrorlake as ml
 from mirrorlake import errors
@@ -31,6 +34,21 @@ def test_importing_starts_nothing() -> None:
 def test_the_command_line_loads_no_spark_before_a_command_needs_it() -> None:
     code = "import sys, mirrorlake.cli; print([m for m in ('pyspark', 'pandas', 'ipywidgets') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_public_api_has_docstrings() -> None:
+    """The names of the package, and the values that methods of `Mirror` return."""
+    package = Path(ml.__file__).parent
+    trees = {path: ast.parse(path.read_text()) for path in package.rglob("*.py")}
+    classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
+    methods = [node for path, tree in trees.items() if path.parent.name == "mirror" for node in ast.walk(tree)]
+    returned = [ast.unparse(node.returns) for node in methods if isinstance(node, ast.FunctionDef) and node.returns]
+    public = {*ml.__all__, *re.findall(r"\w+", " ".join(returned))} & set(classes)
+    assert {"Mirror", "VerifyReport", "LandResult"} <= public
+    for name in public:
+        own = [node for node in classes[name].body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+        bare = [node.name for node in [classes[name], *own] if not ast.get_docstring(node)]
+        assert not bare, f"{name}: {bare} need a docstring"
 
 
 def test_the_error_tree_that_is_drawn_is_the_one_that_is_there() -> None:

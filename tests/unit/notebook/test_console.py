@@ -474,7 +474,7 @@ class NotSampled:
 
     config = mirror_config()
 
-    class lag:  # noqa: D106, N801  an attribute of a mirror
+    class lag:  # noqa: N801  an attribute of a mirror
         @staticmethod
         def query_over(*_: Any) -> Any:
             raise UsageError("nothing was sampled yet", remedy="mirrorlake sample --once")
