@@ -105,7 +105,7 @@ class Document:
     def _text(self, text: str, place: Place) -> str:
         part = (place[0], *place[2:3])
         late = (
-            place[:1] in (("lake",), ("notify",), ("tracking",))
+            place[:1] in (("lake",), ("tracking",))
             or part in _LATE
             or (part == ("flows", "rules") and place[4:] == _LATE_IN_RULES)
         )

@@ -30,8 +30,8 @@ def plain(config: MirrorConfig) -> dict[str, Any]:
         ... '''))["flows"]
         {'east->west': {'name': 'east->west', 'source': 'east', 'target': 'west', 'topics': ['orders']}}
     """
-    # Tracking and notifications do not change what a mirror does, and an address may contain a password.
-    dumped = config.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"tracking", "notify"})
+    # Tracking does not change what a mirror does, and an address may contain a password.
+    dumped = config.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"tracking"})
     content = _without_secrets(dumped)
     return {**content, "flows": {flow["name"]: flow for flow in content["flows"]}}
 

@@ -45,10 +45,9 @@ class _Once:
 
 
 class CheckContext:
-    """The inputs that all checks share; each is read once. With `sends_tests`, receivers of `notify` get a test message."""
+    """The inputs that all checks share; each is read once."""
 
-    def __init__(self, context: Context, *, sends_tests: bool = False) -> None:
-        self.sends_tests = sends_tests
+    def __init__(self, context: Context) -> None:
         self.context = context
         self.config = context.config
         self.lake = context.lake

@@ -27,22 +27,18 @@ def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Ca
     return chosen(only, skip)
 
 
-def examine(
-    context: Context, *, only: Collection[str] = (), skip: Collection[str] = (), notify: bool = False
-) -> Findings:
+def examine(context: Context, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
     """Examine settings, this machine, clusters, lake and flows.
 
     Args:
         context: of the mirror.
         only: run only these checks; `kafka` names all that begin with it.
         skip: omit these checks.
-        notify: send a test message to each receiver of `notify`, and run no other check unless `only` names it.
 
     Raises:
         UsageError: a name matches no check.
     """
-    only = only or (["notify"] if notify else ())
-    inputs, found, said = CheckContext(context, sends_tests=notify), Findings(), set[tuple[str, str]]()
+    inputs, found, said = CheckContext(context), Findings(), set[tuple[str, str]]()
     for one in chosen(only, skip):
         for subject, look in _looks(one, inputs):
             for seen in _guarded(look, subject):

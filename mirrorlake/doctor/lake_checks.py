@@ -276,22 +276,3 @@ def _checkpoint_location(inputs: CheckContext, alias: str) -> Iterator[CheckOutc
         yield failure(alias, f"{known.path} {known.ending}, and the relay holds batch {signed.batch}", fix)
     else:
         yield fine(alias, f"number {writer.number}, batch {known.last_planned}")
-
-
-@check(
-    "lake.notify",
-    layer="lake",
-    finds="warning",
-    fix="mirrorlake doctor --notify sends a test message, and names the cause",
-)
-def _refused(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """Each receiver of `notify` has taken its newest message, as far as a running mirror sent one."""
-    titles = [receiver.title for receiver in inputs.config.notify]
-    failures = inputs.control().failures_of(titles)
-    for title in titles:
-        if title in failures:
-            yield warning(title, failures[title], "mirrorlake doctor --notify; correct its address, key or template")
-        else:
-            yield fine(title, "it has taken its newest message, or has had none")
-    if not titles:
-        yield fine("notifications", "none are set")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +19,6 @@ from mirrorlake.doctor.findings import CheckOutcome, failure, fine, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.kafka import probe
-from mirrorlake.notify import mirror_id, try_receiver
 from mirrorlake.render import format_count, format_size
 from mirrorlake.runtime import cache_directory, find_java, inspect_jars
 from mirrorlake.tracking import default_uri, lacking
@@ -216,43 +214,6 @@ def _tracking(inputs: CheckContext) -> Iterator[CheckOutcome]:
             yield warning("MLflow", f"{address} {silent}", "start it, or correct tracking.uri")
             return
     yield fine("MLflow", f"runs go to {parts.scheme}")
-
-
-@check(
-    "notify.receivers",
-    layer="machine",
-    finds="warning",
-    fix="correct url or routing_key under notify, or start the receiver",
-)
-def _receivers(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """Each receiver of `notify` has an address that resolves and listens; with `--notify` it takes a test message, too.
-
-    A mirror runs without them, and nobody learns of an outage.
-    """
-    for index, receiver in enumerate(inputs.config.notify):
-        try:
-            parts = urlsplit(receiver.address())
-            receiver.key()
-        except ConfigError as error:
-            for fault in error.faults:
-                yield warning(fault.path or f"notify[{index}]", fault.problem, fault.remedy)
-            continue
-        if inputs.sends_tests:
-            # A message that only tests an address must not wait for a JVM.
-            mirror = mirror_id(inputs.context, starts_spark=False)
-            problem = try_receiver(receiver, at=inputs.context.now(), mirror=mirror, host=socket.gethostname())
-            answer = "it took a test message"
-        else:
-            host = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-            problem = probe({"notify": host}, timeout_s=_LOOK_S)["notify"][host]
-            answer = "it listens; mirrorlake doctor --notify sends a test message"
-        # The address is a secret, so that only the receiver's name is shown.
-        if problem:
-            yield warning(receiver.title, problem, "correct its address or key, or start it")
-        else:
-            yield fine(receiver.title, answer)
-    if not inputs.config.notify:
-        yield fine("notifications", "none are set")
 
 
 def _is_platform() -> bool:

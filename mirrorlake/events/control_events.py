@@ -1,14 +1,14 @@
-"""Events of the table `control`: pauses, parked streams, applied settings, choices for lost topics, receivers that refuse messages."""
+"""Events of the table `control`: pauses, parked streams, applied settings, choices for lost topics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.events.event import NOTIFY_FAILED, PARKED, PAUSED, Event
-from mirrorlake.model.control import APPLY, CLEAR, PARK, PAUSE, REFUSE, RESUME, RETIRE, STREAM, Intention, Subject
+from mirrorlake.events.event import PARKED, PAUSED, Event
+from mirrorlake.model.control import APPLY, CLEAR, PARK, PAUSE, RESUME, RETIRE, STREAM, Intention, Subject
 from mirrorlake.model.parked import stream_facts, whole_stream
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN
 
@@ -17,11 +17,8 @@ _KINDS = {APPLY: APPLIED, RETIRE: "flow retired"}
 _CHOICES = {SEND_AGAIN: "everything is sent again from the relay", ACCEPT_EMPTY: "only unsent records are sent"}
 
 
-def control_events(intentions: Iterable[Intention], receivers: Collection[str]) -> list[Event]:
-    """Return the events of these intentions, oldest first; a pause, and a parked stream, is one event from its start to its end.
-
-    `receivers` are those of the settings: nothing ends the failures of one that is not among them.
-    """
+def control_events(intentions: Iterable[Intention]) -> list[Event]:
+    """Return the events of these intentions, oldest first; a pause, and a parked stream, is one event from its start to its end."""
     events: list[Event] = []
     lasting: dict[Subject, int] = {}
     for one in sorted(intentions, key=lambda one: one.at):
@@ -33,11 +30,6 @@ def control_events(intentions: Iterable[Intention], receivers: Collection[str]) 
         elif one.action in (PAUSE, PARK):
             lasting[one.subject] = len(events)
             events.append(_paused(one) if one.action == PAUSE else _parked(one))
-        elif one.action == REFUSE:
-            if index is None and one.subject.name in receivers:
-                lasting[one.subject] = len(events)
-                subject = f"receiver {one.subject.name}"
-                events.append(Event(at=one.at, kind=NOTIFY_FAILED, subject=subject, why=one.reason))
         elif one.action in (RESUME, CLEAR):
             if index is not None:
                 ended_by = one.who if one.action == RESUME else ""

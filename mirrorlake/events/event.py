@@ -21,8 +21,8 @@ from mirrorlake.render import (
 )
 
 CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
-UPKEEP, NOTIFY_FAILED, VERIFY_FAILED = "upkeep", "notify failed", "verify failed"
-LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, NOTIFY_FAILED, PARKED, PAUSED})
+UPKEEP, VERIFY_FAILED = "upkeep", "verify failed"
+LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED})
 """The kinds of events that last until they end; operations have a start and an end, other events a time."""
 
 MAX_MARKS = 60
@@ -30,7 +30,7 @@ MAX_MARKS = 60
 
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", VERIFY_FAILED), "bad"),
-    **dict.fromkeys((NOT_SAMPLED, NOTIFY_FAILED, "quarantined", "failover"), "warn"),
+    **dict.fromkeys((NOT_SAMPLED, "quarantined", "failover"), "warn"),
     PAUSED: "off",
     **dict.fromkeys(("verified",), "good"),
 }

@@ -28,7 +28,7 @@ def read_events(context: Context, since: datetime) -> Events:
     # The same question all hour long: its answer is cached until a table changes.
     since = since.replace(minute=0, second=0, microsecond=0)
     events = [
-        *control_events(context.control().intentions(), [one.title for one in context.config.notify]),
+        *control_events(context.control().intentions()),
         *read_outages(context, sampled_transitions(lake, since)),
         *unsampled(lake, since, now, every=context.config.sampling.every),
         *lost_records(lake, since),

@@ -1,6 +1,6 @@
 """Offset lag and time lag: positions over time, verdicts, forecasts, and the report of a day."""
 
-from mirrorlake.lag.figures import Figures, count_kinds, measure
+from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.hop_verdicts import HopVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.lag_page import LagPage

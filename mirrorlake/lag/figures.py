@@ -72,11 +72,6 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
     )
 
 
-def count_kinds(lake: Lake) -> dict[tuple[str, str], int]:
-    """Count missing offsets by source and kind, and withheld records by flow and kind."""
-    return _count_gaps(lake) | _count_withheld(lake)
-
-
 def _count_gaps(lake: Lake) -> dict[tuple[str, str], int]:
     return _sums(lake, GAPS, "source", "missing")
 

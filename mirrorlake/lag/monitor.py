@@ -144,14 +144,12 @@ class Monitor:
             find_transactions=self.find_hanging_transactions,
         )
         others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
-        failures = state.failures_of(one.title for one in context.config.notify)
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
         tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
         return replace(
             status,
             other_flows=others,
-            failing_receivers=tuple(f"{name}: {why}" for name, why in failures.items()),
             tables=tables,
         )
 

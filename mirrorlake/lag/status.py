@@ -218,8 +218,8 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """The status of every flow at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
     `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
-    are those of other settings files on the same lake, `failing_receivers` the receivers of `notify` that take no messages, with the
-    reason; both change no verdict. `tables` are the typed tables, which the status of one flow lacks.
+    are those of other settings files on the same lake; they change no verdict. `tables` are the typed tables, which the status of one
+    flow lacks.
 
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
@@ -232,7 +232,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     observed_at: datetime | None
     removed_tables: tuple[str, ...] = ()
     other_flows: tuple[OtherFlow, ...] = ()
-    failing_receivers: tuple[str, ...] = ()
     tables: tuple[TableStatus, ...] = ()
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
@@ -314,7 +313,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
             parts=(
                 *(f"side table {name} was removed by hand: mirrorlake doctor" for name in self.removed_tables),
-                *(f"receiver {one}; mirrorlake doctor --notify" for one in self.failing_receivers),
                 *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
                 *(str(one.parked) for one in self.tables if one.parked is not None),
                 *([table("", columns, flows)] if len(flows) > 1 else []),

@@ -260,13 +260,12 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         """
         return self._verifications.report(verification)
 
-    def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = (), notify: bool = False) -> Findings:
+    def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
         """Check every layer of the mirror: settings, this machine, clusters, lake and flows; changes nothing.
 
         Args:
             only: run these checks of docs/doctor.md; `kafka` stands for all checks with that prefix.
             skip: leave these out.
-            notify: send a test message to each receiver of `notify` (docs/notifications.md), and check nothing else.
 
         Raises:
             UsageError: a name is not that of a check.
@@ -275,7 +274,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
             []
         """
-        return doctor.examine(self._context, only=only, skip=skip, notify=notify)
+        return doctor.examine(self._context, only=only, skip=skip)
 
     @property
     def lag(self) -> Lag:

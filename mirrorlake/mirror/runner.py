@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.events import OutageWatch
-from mirrorlake.lag import Monitor, Status
+from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
@@ -25,7 +25,6 @@ from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts
-from mirrorlake.notify import notifying
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
@@ -120,8 +119,7 @@ class Runner:
             self._lines = lines
             clusters = None if flow is None else {flows[0].source, flows[0].target}
             with (
-                notifying(self._context) as observe,
-                self._beside_streams(stop, self._minute(lines, flow, observe), flow),
+                self._beside_streams(stop, self._minute(lines, flow), flow),
                 _beside(self._outages(clusters, sign)),
                 measured(self._context, port=metrics_port),
             ):
@@ -187,11 +185,11 @@ class Runner:
         self._context.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
         lines.say("spark", "starting")
 
-    def _minute(self, lines: RunLines, flow: str | None, observe: Callable[[Status], Status]) -> PeriodicTask:
+    def _minute(self, lines: RunLines, flow: str | None) -> PeriodicTask:
         status = self._context.shared(Monitor).statuses(flow)
 
         def say() -> None:
-            lines.minute(lambda: observe(status()))
+            lines.minute(status)
             rotate_log()
 
         return PeriodicTask(name="lines", interval_s=LINE_INTERVAL_S, first_delay_s=LINE_INTERVAL_S, run=say)
@@ -218,9 +216,7 @@ class Runner:
             beside = (*beside, self._outages({watches}, sign))
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
-            # The process that republishes a flow notifies of it.
-            notified = nullcontext(_pass_on) if flow is None else notifying(self._context)
-            with notified as observe, _beside(PeriodicTasks("lines", [self._minute(lines, flow, observe)]), *beside):
+            with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
                 streams = AlwaysOn(self._context, self._streams, flow=flow, lines=lines, **chosen)
                 return streams.run(stop, isolates=False)
 
@@ -341,10 +337,6 @@ class Runner:
                 run=self._context.shared(Monitor).sampler().once,
             )
         ]
-
-
-def _pass_on(status: Status) -> Status:
-    return status
 
 
 @contextmanager

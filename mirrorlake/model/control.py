@@ -7,8 +7,6 @@ Intentions are rows of the table `control`, never changed once written; the newe
     remote                          send_again, accept_empty: the choice for a lost remote topic
     stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
-    notified                        notify          the states of a flow that a receiver got last
-    receiver                        refuse, clear   it does not take messages, or takes them again
     known_flow                      begin           the settings of a flow whose republishing began, from any settings file
                                     retire          a person declares that the flow is gone for good
 """
@@ -25,8 +23,8 @@ from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LossChoice
 from mirrorlake.render import Displayable, Sheet, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
-BEGIN, RETIRE, NOTIFY, REFUSE = "begin", "retire", "notify", "refuse"
-STREAM, KNOWN_FLOW, NOTIFIED, RECEIVER = "stream", "known_flow", "notified", "receiver"
+BEGIN, RETIRE = "begin", "retire"
+STREAM, KNOWN_FLOW = "stream", "known_flow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +93,7 @@ class ControlState:
 
     `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
     `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
-    and that nobody has retired. `notified` are the states that receivers got last, by receiver and flow.
-    `failing_receivers` are the rows, by receiver, of those that do not take messages.
+    and that nobody has retired.
     """
 
     applied: Intention | None = None
@@ -106,8 +103,6 @@ class ControlState:
     resumed: Mapping[str, datetime] = field(default_factory=dict)
     known_flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     retired_flows: frozenset[str] = frozenset()
-    notified: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
-    failing_receivers: Mapping[str, Intention] = field(default_factory=dict)
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster, or None."""
@@ -125,14 +120,6 @@ class ControlState:
         """Return the parked streams of a flow: its own, its topics', and the landing of its source."""
         names = (landing(source), flow, *of_topics(flow, sorted(self.parked)))
         return tuple(self.parked[name] for name in names if name in self.parked)
-
-    def failures_of(self, receivers: Iterable[str]) -> dict[str, str]:
-        """Return since when, and why, some of these receivers take no messages; omit the others."""
-        return {
-            name: f"it takes no messages since {row.at.isoformat(timespec='seconds')}: {row.reason}"
-            for name in receivers
-            if (row := self.failing_receivers.get(name)) is not None
-        }
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
         """Return a function that finds the pause of a topic in a flow, or None."""
@@ -181,8 +168,6 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
             subject.name: one.at for subject, one in newest.items() if (subject.kind, one.action) == (STREAM, RESUME)
         },
         known_flows=known_flows,
-        notified={(subject.name, subject.flow): one.value for subject, one in newest.items() if one.action == NOTIFY},
-        failing_receivers={subject.name: one for subject, one in newest.items() if one.action == REFUSE},
         retired_flows=frozenset(
             subject.name for subject, one in newest.items() if one.action == RETIRE and subject.name not in known_flows
         ),

@@ -76,9 +76,6 @@ def doctor(
     only: Annotated[str, typer.Option("--only", help="Run these checks, with commas: kafka,ledger.state.")] = "",
     skip: Annotated[str, typer.Option("--skip", help="Leave these checks out.")] = "",
     in_full: Annotated[bool, typer.Option("--all", help="Show each fine check with its details.")] = False,
-    notify: Annotated[
-        bool, typer.Option("--notify", help="Send a test message to each receiver, and check nothing else.")
-    ] = False,
 ) -> int:
     """Check settings, clusters and lake; show each fix.
 
@@ -90,7 +87,7 @@ def doctor(
 
         cli.answer(list_checks(only=chosen, skip=left))
         return 0
-    found = cli.mirror.doctor(only=chosen, skip=left, notify=notify)
+    found = cli.mirror.doctor(only=chosen, skip=left)
     cli.document({"findings": found})
     cli.show(found.in_full() if in_full else found)
     if found.bad and in_full:

@@ -6,7 +6,6 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.placement import Placement
 from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.retention import RetentionConfig

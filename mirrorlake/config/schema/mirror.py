@@ -17,7 +17,6 @@ from mirrorlake.config.schema.background import MaintenanceConfig, MetricsConfig
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
-from mirrorlake.config.schema.notify import ReceiverConfig
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.tables import IN_REGISTRY, TableConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
@@ -57,8 +56,6 @@ class MirrorConfig(Settings):
 
     tables: tuple[TableConfig, ...] = Field(default=(), description="typed tables of topics' records")
 
-    notify: tuple[ReceiverConfig, ...] = Field(default=(), description="who gets which changes")
-
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
 
     _path: Path | None = PrivateAttr(default=None)
@@ -89,7 +86,6 @@ class MirrorConfig(Settings):
     def _has_places(self) -> MirrorConfig:
         findings = [
             *_live_on_catalog(self),
-            *_receiver_faults(self),
             *_registry_faults(self),
             *_table_faults(self),
         ]
@@ -156,7 +152,6 @@ class MirrorConfig(Settings):
             if cluster.registry is not None
         ]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
-        parts += [(f"notify[{index}]", receiver) for index, receiver in enumerate(self.notify)]
         parts += [(f"tables[{index}]", table) for index, table in enumerate(self.tables)]
         parts += [
             (f"tables[{index}].registry", table.registry)
@@ -270,22 +265,6 @@ def _registry_faults(config: MirrorConfig) -> list[SettingsFault]:
         if flow.sync.schemas
         for alias in (flow.source, flow.target)
         if config.clusters[alias].registry is None
-    ]
-
-
-def _receiver_faults(config: MirrorConfig) -> list[SettingsFault]:
-    """Return the faults of receivers: flows that do not exist, and two of one name."""
-    names, titles = [flow.name for flow in config.flows], [one.title for one in config.notify]
-    unknown = [
-        SettingsFault(("notify", index, "flows"), f"there is no flow '{flow}'", _one_of(flow, names))
-        for index, one in enumerate(config.notify)
-        for flow in one.flows
-        if flow not in names
-    ]
-    return unknown + [
-        SettingsFault(("notify", index, "name"), f"a second receiver '{title}'", "give each receiver a name of its own")
-        for index, title in enumerate(titles)
-        if title in titles[:index]
     ]
 
 

@@ -34,10 +34,9 @@ def examined(
     now: datetime | None = None,
     running: Iterable[str] = (),
     given: Mapping[str, Any] | None = None,
-    notify: bool = False,
 ) -> Findings:
     """Write the settings, and examine them."""
-    return examine(context_of(folder, now=now, running=running, given=given), only=only, skip=skip, notify=notify)
+    return examine(context_of(folder, now=now, running=running, given=given), only=only, skip=skip)
 
 
 def ground_of(folder: Path, *, given: Mapping[str, Any]) -> CheckContext:

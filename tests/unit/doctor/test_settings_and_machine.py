@@ -9,16 +9,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from mirrorlake.context import Context
 from mirrorlake.doctor import machine_checks
 from mirrorlake.metrics import MetricsServer
 from mirrorlake.runtime import cache_directory, inspect_jars
-from tests.servers.webhook import serving_webhook
 from tests.unit.doctor.kit import bad, examined, settings
 
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mirror"}
@@ -201,45 +198,6 @@ def test_the_port_of_the_metrics(stranger: int, tmp_path: Path) -> None:
     ours.stop()
     assert found(port) == []
     assert found(port, "east->west") == [f"127.0.0.1:{port} connection refused, though a mirror runs here"]
-
-
-def test_receivers_are_probed_and_get_a_test_message_only_where_a_person_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = settings(notify=[{"url": "${env:HOOK}"}, {"template": "slack", "url": "${env:AWAY}"}])
-    with serving_webhook() as hook:
-        monkeypatch.setenv("HOOK", hook.url)
-        monkeypatch.setenv("AWAY", "http://127.0.0.1:1/s3cret")
-        probed = examined(tmp_path, only=["notify"], given=given)
-        assert [(one.subject, one.detail) for one in probed.bad] == [("slack", "connection refused")]
-        assert hook.tried == 0, "a look at a mirror writes to nobody"
-        tested = examined(tmp_path, given=given, notify=True)
-    assert [(one.check, one.subject, one.ok) for one in tested] == [
-        ("notify.receivers", "json", True),
-        ("notify.receivers", "slack", False),
-    ], "and nothing else is checked"
-    assert [body["kind"] for body in hook.bodies] == ["test"]
-    assert "s3cret" not in str(probed) + str(tested)
-    monkeypatch.delenv("AWAY")
-    [unset] = examined(tmp_path, only=["notify"], given=given).bad[1:]
-    assert (unset.subject, "AWAY (not set)" in unset.detail) == ("notify[1].url", True)
-
-
-def test_a_test_message_of_a_lake_that_only_spark_opens_starts_no_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(_: Context) -> NoReturn:
-        raise AssertionError("Spark was started")
-
-    monkeypatch.setattr(Context, "spark", property(start))
-    lake = {"catalog": "main", "schema": "mirror", "checkpoints": "/Volumes/main/mirror/checkpoints"}
-    given = settings({"land": {"execution": "streaming"}}, notify=[{"url": "${env:HOOK}"}], lake=lake)
-    given["flows"][0]["execution"] = "streaming"
-    with serving_webhook() as hook:
-        monkeypatch.setenv("HOOK", hook.url)
-        [tested] = examined(tmp_path, given=given, notify=True)
-    assert tested.ok, tested.detail
-    assert len(hook.bodies[0]["mirror"]) == 8
 
 
 def test_the_store_of_runs(stranger: int, tmp_path: Path) -> None:
