@@ -67,7 +67,6 @@ from mirrorlake.lake.partitions import folder_values, split_rows
 from mirrorlake.lake.proofs import (
     RELAY_TARGET,
     SOURCE_RELAY,
-    SOURCE_TARGET,
     NewestProof,
     ProofCache,
     ProvenRange,

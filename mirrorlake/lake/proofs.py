@@ -18,7 +18,7 @@ from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
 
-SOURCE_RELAY, RELAY_TARGET, SOURCE_TARGET = "source-relay", "relay-target", "source-target"
+SOURCE_RELAY, RELAY_TARGET = "source-relay", "relay-target"
 FULL, SAMPLED, PRESENT, GONE, DIFFERENT = "full", "sampled", "present", "gone", "different"
 
 
@@ -157,21 +157,15 @@ _RANGES = f"""
         max_by(begins_at, proven_at) AS begins_at, max(proven_at) AS proven_at
     FROM numbered GROUP BY {", ".join(_KEYS)}, number
 """  # noqa: S608
-# Ranges that differed after they were proven, and were not proven again. A difference on the target revokes the proofs of both
-# comparisons, the relay's and the source's.
+# Ranges that differed after they were proven, and were not proven again.
 _DIFFERENT = f"""
-    WITH known AS ({_KNOWN}),
-    differing AS (
-        SELECT k.kind, d.topic, d.generation, d.partition, d.first_upstream, d.last_upstream, d.proven_at
-        FROM known AS d JOIN (SELECT DISTINCT kind FROM known) AS k
-            ON k.kind = d.kind OR (k.kind != '{SOURCE_RELAY}' AND d.kind != '{SOURCE_RELAY}')
-        WHERE d.how = 'different'
-    )
+    WITH known AS ({_KNOWN})
     SELECT d.kind, d.topic, d.generation, d.partition, d.first_upstream AS first, d.last_upstream + 1 AS end_at
-    FROM differing AS d LEFT ANTI JOIN known AS p
+    FROM known AS d LEFT ANTI JOIN known AS p
         ON p.how != 'different' AND p.proven_at > d.proven_at AND p.kind = d.kind AND p.topic = d.topic
         AND p.generation = d.generation AND p.partition = d.partition
         AND p.first_upstream <= d.first_upstream AND p.last_upstream >= d.last_upstream
+    WHERE d.how = 'different'
 """  # noqa: S608
 
 
@@ -328,8 +322,8 @@ def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:
         by_partition.setdefault(one.partition, []).append(one)
     found = {}
     for partition, ranges in by_partition.items():
-        landing = [one for one in ranges if one.kind in (SOURCE_RELAY, SOURCE_TARGET)]
-        sending = [one for one in ranges if one.kind in (RELAY_TARGET, SOURCE_TARGET)]
+        landing = [one for one in ranges if one.kind == SOURCE_RELAY]
+        sending = [one for one in ranges if one.kind == RELAY_TARGET]
         if landing and sending:
             begin = max(_newest(landing), _newest(sending))
             until = min(_reached(landing, begin), _reached(sending, begin))

@@ -275,7 +275,7 @@ PROOFS = TableSchema(
     comment="Ranges of offsets that verify found equal at two ends, each with its digest; they are not read again",
     columns={
         "verification": ("string", "Id of the verification; its rows are one commit"),
-        "kind": ("string", "source-relay | relay-target | source-target: the two ends that were compared"),
+        "kind": ("string", "source-relay | relay-target: the two ends that were compared"),
         "source": ("string", "Alias of the source cluster"),
         "flow": ("string", "Flow; null for source-relay, which is true of every flow from that source"),
         **_SOURCE_PARTITION,
@@ -301,7 +301,7 @@ PROOFS = TableSchema(
             "Digest of the compared records; mirrorlake.verify.content.Digest defines it; null without content",
         ),
         "view": ("string", "Version of the rules that the records went through; null if they were sent unchanged"),
-        "relay_version": ("bigint", "Version of the relay that was read; null for source-target"),
+        "relay_version": ("bigint", "Version of the relay that was read"),
         "source_topic_id": ("string", "Kafka's id of the source topic then; null if it was not read"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null for source-relay"),
         "proven_at": ("timestamp", "Time of the verification"),

@@ -296,11 +296,10 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
-        direct: bool = False,
     ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
         return self._context.shared(verification.Verifications).verify(
-            self.name, full=full, since=since, until=until, sample=sample, direct=direct
+            self.name, full=full, since=since, until=until, sample=sample
         )[0]
 
     @property

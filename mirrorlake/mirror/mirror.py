@@ -216,7 +216,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
-        direct: bool = False,
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.
 
@@ -229,8 +228,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
             sample: percent of the records, chosen at random; equal records of a sample do not count as proven.
-            direct: compare source and target without the relay, as far as the source still has the records. Records that
-                have left the relay are always compared so.
 
         Raises:
             UsageError: a time or the sample is invalid.
@@ -241,10 +238,10 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             True
         """
         if flow is not None and replay.is_replay(self.config, flow):
-            if since is not None or until is not None or sample is not None or direct:
+            if since is not None or until is not None or sample is not None:
                 raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
             return replay.verify_replay(self._context, flow)
-        return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
+        return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample)
 
     def proof_report(self, verification: str) -> ProofReport:
         """Return a report of one verification for sign-off: ranges, digests, topic ids and table versions, with a fingerprint.

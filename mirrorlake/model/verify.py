@@ -48,8 +48,8 @@ class PartitionProof:
 
     `withheld` records were stopped by the flow's rules. `verified` is 0 if there is a difference. `proven_before` of
     the verified records were compared by an earlier verification and not read again. `not_republished` records wait
-    for the flow. `not_compared` records were sent and have left the target, were sent after the cut, or precede the
-    flow's `start`.
+    for the flow. `not_compared` records were sent and have left the relay or the target, were sent after the cut, or
+    precede the flow's `start`.
     """
 
     topic: str
@@ -68,9 +68,8 @@ class PartitionProof:
 class Explained:
     """Offsets or records missing on one side, and why (law E); `certainty` is `certain` or `likely`.
 
-    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`, and `before_landing`, which the source
-    has from before its landing began), `relay` (landed and removed since: `expired`, `erased`) or `target` (of no
-    flow: `tombstone`, written by an erasure).
+    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`), `relay` (landed and removed since:
+    `expired`, `erased`) or `target` (of no flow: `tombstone`, written by an erasure).
     """
 
     where: str
@@ -92,8 +91,7 @@ class LeftOutPartition:
 class VerifyReport(JsonDisplayable):
     """The result for one flow; `equal` without a difference and with every source partition read.
 
-    Only the first 1000 differences are listed. `direct` of the verified records were compared on source and target,
-    without the relay.
+    Only the first 1000 differences are listed.
 
     Example:
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
@@ -108,7 +106,6 @@ class VerifyReport(JsonDisplayable):
     partitions: tuple[PartitionProof, ...]
     differences: tuple[Difference, ...]
     explained: tuple[Explained, ...] = ()
-    direct: int = 0
     left_out: tuple[LeftOutPartition, ...] = ()
     json_include: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
@@ -193,9 +190,7 @@ def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
     left = sum(one.not_compared for one in reports)
     before = sum(one.proven_before for one in reports)
     facts = [f"{plural(sum(one.verified for one in reports), 'record')} verified"]
-    direct = sum(one.direct for one in reports)
     facts += [f"{format_count(before)} of them proven before"] if before else []
-    facts += [f"{format_count(direct)} of them on source and target directly"] if direct else []
     facts += [f"{plural(left, 'record')} not compared"] if left else []
     return tuple(facts)
 

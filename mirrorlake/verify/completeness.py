@@ -6,7 +6,7 @@ Law E (accounted for): every landed record is republished, withheld, or named he
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,7 +85,7 @@ def find_send_bounds(
     unless an earlier mapped range shows that the takeover never happened. Records before the position at which an empty remote
     topic was accepted were in the deleted topic.
     """
-    firsts = find_first_offsets(mine, kept)
+    firsts = _find_first_offsets(mine, kept)
     positions = cut.maps.positions[flow.name]
     taken_over = {**_read_takeover_offsets(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
     found = {}
@@ -101,7 +101,7 @@ def find_send_bounds(
     return found
 
 
-def find_first_offsets(
+def _find_first_offsets(
     mine: Iterable[FeedSummary], kept: Mapping[SourcePartition, WithheldCount]
 ) -> dict[SourcePartition, int]:
     """Return the first offset that a flow sent or withheld, by source partition."""
@@ -192,13 +192,6 @@ def _find_lost(
             absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
             found.append(_lost(source, absent, where="relay"))
     return found[:_MAX_SHOWN]
-
-
-def list_lost(source: SourcePartition, offsets: Sequence[int]) -> list[LostRecords]:
-    """List lost records by range, split at gaps between offsets."""
-    found = np.array(offsets, np.int64)
-    stretches = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1)
-    return [_lost(source, stretch, where="target") for stretch in stretches if len(stretch)]
 
 
 def _lost(source: SourcePartition, offsets: Offsets, *, where: str) -> LostRecords:

@@ -29,7 +29,7 @@ from mirrorlake.verify.scope import Scope
 def build_flow_report(
     at_cut: FlowAtCut,
     landing: HopResult,
-    sending: Sequence[HopResult],
+    sending: HopResult,
     *,
     lost: Sequence[LostRecords],
     pending: Mapping[SourcePartition, PendingRecords],
@@ -40,7 +40,7 @@ def build_flow_report(
     Args:
         at_cut: what was landed, sent and proven of it at the cut.
         landing: the result between its source and the relay.
-        sending: the results between the relay and its target, and between the source and its target.
+        sending: the result between the relay and its target.
         lost: records that its ledger says are done and that no run holds.
         pending: records that it has not come to.
         scope: what was to be compared.
@@ -51,7 +51,7 @@ def build_flow_report(
         places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
     remotes = {flow.remote_topic(s.topic) for s in places}
     differences = [d for d in landing.differences if flow.carries(d.topic)]
-    differences += [d for hop in sending for d in hop.differences if d.topic in remotes]
+    differences += [d for d in sending.differences if d.topic in remotes]
     differences += [one.difference for one in lost]
     wrong = {(d.topic, d.partition) for d in differences}
     differences += [
@@ -72,14 +72,13 @@ def build_flow_report(
         differences=tuple(found),
         explained=_count_explained(at_cut),
         left_out=left_out,
-        direct=sum(hop.verified[FeedKey(flow.name, s)] for hop in sending[1:] for s in clean),
     )
 
 
 def _prove(
     at_cut: FlowAtCut,
     source: SourcePartition,
-    sending: Sequence[HopResult],
+    sending: HopResult,
     pending: Mapping[SourcePartition, PendingRecords],
     before: Counter[SourcePartition],
     *,
@@ -88,7 +87,7 @@ def _prove(
     """Return the counts of a source partition; of one with a difference, none is verified."""
     held = at_cut.landed[source].records if source in at_cut.landed else 0
     withheld = at_cut.withheld[source].records if source in at_cut.withheld else 0
-    verified = before[source] + sum(hop.verified[FeedKey(at_cut.flow.name, source)] for hop in sending)
+    verified = before[source] + sending.verified[FeedKey(at_cut.flow.name, source)]
     waiting = pending[source].records if source in pending else 0
     return PartitionProof(
         topic=source.topic,
@@ -100,7 +99,8 @@ def _prove(
         verified=verified if is_clean else 0,
         proven_before=before[source] if is_clean else 0,
         not_republished=waiting,
-        not_compared=max(0, held - withheld - verified - waiting),
+        # Records that were sent and have left the relay count, too.
+        not_compared=max(0, max(held - withheld - waiting, at_cut.sent[source]) - verified),
     )
 
 
@@ -112,7 +112,6 @@ def _count_explained(at_cut: FlowAtCut) -> tuple[Explained, ...]:
             counts += kinds
     mine = (one.records for one in at_cut.target.tombstones if one.flow == at_cut.flow.name)
     counts["target", "tombstone"] += sum(mine)
-    counts["source", "before_landing"] = at_cut.before_landing
     return tuple(
         Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
         for (where, kind), offsets in sorted((+counts).items())

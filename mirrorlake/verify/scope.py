@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mirrorlake.lake import Lake, ProvenRange, RelayPart, erased_from, left_before, micros, removed_from
+from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_different_topic
-from mirrorlake.model.removed import Removed
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
 # A sample takes ranges, because single records would cost a request each.
@@ -126,24 +125,14 @@ class KnownRanges:
 def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
     """Read the offsets that left the relay of a source, explained (law E)."""
     expired = {source: OffsetRanges([(0, position)]) for source, position in left_before(lake, alias).items()}
-    found = _ranges_by_source(removed_from(lake, alias))
-    return {
-        source: expired.get(source, OffsetRanges()) + found.get(source, OffsetRanges())
-        for source in {**expired, **found}
-    }
-
-
-def read_erased_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
-    """Read the offsets that were erased from the relay of a source."""
-    return _ranges_by_source(erased_from(lake, alias))
-
-
-def _ranges_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, OffsetRanges]:
     found: dict[SourcePartition, list[tuple[int, int]]] = {}
-    for one in removed:
+    for one in removed_from(lake, alias):
         ranges = [(first, first + length) for first, length in one.ranges]
         found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
-    return {source: OffsetRanges(spans) for source, spans in found.items()}
+    return {
+        source: expired.get(source, OffsetRanges()) + OffsetRanges(found.get(source, ()))
+        for source in {**expired, **found}
+    }
 
 
 def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:

@@ -8,12 +8,12 @@ from functools import cached_property
 
 from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, format_partitions
-from mirrorlake.lake import KnownTopic, newest_topics
+from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import open_relay
-from mirrorlake.verify.scope import count_explained_offsets, read_erased_ranges, read_removed_ranges
+from mirrorlake.verify.scope import count_explained_offsets, read_removed_ranges
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ class SourceEnd:
         is_lost: whether it is not asked.
         recorded: its newest topics, by name.
         removed: the offsets that left its relay.
-        erased: those of them that an erasure took.
         explained: counts of missing offsets, by topic.
         leaderless: partitions of which nothing can be asked, because nobody leads them.
     """
@@ -38,7 +37,6 @@ class SourceEnd:
         self.is_lake, self.is_lost = context.config.cluster(alias).is_lake, is_lost
         self.recorded = newest_topics(lake, alias, "source")
         self.removed = read_removed_ranges(lake, alias)
-        self.erased = read_erased_ranges(lake, alias)
         self.explained = count_explained_offsets(lake, alias)
         self.leaderless: frozenset[TopicPartition] = frozenset()
 
@@ -64,7 +62,8 @@ class SourceEnd:
 
     def compacts(self, topic: str) -> bool:
         """Return whether the log of a topic may be compacted."""
-        return compacts(self.recorded.get(topic), self.default_cleanup)
+        known = self.recorded.get(topic)
+        return known is not None and known.may_compact(self.default_cleanup)
 
     def find_leaderless(self, topics: Iterable[str]) -> None:
         """Find and log the leaderless partitions of topics."""
@@ -77,16 +76,6 @@ class SourceEnd:
     def with_leader(self, sources: Iterable[SourcePartition]) -> list[SourcePartition]:
         """Return the partitions of which something can be asked."""
         return [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
-
-    def available_ranges(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetRange]:
-        """Return the ranges that the source still holds complete, of partitions with a leader."""
-        admin, asked = self._context.admin(self.alias), self.with_leader(sources)
-        return read_available_ranges(admin, self.recorded, asked, default_cleanup=self.default_cleanup)
-
-
-def compacts(topic: KnownTopic | None, default_cleanup: str) -> bool:
-    """Return whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none."""
-    return topic is not None and topic.may_compact(default_cleanup)
 
 
 def read_log_ranges(
@@ -114,32 +103,3 @@ def read_log_ranges(
     earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
     # A truncated log ends before the landed records.
     return {source: OffsetRange(earliest[tp], ends[tp]) for tp, source in newest.items()}
-
-
-def read_available_ranges(
-    admin: ClusterAdmin,
-    recorded: Mapping[str, KnownTopic],
-    sources: Iterable[SourcePartition],
-    *,
-    default_cleanup: str,
-) -> dict[SourcePartition, OffsetRange]:
-    """Return the ranges that a source still holds complete, of the newest generation of some partitions.
-
-    Before a truncation a log's offsets are of an earlier generation. `default_cleanup` is the policy of topics that set none.
-
-    Raises:
-        ClusterError: the source does not answer.
-    """
-    ids = {name: topic.topic_id for name, topic in recorded.items()}
-    living = [
-        source
-        for source in sources
-        if (topic := recorded.get(source.topic)) is not None
-        and topic.generation_of(source.partition) == source.generation
-        and not compacts(topic, default_cleanup)
-    ]
-    there = read_log_ranges(admin, ids, living) if living else {}
-    return {
-        source: OffsetRange(max(span.first, recorded[source.topic].starts_at(source.partition)), span.end)
-        for source, span in there.items()
-    }

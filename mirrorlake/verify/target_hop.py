@@ -1,4 +1,4 @@
-"""The hop into a target, which holds the records of a relay, or of the source, as the rules changed them, at the mapped offsets.
+"""The hop into a target, which holds the records of a relay, as the rules changed them, at the mapped offsets.
 
 Records that rules changed are compared with what the rules make of the relay's; of those that older rules changed, only the
 presence is checked. Where a remote topic holds records that no flow wrote, they are neither extra nor verified.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mirrorlake.lake import RELAY_TARGET, SOURCE_TARGET, RangeProof
+from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import Difference
@@ -31,10 +31,8 @@ def target_hop(
     sources: Mapping[str, SourceEnd],
     views: Mapping[str, View],
     scope: Scope,
-    *,
-    directly: bool = False,
 ) -> HopEnds:
-    """Return the hop of the due records of flows into a target; `directly` of those that are read from their sources.
+    """Return the hop of the due records of flows into a target.
 
     Raises:
         ClusterError: the target does not answer.
@@ -49,26 +47,22 @@ def target_hop(
         tp: OffsetRange(first, cut.ends.get(tp, last_ends[tp]))
         for tp, first in end.admin.log_start_offsets(there).items()
     }
-    fed = {FeedKey(stand.flow.name, s): feed for stand in stands for s, feed in stand.directly.items() if directly}
 
     def source_of(key: FeedKey) -> SourceEnd:
         return sources[cut.flows[str(key.flow)].source]
 
     def removed(key: FeedKey) -> OffsetRanges:
-        """Return the offsets that neither relay nor source holds any more; each is explained elsewhere."""
-        gone = source_of(key).removed.get(key.source, OffsetRanges())
-        return gone - (OffsetRanges([fed[key].available]) - fed[key].erased) if key in fed else gone
+        """Return the offsets that the relay no longer holds; each is explained elsewhere."""
+        return source_of(key).removed.get(key.source, OffsetRanges())
 
-    spans = {key: feed.due for key, feed in fed.items()}
-    if not directly:
-        spans = {FeedKey(stand.flow.name, s): due for stand in stands for s, due in stand.due.items()}
+    spans = {FeedKey(stand.flow.name, s): due for stand in stands for s, due in stand.due.items()}
     feeds = {feed.key: feed for feed in feeds_within(cut, spans)}
     proofs = {
         FeedKey(stand.flow.name, s): replace(one, target_topic_id=ids.get(str(one.target_topic)))
         for stand in stands
         for s in stand.bounds
         if FeedKey(stand.flow.name, s) in spans
-        for one in [stand.proof(s, kind=SOURCE_TARGET if directly else RELAY_TARGET)]
+        for one in [stand.proof(s)]
     }
     return HopEnds(
         admin=end.admin,
@@ -77,7 +71,7 @@ def target_hop(
         ranges=ranges_to_fetch(cut, feeds.values(), held, last_ends, scope),
         parts=_settings_of_parts(end, ids),
         feeds_into=lambda chosen: [replace(feed, removed=removed(feed.key)) for feed in feeds_into(cut, chosen, views)],
-        fed_by=lambda key: fed.get(key) or source_of(key).relay,
+        fed_by=lambda key: source_of(key).relay,
         ends={tp: span.end for tp, span in held.items()},
         differences=[
             Difference.at(tp, -1, where="target", problem="missing") for tp in sorted(mine) if tp.topic not in states

@@ -56,7 +56,6 @@ class Verifications:
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
-        direct: bool = False,
         lost: Collection[str] = (),
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
@@ -72,7 +71,7 @@ class Verifications:
         within = None if first is last is None else (first, last)
         context.tracker.warm_up()
         began_at = context.now()
-        how = {"full": full, "within": within, "sample": sample, "direct": direct, "lost": lost}
+        how = {"full": full, "within": within, "sample": sample, "lost": lost}
         with context.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             call = pool.submit(self._compare, chosen, **how, tell=board.tell)
             while wait([call], timeout=DRAW_INTERVAL_S).not_done:
@@ -148,7 +147,6 @@ class Verifications:
         full: bool = False,
         within: tuple[datetime | None, datetime | None] | None = None,
         sample: float | None = None,
-        direct: bool = False,
         lost: Collection[str] = (),
         waits: bool = True,
         may_job: bool = True,
@@ -174,7 +172,7 @@ class Verifications:
                 seed=verification,
             ),
             # In a running mirror a job's tasks would delay the live tasks that send.
-            manner=Manner(direct=direct, waits=waits, session=context.standing_session() if may_job else None),
+            manner=Manner(waits=waits, session=context.standing_session() if may_job else None),
             tell=tell,
         ).run()
 

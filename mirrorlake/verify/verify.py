@@ -20,23 +20,19 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options
 from mirrorlake.lake import SOURCE_RELAY, ProofCache, ProvenRange, RangeProof
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.rules import View
-from mirrorlake.verify.completeness import find_lost_and_pending, list_lost, wait_for_pending
-from mirrorlake.verify.direct import MAX_PARTITIONS, compare_while_deleted
-from mirrorlake.verify.flow_at_cut import CutReader, FlowAtCut
+from mirrorlake.verify.completeness import find_lost_and_pending, wait_for_pending
+from mirrorlake.verify.flow_at_cut import FlowAtCut, read_flow_at_cut
 from mirrorlake.verify.flow_report import build_flow_report
 from mirrorlake.verify.hop import HopResult, compare_hop
-from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.runners import RunnerChoice
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.source_hop import compare_dense_offsets, source_hop
 from mirrorlake.verify.target_end import TargetEnd, summarize_feeds
 from mirrorlake.verify.target_hop import target_hop
-from mirrorlake.verify.unit import fetch_as_consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,12 +53,10 @@ class Manner:
     """How to compare.
 
     Attributes:
-        direct: compare all that a source still holds with the target, without the relay; otherwise only what left the relay.
         waits: give a running flow time to send its pending records.
         session: runs a Spark job for very many records; None for threads of this process.
     """
 
-    direct: bool = False
     waits: bool = True
     session: SparkSession | None = None
 
@@ -117,14 +111,15 @@ class Verifier:
             topics = {source.topic for source in end.relay.landed}
             end.find_leaderless(topic for topic in topics if any(flow.carries(topic) for flow in carried))
         targets = {flow.target: self._summarized(flow.target) for flow in self._flows}
-        reader = CutReader(
-            context=self._context,
-            scope=self._scope,
-            direct=self._manner.direct,
-            fetching_at=lambda alias: self._choice_at(alias).fetching or fetch_as_consumer,
-        )
         stands = [
-            reader.read(flow, ranges[flow.name], self._sources[flow.source], targets[flow.target])
+            read_flow_at_cut(
+                flow,
+                ranges[flow.name],
+                self._sources[flow.source],
+                targets[flow.target],
+                lake=self._context.lake,
+                scope=self._scope,
+            )
             for flow in self._flows
         ]
         progress = _Progress(stands, self._tell)
@@ -136,8 +131,7 @@ class Verifier:
             name: self._compare_sending(target, [stand for stand in stands if stand.target is target], progress)
             for name, target in sorted(targets.items())
         }
-        hops = [*landing.values(), *(hop for several in sending.values() for hop in several)]
-        proofs = [proof for hop in hops for proof in hop.proofs]
+        proofs = [proof for hop in (*landing.values(), *sending.values()) for proof in hop.proofs]
         reports = []
         for stand in stands:
             report, lost = self._report(stand, landing[stand.flow.source], sending[stand.flow.target])
@@ -164,43 +158,21 @@ class Verifier:
         # Proofs of this hop are the same for every flow from the source.
         known = KnownRanges.of(ranges[stands[0].flow.name], [SOURCE_RELAY], sources=end.ids, targets={})
         topics = {s.topic for stand in stands for s in stand.landed}
-        # Compacted topics are compared by the relay on both hops (law E).
-        asked = {topic for topic in topics if end.compacts(topic)} if self._manner.direct else topics
         if end.is_lake:
             found = compare_dense_offsets(end, topics, known, self._scope)
-        elif end.is_lost or not asked:
+        elif end.is_lost or not topics:
             found = HopResult()
         else:
             admin, options = self._context.admin(end.alias), self._context.reader_options(end.alias)
-            hop = source_hop(end, asked, known, self._scope, admin, options)
+            hop = source_hop(end, topics, known, self._scope, admin, options)
             found = compare_hop(hop, self._scope, self._choice_at(end.alias), partial(progress.add, _LANDING))
         found.differences += end.relay.list_doubles(topics)
         return found
 
-    def _compare_sending(self, target: TargetEnd, stands: Sequence[FlowAtCut], progress: _Progress) -> list[HopResult]:
-        """Compare a target with relays and, where flows have such feeds, with sources."""
-
-        def compare(choice: RunnerChoice, *, directly: bool) -> HopResult:
-            hop = target_hop(target, stands, self._sources, self._views, self._scope, directly=directly)
-            return compare_hop(hop, self._scope, choice, partial(progress.add, _SENDING))
-
-        def still_available() -> dict[tuple[str, SourcePartition], OffsetRange]:
-            by_alias: dict[str, set[SourcePartition]] = {}
-            for feed in feeds:
-                by_alias.setdefault(feed.alias, set()).add(feed.source)
-            return {
-                (alias, source): span
-                for alias, asked in by_alias.items()
-                for source, span in self._sources[alias].available_ranges(asked).items()
-            }
-
+    def _compare_sending(self, target: TargetEnd, stands: Sequence[FlowAtCut], progress: _Progress) -> HopResult:
+        hop = target_hop(target, stands, self._sources, self._views, self._scope)
         choice = self._choice(flow.source for flow in target.cut.flows.values())
-        found = [compare(choice, directly=False)]
-        feeds = [feed for stand in stands for feed in stand.directly.values()]
-        if feeds:
-            few = partial(compare, RunnerChoice(max_partitions=MAX_PARTITIONS), directly=True)
-            found.append(compare_while_deleted(few, feeds, still_available))
-        return found
+        return compare_hop(hop, self._scope, choice, partial(progress.add, _SENDING))
 
     def _choice_at(self, source: str) -> RunnerChoice:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
@@ -222,7 +194,7 @@ class Verifier:
         return RunnerChoice(session=self._manner.session if is_allowed else None)
 
     def _report(
-        self, stand: FlowAtCut, landing: HopResult, sending: Sequence[HopResult]
+        self, stand: FlowAtCut, landing: HopResult, sending: HopResult
     ) -> tuple[VerifyReport, list[RangeProof]]:
         """Report on a flow, and return the rows of its lost records."""
         flow, relay, sent = stand.flow, stand.source.relay, stand.sent
@@ -230,7 +202,6 @@ class Verifier:
         lost, pending = find_lost_and_pending(
             flow.name, relay, stand.bounds, stand.target.cut, mapped, stand.source.removed, stand.unproven
         )
-        lost += [one for s, feed in stand.directly.items() for one in list_lost(s, sorted(feed.unknown))]
         if self._manner.waits:
             pending = wait_for_pending(relay, pending, flow, self._context)
         report = build_flow_report(stand, landing, sending, lost=lost, pending=pending, scope=self._scope)

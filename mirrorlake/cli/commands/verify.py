@@ -29,9 +29,6 @@ def verify(
         float | None,
         typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),
     ] = None,
-    direct: Annotated[
-        bool, typer.Option("--direct", help="Compare source and target without the relay, where the source holds them.")
-    ] = False,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Write what was proven as FILE.html and FILE.json, to be signed off."),
@@ -58,7 +55,7 @@ def verify(
         proof = cli.mirror.verify_table(table)
         cli.answer(proof)
         return 0 if proof.equal else 1
-    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
+    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample)
     cli.show(found)
     if report is not None:
         cli.mirror.proof_report(found.verification).write(report)

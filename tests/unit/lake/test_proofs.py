@@ -86,29 +86,20 @@ def test_law_e_proven_is_what_both_hops_prove_without_a_gap(lake: Lake) -> None:
     assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: what lies past a gap is not proven up to there"
     prove(lake, sent(60, 79, how="sampled"), minutes=2)
     assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: a sample proves no range"
-    prove(lake, sent(60, 79, kind="source-target"), minutes=3)
+    prove(lake, sent(60, 79), minutes=3)
     assert proven_until(lake, FLOW) == {ORDERS: 100}
     prove(lake, sent(100, 199), minutes=4)
     assert proven_until(lake, FLOW) == {ORDERS: 100}, "law E: the relay was not compared with the source"
     prove(lake, landed(100, 149, how="gone"), minutes=5)
     assert proven_until(lake, FLOW) == {ORDERS: 150}
     prove(lake, sent(70, 70, how="different"), minutes=6)
-    assert proven_until(lake, FLOW) == {ORDERS: 70}, "law E: what the source had proven before stands against it"
-    prove(lake, sent(70, 70, kind="source-target"), minutes=6.5)
-    assert proven_until(lake, FLOW) == {ORDERS: 150}, "another kind proves it"
+    assert proven_until(lake, FLOW) == {ORDERS: 70}, "law E: a difference revokes the proof"
+    prove(lake, sent(70, 70), minutes=6.5)
+    assert proven_until(lake, FLOW) == {ORDERS: 150}
     prove(lake, sent(45, 45, how="different"), sent(120, 120, how="different"), minutes=7)
     assert proven_until(lake, FLOW) == {ORDERS: 45}, "law E: what is known to differ counts as proven"
     prove(lake, sent(40, 50), minutes=8)
     assert proven_until(lake, FLOW) == {ORDERS: 120}
-
-
-@pytest.mark.law("E")
-def test_law_e_what_differs_from_the_source_is_not_proven_by_the_relay_either(lake: Lake) -> None:
-    prove(lake, landed(0, 99), sent(0, 99))
-    prove(lake, sent(40, 42, kind="source-target", how="different"), minutes=1)
-    assert proven_until(lake, FLOW) == {ORDERS: 40}, "law E: the next verification would call it equal unseen"
-    prove(lake, sent(0, 99, kind="source-target"), minutes=2)
-    assert proven_until(lake, FLOW) == {ORDERS: 100}
 
 
 def test_a_flow_and_landing_begin_where_they_begin(lake: Lake) -> None:
@@ -170,7 +161,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
     is_same(reads_proofs=False)
     write(landed(100, 149, begins_at=5), landed(160, 169), sent(50, 59, how="present"), sent(10, 20))
     is_same(reads_proofs=False)
-    write(sent(60, 69, how="sampled"), sent(60, 79, how="gone"), sent(70, 75, kind="source-target"))
+    write(sent(60, 69, how="sampled"), sent(60, 79, how="gone"))
     is_same(reads_proofs=False)
     write(sent(0, 9, flow="another"), landed(150, 159, source_topic_id="s2"), landed(150, 155, source="west"))
     is_same(reads_proofs=False)
@@ -185,7 +176,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
     write(sent(30, 35, how="different"))
     is_same(reads_proofs=True)
     is_same(reads_proofs=True)
-    write(sent(30, 35), sent(30, 35, kind="source-target"))
+    write(sent(30, 35))
     is_same(reads_proofs=True)
     is_same(reads_proofs=False)
     for minute, topic_id in ((0, "t1"), (50, "t2")):
