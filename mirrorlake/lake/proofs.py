@@ -19,7 +19,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
 
 SOURCE_RELAY, RELAY_TARGET = "source-relay", "relay-target"
-FULL, SAMPLED, PRESENT, GONE, DIFFERENT = "full", "sampled", "present", "gone", "different"
+FULL, PRESENT, GONE, DIFFERENT = "full", "present", "gone", "different"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ _NEWEST = f"""
         WHERE array_contains(:flows, flow) GROUP BY flow
     )
     SELECT p.flow, p.verification, max(p.proven_at) AS proven_at,
-        sum(CASE WHEN p.how IN ('{FULL}', '{SAMPLED}', '{PRESENT}') THEN p.records ELSE 0 END) AS compared,
+        sum(CASE WHEN p.how IN ('{FULL}', '{PRESENT}') THEN p.records ELSE 0 END) AS compared,
         sum(CASE WHEN p.how = '{DIFFERENT}' THEN 1 ELSE 0 END) AS differing
     FROM {{proofs}} AS p JOIN newest AS n ON p.flow = n.flow AND p.verification = n.verification
     GROUP BY p.flow, p.verification ORDER BY p.flow
@@ -134,7 +134,7 @@ def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[Ra
 _KEYS = ("kind", "topic", "generation", "partition", "source_topic_id", "target_topic", "target_topic_id", "is_gone")
 _KNOWN = """
     SELECT *, how = 'gone' AS is_gone FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs
-    WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND how != 'sampled' AND (flow IS NULL OR <standing>)
+    WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND (flow IS NULL OR <standing>)
 """
 # Proofs of one range from different times overlap: a range begins at an offset that no earlier proof reaches.
 _RANGES = f"""
@@ -250,7 +250,7 @@ class ProofCache:
             mine = [one for one in proofs if one.flow == name or (one.flow is None and one.source == flow.source)]
             is_own = before == kept.version and after == kept.version + len(proofs[:1])
             if after is not None and is_own and all(one.how != DIFFERENT for one in mine):
-                ranges = _joined([*kept.ranges, *(_to_range(one, at) for one in mine if one.how != SAMPLED)])
+                ranges = _joined([*kept.ranges, *(_to_range(one, at) for one in mine)])
                 self._kept[name] = _CachedProofs(flow=flow, version=after, ranges=tuple(ranges))
             else:
                 self._kept.pop(name, None)

@@ -287,9 +287,8 @@ PROOFS = TableSchema(
         ),
         "how": (
             "string",
-            "full | sampled (a share of the records: the range does not count as proven) | present (each record is in its "
-            "place; rules that the settings no longer have made its content) | gone (an end no longer held the range when it "
-            "came to be compared) | different (no earlier proof of it counts any more)",
+            "full | present (each record is in its place; rules that the settings no longer have made its content) | gone (an "
+            "end no longer held the range when it came to be compared) | different (no earlier proof of it counts any more)",
         ),
         "target_topic": ("string", "Remote topic; null for source-relay"),
         "target_partition": ("int", "Target partition; null where the range has no record there"),

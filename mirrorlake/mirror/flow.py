@@ -295,12 +295,11 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
         full: bool = False,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
-        sample: float | None = None,
     ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
-        return self._context.shared(verification.Verifications).verify(
-            self.name, full=full, since=since, until=until, sample=sample
-        )[0]
+        return self._context.shared(verification.Verifications).verify(self.name, full=full, since=since, until=until)[
+            0
+        ]
 
     @property
     def lag(self) -> Lag:

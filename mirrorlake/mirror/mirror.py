@@ -215,7 +215,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         full: bool = False,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
-        sample: float | None = None,
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.
 
@@ -227,21 +226,20 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             full: compare proven records, too: only this detects a record that changed after its proof.
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
-            sample: percent of the records, chosen at random; equal records of a sample do not count as proven.
 
         Raises:
-            UsageError: a time or the sample is invalid.
+            UsageError: a time is invalid.
             ClusterError: a cluster does not answer.
 
         Example:
-            >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
+            >>> mirror.verify(full=True).equal  # doctest: +SKIP
             True
         """
         if flow is not None and replay.is_replay(self.config, flow):
-            if since is not None or until is not None or sample is not None:
+            if since is not None or until is not None:
                 raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
             return replay.verify_replay(self._context, flow)
-        return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample)
+        return self._verifications.verify(flow, full=full, since=since, until=until)
 
     def proof_report(self, verification: str) -> ProofReport:
         """Return a report of one verification for sign-off: ranges, digests, topic ids and table versions, with a fingerprint.

@@ -102,7 +102,7 @@ def compare_hop(hop: HopEnds, scope: Scope, choice: RunnerChoice, tell: Callable
         found.differences += _name_differences(results, where="relay" if hop.relay else "target")
         for unit, result in zip(units, results, strict=True):
             found.verified += _count_verified(hop, result)
-            found.proofs += _build_proofs(hop, unit, result, scope)
+            found.proofs += _build_proofs(hop, unit, result)
     if scope.is_whole:
         found.proofs += _proofs_without_records(hop)
     return found
@@ -167,7 +167,7 @@ def _count_verified(hop: HopEnds, result: UnitResult) -> Counter[FeedKey]:
     return verified
 
 
-def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult, scope: Scope) -> Iterable[RangeProof]:
+def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult) -> Iterable[RangeProof]:
     """Yield the proofs and differences of each feed of one unit.
 
     What left the cluster since it was `asked` for was not compared, so it is not proven (law E).
@@ -195,12 +195,12 @@ def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult, scope
         )
         for part in proven:
             if not equal:
-                yield one.prove(part, how=scope.how)
+                yield one.prove(part, how="full")
             for label, records in equal.items():
                 way = feed.targets[label]
                 yield one.prove(
                     part,
-                    how="present" if scope.sample is None and not way.is_comparable else scope.how,
+                    how="full" if way.is_comparable else "present",
                     **_describe(hop, feed, label, part, records if is_whole else None),
                 )
         for differing in doubts.ranges(feed.span.end):

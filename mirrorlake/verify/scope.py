@@ -1,8 +1,7 @@
-"""The scope of a verification: unproven records, all, a time range, or a sample."""
+"""The scope of a verification: unproven records, all, or a time range."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +11,6 @@ from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, r
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_different_topic
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
-
-# A sample takes ranges, because single records would cost a request each.
-_SAMPLE_RANGE = 2_000
 
 _BETWEEN = """
     SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) + 1 AS end_at
@@ -30,38 +26,22 @@ class Scope:
     Attributes:
         full: compare proven records, too.
         between: the upstream offsets of a time range, by source; None for all.
-        sample: the share of the records, 0 to 1; None for all.
-        seed: decides which records a sample takes.
     """
 
     full: bool = False
     between: Mapping[str, Mapping[SourcePartition, OffsetRange]] | None = None
-    sample: float | None = None
-    seed: str = ""
 
     @property
     def is_whole(self) -> bool:
         """Whether all unproven records are compared."""
-        return self.between is None and self.sample is None
-
-    @property
-    def how(self) -> str:
-        """What proofs say of how records were compared."""
-        return "full" if self.sample is None else "sampled"
+        return self.between is None
 
     def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
         """Return the part of a source partition's due offsets that is in scope."""
         if self.between is not None:
             span = self.between.get(alias, {}).get(source)
             due &= OffsetRanges([span] if span else [])
-        return due if self.sample is None else OffsetRanges(self._sampled(source, due, self.sample))
-
-    def _sampled(self, source: SourcePartition, due: OffsetRanges, share: float) -> Iterable[OffsetRange]:
-        for span in due:
-            for first in range(span.first - span.first % _SAMPLE_RANGE, span.end, _SAMPLE_RANGE):
-                text = f"{self.seed}/{source}/{first}"
-                if int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < share * 2**32:
-                    yield OffsetRange(max(first, span.first), min(first + _SAMPLE_RANGE, span.end))
+        return due
 
 
 def read_time_ranges(

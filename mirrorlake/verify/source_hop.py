@@ -69,7 +69,7 @@ def compare_dense_offsets(end: SourceEnd, topics: Collection[str], known: KnownR
             continue
         due = scope.of(end.alias, source, known.unproven(source, whole, scope))
         one = DueFeed(due=due, feed=_feed(end, source, due), gone=gone, proof=_proof(end, source))
-        found.proofs += [one.prove(span, how=scope.how, records=span.end - span.first) for span in due]
+        found.proofs += [one.prove(span, how="full", records=span.end - span.first) for span in due]
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from mirrorlake.config import when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.errors import StoreError
 from mirrorlake.lake import ProofCache, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
@@ -55,7 +55,6 @@ class Verifications:
         full: bool = False,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
-        sample: float | None = None,
         lost: Collection[str] = (),
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
@@ -66,12 +65,10 @@ class Verifications:
         chosen = context.chosen(flow)
         now = context.now()
         first, last = (None if text is None else when(text, now=now) for text in (since, until))
-        if sample is not None and not 0 < sample <= 100:
-            raise UsageError(f"a sample of {sample} percent is none", remedy="mirrorlake verify --sample 5")
         within = None if first is last is None else (first, last)
         context.tracker.warm_up()
         began_at = context.now()
-        how = {"full": full, "within": within, "sample": sample, "lost": lost}
+        how = {"full": full, "within": within, "lost": lost}
         with context.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             call = pool.submit(self._compare, chosen, **how, tell=board.tell)
             while wait([call], timeout=DRAW_INTERVAL_S).not_done:
@@ -119,7 +116,7 @@ class Verifications:
             before = self._read_removals()
             verification, at = uuid.uuid4().hex, self._context.now()
             try:
-                found = self._compare_once(chosen, verification, **how)
+                found = self._compare_once(chosen, **how)
             except (FileNotFoundError, StoreError):
                 if is_last or not self._has_left(before):
                     raise
@@ -142,11 +139,9 @@ class Verifications:
     def _compare_once(
         self,
         chosen: Sequence[FlowConfig],
-        verification: str,
         *,
         full: bool = False,
         within: tuple[datetime | None, datetime | None] | None = None,
-        sample: float | None = None,
         lost: Collection[str] = (),
         waits: bool = True,
         may_job: bool = True,
@@ -168,8 +163,6 @@ class Verifications:
             scope=Scope(
                 full=full,
                 between=None if within is None else read_time_ranges(context.lake, aliases, *within),
-                sample=None if sample is None else sample / 100,
-                seed=verification,
             ),
             # In a running mirror a job's tasks would delay the live tasks that send.
             manner=Manner(waits=waits, session=context.standing_session() if may_job else None),

@@ -25,10 +25,6 @@ def verify(
         str | None, typer.Option("--since", help="Records from this time on: '2026-11-22 03:30' (UTC), -2h.")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Records before this time.")] = None,
-    sample: Annotated[
-        float | None,
-        typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),
-    ] = None,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Write what was proven as FILE.html and FILE.json, to be signed off."),
@@ -55,7 +51,7 @@ def verify(
         proof = cli.mirror.verify_table(table)
         cli.answer(proof)
         return 0 if proof.equal else 1
-    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample)
+    found = cli.mirror.verify(flow, full=full, since=since, until=until)
     cli.show(found)
     if report is not None:
         cli.mirror.proof_report(found.verification).write(report)

@@ -84,8 +84,6 @@ def test_law_e_proven_is_what_both_hops_prove_without_a_gap(lake: Lake) -> None:
     assert proven_until(lake, FLOW) == {}, "law E: the target was not looked at"
     prove(lake, sent(0, 49), sent(40, 59, how="present"), sent(80, 99), minutes=1)
     assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: what lies past a gap is not proven up to there"
-    prove(lake, sent(60, 79, how="sampled"), minutes=2)
-    assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: a sample proves no range"
     prove(lake, sent(60, 79), minutes=3)
     assert proven_until(lake, FLOW) == {ORDERS: 100}
     prove(lake, sent(100, 199), minutes=4)
@@ -161,7 +159,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
     is_same(reads_proofs=False)
     write(landed(100, 149, begins_at=5), landed(160, 169), sent(50, 59, how="present"), sent(10, 20))
     is_same(reads_proofs=False)
-    write(sent(60, 69, how="sampled"), sent(60, 79, how="gone"))
+    write(sent(60, 79, how="gone"))
     is_same(reads_proofs=False)
     write(sent(0, 9, flow="another"), landed(150, 159, source_topic_id="s2"), landed(150, 155, source="west"))
     is_same(reads_proofs=False)

@@ -65,12 +65,8 @@ def test_only_what_is_not_proven_of_the_present_topics_is_due() -> None:
     assert known.unproven(ORDERS, whole, Scope(full=True)) == whole
 
 
-def test_a_sample_takes_about_its_share_and_the_same_by_the_same_seed() -> None:
-    whole = OffsetRanges([(7, 10_000_000)])
-    sampled = Scope(sample=0.05, seed="a").of("east", ORDERS, whole)
-    assert sampled == Scope(sample=0.05, seed="a").of("east", ORDERS, whole)
-    assert sampled != Scope(sample=0.05, seed="b").of("east", ORDERS, whole)
-    assert 0.03 < sampled.size / whole.size < 0.07
+def test_a_time_range_takes_the_offsets_of_its_records() -> None:
+    whole = OffsetRanges([(7, 100)])
     time = Scope(between={"east": {ORDERS: OffsetRange(5, 9)}})
     assert time.of("east", ORDERS, whole) == OffsetRanges([(7, 9)])
     assert not time.of("east", SourcePartition("orders", 1, 1), whole), "nothing of that time"

@@ -249,7 +249,7 @@ class Opened:
     lake: Lake
     clusters: dict[str, Cluster]
 
-    def verify(self, *, full: bool = False, sample: float | None = None) -> Verification:
+    def verify(self, *, full: bool = False) -> Verification:
         context: Any = SimpleNamespace(
             lake=self.lake, config=CONFIG, admin=self.clusters.__getitem__, reader_options=lambda _: {}
         )
@@ -264,7 +264,7 @@ class Opened:
             sources={"east": SourceEnd(context, "east")},
             targets={"west": TargetEnd.at(cut, "west", context)},
             views=views,
-            scope=Scope(full=full, sample=sample, seed="s"),
+            scope=Scope(full=full),
             manner=Manner(waits=False),
         ).run()
 
@@ -632,14 +632,3 @@ def test_law_e_what_leaves_an_end_while_it_is_compared_is_not_proven(world: Worl
             ]
         for one in left:
             assert not covered(found.proofs, *one) & {"full", "present"}, (one, "law E: proven without a look")
-
-
-@_SLOW
-@given(worlds(("none",)), st.sampled_from([1.0, 0.0]))
-def test_a_sample_proves_what_it_read_only(world: World, share: float) -> None:
-    with world.opened() as opened:
-        found = opened.verify(sample=share)
-    [report] = found.reports
-    assert not named(report)
-    assert {one.how for one in found.proofs} <= {"sampled"}
-    assert bool(found.proofs) == (share == 1.0 and any(log.rows for log in [*world.source, *world.target]))
