@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState, list_partitions
+from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
 from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.lake import TableSchema
-from mirrorlake.model.control import ControlState
-from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.topics import LakeTopics
 
 T = TypeVar("T")
-
-
-class LandedTimes(NamedTuple):
-    """The oldest and newest timestamp of a topic's landed records, in milliseconds since 1970."""
-
-    oldest: int
-    newest: int
 
 
 @dataclass(slots=True)
@@ -89,20 +80,6 @@ class CheckContext:
         """Return the settings of one broker; {} if they may not be read."""
         return self.once(("configs", alias), lambda: self.admin(alias).broker_configs())
 
-    def probed(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the problem of each address, by cluster; "" if it listens."""
-        return self.once("probed", self.context.probed)
-
-    def running(self) -> Mapping[str, str]:
-        """Return who runs each flow on this machine."""
-        return self.once(
-            "running", lambda: self.context.running_flows.on_this_machine([one.name for one in self.config.flows])
-        )
-
-    def control(self) -> ControlState:
-        """Return the pauses and settings in force, from the control table."""
-        return self.once("control", lambda: self.context.control().state())
-
     def missing(self) -> Mapping[str, TableSchema]:
         """Return the tables that the lake lacks, by location."""
         return self.once("missing", lambda: self.lake.missing(self.config.sources))
@@ -119,15 +96,13 @@ class CheckContext:
         location = self.lake.relay_location(alias)
         return self.once(("properties", alias), lambda: self.lake.properties(location))
 
-    def landed(self, alias: str) -> Mapping[str, LandedTimes]:
-        """Return the time span of the landed records of each topic."""
+    def landed(self, alias: str) -> Mapping[str, int]:
+        """Return the oldest timestamp of the landed records of each topic, in milliseconds since 1970."""
 
-        def ask() -> dict[str, LandedTimes]:
+        def ask() -> dict[str, int]:
             if not self.has_relay(alias):
                 return {}
-            return {
-                row.topic: LandedTimes(row.oldest, row.newest) for row in self.lake.query_rows(_LANDED, relay=alias)
-            }
+            return {row.topic: row.oldest for row in self.lake.query_rows(_LANDED, relay=alias)}
 
         return self.once(("landed", alias), ask)
 
@@ -163,11 +138,6 @@ class FlowCheckContext:
             return self.source.describe(name for name in self.all_names if self.flow.carries(name))
 
         return self.inputs.once(("topics", self.flow.name), ask)
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions of these topics with a leader; `source.leaders` reports the others, of which no offset can be read."""
-        return [tp for tp in list_partitions(self.topics) if tp.partition not in self.topics[tp.topic].leaderless]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
@@ -226,6 +196,4 @@ def value(settings: Mapping[str, TopicSetting], name: str, default: str = "") ->
     return settings[name].value if name in settings else default
 
 
-_LANDED = """
-    SELECT topic, min(unix_millis(timestamp)) AS oldest, max(unix_millis(timestamp)) AS newest FROM {relay} GROUP BY topic
-"""
+_LANDED = "SELECT topic, min(unix_millis(timestamp)) AS oldest FROM {relay} GROUP BY topic"

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timezone
-from typing import Any
 
 from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.kafka import librdkafka_options
 from mirrorlake.lake import CLUSTER_PROPERTY
 from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.render import plural
 
 _NO_ID = {"", "AAAAAAAAAAAAAAAAAAAAAA"}
-_HANDSHAKE_S = 5.0
-_SOON_DAYS = 21
 
 
 @check("kafka.reachable", layer="cluster", fix="start it, or correct bootstrap_servers and client of the cluster")
@@ -34,23 +27,6 @@ def _reachable(inputs: CheckContext) -> Iterator[CheckOutcome]:
             yield fine(alias, plural(inputs.brokers(alias), "broker"))
         except MirrorlakeError as error:
             yield failure(alias, error.cause, error.remedy)
-
-
-@check(
-    "kafka.addresses",
-    layer="cluster",
-    per="cluster",
-    finds="warning",
-    fix="correct bootstrap_servers, or start that broker",
-)
-def _addresses(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
-    """Every address of `bootstrap_servers` listens: a client begins at any of them, and the last one left is the outage."""
-    problems = inputs.probed().get(alias, {})
-    for address, problem in problems.items():
-        if problem:
-            fix = f"correct bootstrap_servers of {alias}, or start that broker: clients begin at any of its addresses"
-            yield warning(alias, f"{address} {problem}", fix)
-    yield fine(alias, f"{sum(not one for one in problems.values())} of {len(problems)} addresses listen")
 
 
 @check(
@@ -93,62 +69,6 @@ def _topic_ids(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
         )
     else:
         yield fine(alias, "topics have ids" if states else "no topic yet")
-
-
-@check(
-    "kafka.certificate",
-    layer="cluster",
-    per="cluster",
-    fix="renew the brokers' certificates, or correct ssl.ca.location",
-)
-def _certificate(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
-    """The brokers' certificates are valid for their addresses, and for 21 days more: an expired one cuts every client at once."""
-    options = librdkafka_options(inputs.config.cluster(alias), role="admin")
-    if "SSL" not in str(options.get("security.protocol", "")).upper():
-        yield fine(alias, "connections have no TLS")
-        return
-    for address in [one for one, problem in inputs.probed().get(alias, {}).items() if not problem]:
-        try:
-            ends = _valid_until(address, options)
-        except ssl.SSLCertVerificationError as error:
-            yield failure(
-                alias, f"{address}: {error.verify_message}", f"renew it, or correct ssl.ca.location of {alias}"
-            )
-        except (OSError, ValueError) as error:
-            # The client's own certificate, a cipher or a version: kafka.reachable reports these.
-            yield fine(alias, f"{address}: its certificate was not shown ({type(error).__name__})")
-        else:
-            days = (ends - inputs.now).days
-            said = f"the certificate of {address} is valid until {ends:%Y-%m-%d}"
-            if days < _SOON_DAYS:
-                yield warning(
-                    alias, f"{said}: {plural(max(days, 0), 'day')} more", f"renew the certificates of {alias}"
-                )
-            else:
-                yield fine(alias, said)
-
-
-def _valid_until(address: str, options: Mapping[str, Any]) -> datetime:
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(
-        cafile=_file(options, "ssl.ca.location"), cadata=str(options.get("ssl.ca.pem", "")) or None
-    )
-    context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") != "none"
-    if own := _file(options, "ssl.certificate.location"):
-        context.load_cert_chain(
-            own, _file(options, "ssl.key.location"), str(options.get("ssl.key.password", "")) or None
-        )
-    with (
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_HANDSHAKE_S) as plain,
-        context.wrap_socket(plain, server_hostname=host.strip("[]")) as secured,
-    ):
-        told: Any = secured.getpeercert() or {}
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(told["notAfter"])), timezone.utc)
-
-
-def _file(options: Mapping[str, Any], name: str) -> str | None:
-    found = str(options.get(name, ""))
-    return None if found in ("", "probe") else found
 
 
 @check("kafka.internal-topics", layer="cluster", fix="kafka-reassign-partitions gives the topic more replicas")

@@ -1,17 +1,15 @@
-"""Checks of a flow: its ledger, its consumer groups, pauses and parked streams, and other mirrors beside it."""
+"""Checks of a flow: its ledger, its consumer groups, and other mirrors beside it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from mirrorlake.doctor.check_context import CheckContext, FlowCheckContext, value
-from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import NotAuthorized
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.model.owner import said_owner
-from mirrorlake.model.patterns import shape_of
 from mirrorlake.render import format_duration, plural
 from mirrorlake.topics import refused
 
@@ -79,33 +77,6 @@ def _groups_held_back(inputs: CheckContext) -> Iterator[CheckOutcome]:
             yield fine(flow.name, "groups are kept in step" if flow.sync.groups else "`sync.groups` is off")
 
 
-@check(
-    "groups.live-on-target",
-    layer="flow",
-    per="flow",
-    finds="warning",
-    fix="a group of their own for one side's consumers",
-)
-def _groups_live(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """No group has members on both clusters: one that is live on the target is never moved, so a failover cannot place it."""
-    if at.inputs.is_lake(at.flow.source) or not at.flow.sync.groups:
-        yield fine(at.flow.name, "no group is kept in step")
-        return
-    live = [
-        at.inputs.once(("live", alias), at.inputs.context.groups(alias).active)
-        for alias in (at.flow.source, at.flow.target)
-    ]
-    both = at.flow.group_selection.select(set.intersection(*live))
-    if both:
-        yield warning(
-            at.flow.name,
-            f"live on {at.flow.source} and {at.flow.target}: {some(both)}; on {at.flow.target} they are never moved",
-            f"give the consumers on {at.flow.target} a group of their own, or name the groups in exclude_groups",
-        )
-    else:
-        yield fine(at.flow.name, "no group has members on both clusters")
-
-
 @check("mm2.beside", layer="flow", per="flow", fix="stop MirrorMaker 2; mirrorlake takeover goes on where it ended")
 def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No MirrorMaker 2 mirrors the same pair: with the same names of topics every record would arrive twice."""
@@ -124,63 +95,6 @@ def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
         )
     else:
         yield fine(at.flow.name, f"nobody works as {group}")
-
-
-@check("flow.paused", layer="flow", finds="warning", fix="mirrorlake resume")
-def _paused(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """Nothing is paused: a pause that was forgotten lets the source's retention overtake the mirror."""
-    for subject, pause in inputs.control().pauses.items():
-        why = f" ({pause.reason})" if pause.reason else ""
-        said = f"paused by {pause.who} {format_duration(inputs.now - pause.since)} ago{why}"
-        yield warning(str(subject), said, pause.resume_command)
-    if not inputs.control().pauses:
-        yield fine("pauses", "nothing is paused")
-
-
-@check("flow.parked", layer="flow", fix="the finding's next step, then mirrorlake resume")
-def _parked(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """No stream is parked: one that failed stays so while the others go on."""
-    for name, parked in inputs.control().parked.items():
-        said = f"parked {format_duration(inputs.now - parked.since)} ago: {parked.cause}"
-        yield (warning if parked.is_retried else failure)(name, said, parked.next_step)
-    if not inputs.control().parked:
-        yield fine("streams", "none is parked")
-
-
-@check("flow.never-leave", layer="flow", per="flow", finds="warning", fix="correct `never_leave` of the cluster")
-def _never_leave(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """Each plain name in `never_leave` is a topic of the source: a name with a typing error protects nothing."""
-    denied = at.inputs.config.cluster(at.flow.source).never_leave.expressions
-    absent = [name for name in (shape_of(one).literal for one in denied) if name and name not in at.all_names]
-    kept = [name for name in at.all_names if at.flow.selection.matches(name) and at.flow.denies(name)]
-    if absent:
-        fix = f"correct never_leave of {at.flow.source}; a name for a topic to come may stay, with --skip flow.never-leave"
-        yield warning(at.flow.name, f"never_leave of {at.flow.source} names no topic it has: {some(absent)}", fix)
-    yield fine(at.flow.name, f"{plural(len(kept), 'topic')} held back" + (f": {some(kept)}" if kept else ""))
-
-
-@check("flow.twice", layer="flow", finds="warning", fix="exclude_topics on one of the flows")
-def _twice(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """No topic goes to the same cluster by two flows: its consumers would read every record under two names."""
-    told = False
-    for source in inputs.config.sources:
-        if not inputs.answers(source):
-            continue
-        names = inputs.once(("names", source), inputs.context.source(source).topic_names)
-        ways = Counter(
-            (name, flow.target) for flow in inputs.config.flows_from(source) for name in names if flow.carries(name)
-        )
-        for (name, target), ways_there in ways.items():
-            if ways_there > 1:
-                told = True
-                flows = [
-                    one.name for one in inputs.config.flows_from(source) if one.target == target and one.carries(name)
-                ]
-                yield warning(
-                    name, f"goes to {target} by {', '.join(flows)}", f"add {name} to exclude_topics of one of them"
-                )
-    if not told:
-        yield fine("flows", "no topic goes to one cluster by two of them")
 
 
 @check(

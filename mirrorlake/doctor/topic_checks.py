@@ -1,27 +1,17 @@
-"""Checks of a flow's topics on source and target: records lost, refused or deleted there."""
+"""Checks of a flow's topics on source and target: leaders, permissions and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from mirrorlake.doctor.check_context import FlowCheckContext, value
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
-from mirrorlake.lag import Monitor, age_ms, read_offset_bytes
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.patterns import shape_of
-from mirrorlake.render import format_count, format_duration, format_size, plural
+from mirrorlake.render import format_count, format_duration, plural
 from mirrorlake.republish import inspect_remote_topics, merged_positions
-
-_AHEAD_MS = 60_000
-# `transaction.max.timeout.ms` of a broker, by default.
-_HUNG_MS = 15 * 60_000
-# Early enough before a retention ends that somebody can act.
-_SHARE = 0.8
-
 
 # -- the source ------------------------------------------------------------------------------------------------------
 
@@ -66,122 +56,6 @@ def _leaders(at: FlowCheckContext) -> Iterator[CheckOutcome]:
         yield failure(at.flow.name, f"{plural(len(lost), 'partition')} without a leader: {some(lost)}", fix)
     else:
         yield fine(at.flow.name, "all partitions have leaders")
-
-
-@check(
-    "source.retention",
-    layer="flow",
-    per="flow",
-    fix="mirrorlake land --source A --once now; raise retention.ms of the topic",
-)
-def _source_retention(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """Law E: the source deleted nothing before it was landed, and will not soon; in an idle topic nobody waits."""
-    at.snapshot.require(("cluster", at.flow.source), ("relay", at.flow.source))
-    seen, waiting = at.snapshot.positions, dict[str, list[_Unlanded]]()
-    for key, landed in seen.items():
-        end = seen.get(key._replace(kind="last_stable"), 0)
-        if key.kind == "reached" and landed < end and at.flow.carries(key.topic):
-            first = seen.get(key._replace(kind="earliest"), 0)
-            waiting.setdefault(key.topic, []).append(_Unlanded(SourcePartition(*key[2:5]), first, landed, end))
-    found = [outcome for name, rows in waiting.items() for outcome in _expiring(at, name, rows)]
-    yield from found or [fine(at.flow.name, "nothing was or will soon be deleted before it is landed")]
-
-
-class _Unlanded(NamedTuple):
-    """A source partition with offsets that are not landed: its first offset, the next one to land, and its end."""
-
-    source: SourcePartition
-    first: int
-    landed: int
-    end: int
-
-
-def _expiring(at: FlowCheckContext, name: str, waiting: Sequence[_Unlanded]) -> Iterator[CheckOutcome]:
-    alias = at.flow.source
-    span = at.inputs.landed(alias).get(name)
-    if span is None:
-        return
-    gone = [row.first - row.landed for row in waiting if row.first > row.landed]
-    if gone:
-        yield failure(
-            name,
-            f"{sum(gone)} offsets of {plural(len(gone), 'partition')} left {alias} before they were landed",
-            f"mirrorlake land --source {alias} --once says which; raise retention.ms or retention.bytes of {name}",
-        )
-    settings = at.settings.get(name, {})
-    retention, policy = int(value(settings, "retention.ms", "-1")), value(settings, "cleanup.policy", "delete")
-    age_ms = at.inputs.now_ms - span.newest
-    if "delete" in policy and retention > 0 and age_ms > retention * _SHARE:
-        yield failure(
-            name,
-            f"records of {plural(len(waiting), 'partition')} are not landed, and {alias} may delete them in "
-            f"{format_duration(max(0, retention - age_ms))}: the newest landed record is {format_duration(age_ms)} old, "
-            f"{format_duration(retention)} are kept",
-            f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
-        )
-    keeps = int(value(settings, "retention.bytes", "-1"))
-    if "delete" in policy and keeps >= 0:
-        yield from _filling(at, name, waiting, keeps)
-    tombstones = int(value(settings, "delete.retention.ms", "-1"))
-    if "compact" in policy and 0 <= tombstones < age_ms:
-        yield warning(
-            name,
-            f"compacted, and landing stands {format_duration(age_ms)} back: {alias} keeps tombstones for "
-            f"{format_duration(tombstones)}, so keys that were deleted since may stay on the target",
-            f"mirrorlake land --source {alias} --once, then compare with mirrorlake verify; raise delete.retention.ms of {name}",
-        )
-
-
-def _filling(at: FlowCheckContext, name: str, waiting: Sequence[_Unlanded], keeps: int) -> Iterator[CheckOutcome]:
-    """Yield a failure if nearly as many bytes wait as the source retains, by an estimate that is never too small."""
-    alias = at.flow.source
-    sizes = read_offset_bytes(at.inputs.lake, {(alias, row.source): row.landed for row in waiting})
-    most = [(row.end - row.landed) * sizes.get((alias, row.source), 0) for row in waiting]
-    full = [each for each in most if each > keeps * _SHARE]
-    if full:
-        yield failure(
-            name,
-            f"by estimate up to {format_size(max(full))} of a partition are not landed, and {alias} keeps {format_size(keeps)} "
-            f"(retention.bytes): {plural(len(full), 'partition')} may lose records soon",
-            f"mirrorlake land --source {alias} --once now, or raise retention.bytes of {name}",
-        )
-
-
-@check("transactions.open", layer="flow", per="flow", fix="kafka-transactions find-hanging, then abort, on the source")
-def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """No transaction on the source is open for a minute: records after it are hidden from every reader, this one too.
-
-    A broker ends a transaction within a quarter of an hour, unless it hangs or a longer time-out is allowed: then it is a failure.
-    """
-    source, inputs = at.flow.source, at.inputs
-    stable = {} if inputs.is_lake(source) else inputs.admin(source).last_stable_offsets(at.partitions)
-    found = inputs.context.shared(Monitor).find_hanging_transactions(source, stable)
-    for tp, one in sorted(found.items()):
-        outcome = failure if age_ms(one.since_ms, inputs.now) > _HUNG_MS else warning
-        abort = f"abort --topic {tp.topic} --partition {tp.partition} --start-offset {one.offset}"
-        yield outcome(
-            str(tp), one.describe(inputs.now), f"kafka-transactions --bootstrap-server … {abort}, on {source}"
-        )
-    yield fine(at.flow.name, f"{plural(len(found), 'partition')} with a transaction that is open for a minute")
-
-
-@check("clock.skew", layer="flow", per="flow", finds="warning", fix="NTP on this machine and on the producers'")
-def _clock_skew(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """No record is from the future, by this machine's clock: time lag, RPO and retention are wrong by as much as clocks differ."""
-    if at.inputs.is_lake(at.flow.source):
-        yield fine(at.flow.name, "applications publish by this machine's clock")
-        return
-    newest = at.inputs.admin(at.flow.source).topic_metadata.newest_times(at.partitions)
-    ahead = {tp: ms - at.inputs.now_ms for tp, ms in newest.items() if ms - at.inputs.now_ms > _AHEAD_MS}
-    if ahead:
-        worst = max(ahead, key=lambda tp: ahead[tp])
-        yield warning(
-            at.flow.name,
-            f"records of {plural(len(ahead), 'partition')} are from the future, those of {worst} by {format_duration(ahead[worst])}",
-            f"compare the clocks of this machine and of {at.flow.source}'s producers (NTP)",
-        )
-    else:
-        yield fine(at.flow.name, "no record is from the future")
 
 
 # -- the target ------------------------------------------------------------------------------------------------------
@@ -260,10 +134,10 @@ def _max_message_bytes(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 def _target_retention(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No record is older than its remote topic keeps: Kafka counts from the record's own timestamp and deletes it at once."""
     found = []
-    spans = at.inputs.landed(at.flow.source)
+    landed = at.inputs.landed(at.flow.source)
     for name, remote, _, there in _each(at):
         retention, policy = int(value(there, "retention.ms", "-1")), value(there, "cleanup.policy", "delete")
-        oldest = spans[name].oldest if name in spans else None
+        oldest = landed.get(name)
         if "delete" in policy and retention >= 0 and oldest is not None and oldest < at.inputs.now_ms - retention:
             said = f"the relay holds records older than the {format_duration(retention)} that {remote} keeps; the target deletes them"
             fix = f"raise retention.ms of {remote} on {at.flow.target} if they must stay readable there"

@@ -115,23 +115,13 @@ class TopicMetadataReader:
         """Return the high watermark of each partition; those whose leader does not report it now are omitted."""
         return self._offsets(list(partitions), OffsetSpec.latest())
 
-    def newest_times(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are omitted."""
-        found = self._list_offsets(list(partitions), OffsetSpec.max_timestamp())
-        return {tp: int(one.timestamp) for tp, one in found.items() if one.timestamp is not None and one.timestamp >= 0}
-
     def _offsets(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
-        return {tp: int(one.offset) for tp, one in self._list_offsets(partitions, spec).items()}
-
-    def _list_offsets(
-        self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec
-    ) -> dict[flow.TopicPartition, Any]:
         with self._errors.translating("read offsets"):
             futures = request_offsets(self._client, partitions, spec, IsolationLevel.READ_UNCOMMITTED)
         answers = {}
         for tp, future in futures.items():
             with suppress(KafkaException):
-                answers[tp] = future.result()
+                answers[tp] = int(future.result().offset)
         return answers
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import cache
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.lake import SIGN_INTERVAL_S, Lake, LandedPositions, StreamSign, flow_sign, landed_positions
+from mirrorlake.lake import SIGN_INTERVAL_S, Lake, LandedPositions, StreamSign, flow_sign
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, table
@@ -35,11 +34,6 @@ class OtherFlow(JsonDisplayable):
     reason: str = ""
     worked_at: datetime | None = None
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether records stay in the relay for a flow that no process runs."""
-        return self.waiting > 0 and self.state != "runs"
-
     def sheet(self) -> Sheet:
         """Show the records that it holds back, and why."""
         facts = (
@@ -56,15 +50,14 @@ def other_flows(
     *,
     lake: Lake,
     now: datetime,
-    landed: Mapping[str, LandedPositions] | None = None,
+    landed: Mapping[str, LandedPositions],
 ) -> tuple[OtherFlow, ...]:
-    """List the flows that the lake knows and this settings file lacks, of all sources or of those that a snapshot `landed`."""
-    read = cache(lambda alias: landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {})
+    """List the flows that the lake knows and this settings file lacks, of the sources that a snapshot `landed`."""
     others = []
     for flow in settings_in_force.flows_of_other_files(config, state):
-        if landed is not None and flow.source not in landed:
+        if flow.source not in landed:
             continue
-        reached = read(flow.source) if landed is None else landed[flow.source].reached
+        reached = landed[flow.source].reached
         waiting = count_waiting(lake, flow, reached) if reached else {}
         worked_ms = StreamSign(lake, flow_sign(flow.name)).read()
         worked_at = None if worked_ms is None else datetime.fromtimestamp(worked_ms / 1000, timezone.utc)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -67,11 +66,9 @@ class FolderTables:
         """Return whether a table has a version."""
         return self.version(path) >= version
 
-    def size(self, path: str, *, written_before: datetime | None = None) -> tuple[int, int]:
-        """Count the files and bytes of the newest version; only those written before a time, if one is given."""
+    def size(self, path: str) -> tuple[int, int]:
+        """Count the files and bytes of the newest version."""
         files = self.statistics(path)
-        if written_before is not None:
-            files = files.filter(pc.field("modification_time") < int(written_before.timestamp() * 1000))
         return len(files), pc.sum(files["size_bytes"]).as_py() or 0
 
     def properties(self, path: str) -> dict[str, str]:

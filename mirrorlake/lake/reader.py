@@ -349,12 +349,9 @@ class LakeReader(LakeAddresses):
         """Read the id that a table got when it was created."""
         return self._engine(location).table_id(location)
 
-    def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:
-        """Count the files and bytes of a table's newest version.
-
-        Without Spark, only those written before a time, if one is given.
-        """
-        return self._engine(location).size(location, written_before=written_before)
+    def size(self, location: str) -> tuple[int, int]:
+        """Count the files and bytes of a table's newest version."""
+        return self._engine(location).size(location)
 
     def _is_seen(self, location: str) -> bool:
         # The table itself is checked, because a cluster's Spark may read the path in a distributed file system.

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -284,8 +284,8 @@ class SparkTables:
             return {}
         return {row.name: row.value for row in rows}
 
-    def size(self, location: str, *, written_before: datetime | None = None) -> tuple[int, int]:  # noqa: ARG002
-        """Count the files and bytes of the newest version, of any time: Spark does not tell the times of files."""
+    def size(self, location: str) -> tuple[int, int]:
+        """Count the files and bytes of the newest version."""
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")
         [row] = detail.select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)

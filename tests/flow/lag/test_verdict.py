@@ -83,8 +83,6 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
         "law E: 10 records of 128 bytes and more"
     )
     assert "retention.bytes keeps 1.3 kB" in by_size.reason
-    [finding] = [one for one in mirror.doctor() if one.check == "source.retention" and not one.ok]
-    assert (finding.subject, "by estimate up to" in finding.detail) == (pair.topic, True)
 
     conf, out = Path(pair.conf), tmp_path / "report.html"
     told = pair.cli("report", "--since", "1h", "--verify", "--out", str(out), "--json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import yaml
 from mirrorlake.config import load
 from mirrorlake.context import Context, utc_now
 from mirrorlake.doctor import Findings, examine
-from mirrorlake.doctor.check_context import CheckContext
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -32,29 +31,18 @@ def examined(
     only: Collection[str] = (),
     skip: Collection[str] = (),
     now: datetime | None = None,
-    running: Iterable[str] = (),
     given: Mapping[str, Any] | None = None,
 ) -> Findings:
     """Write the settings, and examine them."""
-    return examine(context_of(folder, now=now, running=running, given=given), only=only, skip=skip)
+    return examine(context_of(folder, now=now, given=given), only=only, skip=skip)
 
 
-def ground_of(folder: Path, *, given: Mapping[str, Any]) -> CheckContext:
-    """Write the settings, and stand on them."""
-    return CheckContext(context_of(folder, given=given))
-
-
-def context_of(
-    folder: Path, *, now: datetime | None = None, running: Iterable[str] = (), given: Mapping[str, Any] | None = None
-) -> Context:
-    """Write the settings, and return their context, in which a process of this machine runs some flows."""
+def context_of(folder: Path, *, now: datetime | None = None, given: Mapping[str, Any] | None = None) -> Context:
+    """Write the settings, and return their context."""
     file = folder / "mirror.yml"
     file.touch(mode=0o600)
     file.write_text(yaml.safe_dump(dict(given or settings())))
-    context = Context(load(file), spark=None, now=utc_now if now is None else lambda: now, display=lambda: None)
-    # Its locks would be this test's own.
-    context.running_flows.on_this_machine = lambda _: dict.fromkeys(running, "process 1")  # type: ignore[method-assign]
-    return context
+    return Context(load(file), spark=None, now=utc_now if now is None else lambda: now, display=lambda: None)
 
 
 def bad(folder: Path, *only: str, **more: Any) -> list[tuple[str, str]]:
