@@ -55,14 +55,7 @@ from mirrorlake.lake.metadata import (
 from mirrorlake.lake.migrating import lake_changes, migrate
 from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale
 from mirrorlake.lake.opening import broken_checkpoints, broken_commits
-from mirrorlake.lake.pace import (
-    copy_interval_s,
-    landing_interval_s,
-    landing_requests,
-    poll_interval_s,
-    sampling_requests,
-    sending_requests,
-)
+from mirrorlake.lake.pace import copy_interval_s, landing_interval_s, poll_interval_s
 from mirrorlake.lake.partitions import folder_values, split_rows
 from mirrorlake.lake.proofs import (
     RELAY_TARGET,
