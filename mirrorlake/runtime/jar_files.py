@@ -31,7 +31,6 @@ from rich.console import Console
 from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.runtime.cache import cache_directory, locked
 from mirrorlake.runtime.java import find_java
-from mirrorlake.runtime.trust import trust_store
 
 _KAFKA = "org.apache.kafka"
 _KAFKA_VERSION = "4.3.1"
@@ -189,7 +188,6 @@ def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[st
 def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> None:
     """Resolve a set into `directory` with Ivy, without checking sums; `say` gets one line per resolved artifact."""
     root = cache_directory()
-    java = find_java()
     module = directory.parent / f"{directory.name}.ivy.xml"
     module.write_text(ivy_module(set_name, JAR_SETS[set_name]))
     settings = os.environ.get("MIRRORLAKE_IVY_SETTINGS")
@@ -198,8 +196,7 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
         own.write_text(_WITHOUT_POMS)
         settings = str(own)
     command = [
-        str(java.executable),
-        *(trust_store(root / "trust.jks") if java.bundled else []),
+        str(find_java().executable),
         "-jar",
         str(_ivy()),
         *(["-settings", settings] if settings else []),

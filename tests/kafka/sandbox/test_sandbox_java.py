@@ -1,15 +1,13 @@
-"""The Java that comes as a wheel carries brokers, and trusts whom Python trusts."""
+"""The Java that comes as a wheel carries brokers."""
 
 from __future__ import annotations
 
-import ssl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mirrorlake.runtime.trust import trust_store
 from mirrorlake.sandbox import KafkaCluster, broker, find_java
 
 
@@ -54,16 +52,3 @@ def test_the_wrapper_for_spark_drops_the_module_that_the_wheel_lacks(
         "a session that set JAVA_HOME to the wrapper must still be known to run the wheel's Java"
     )
     assert find_java().spark_java_home == home
-
-
-@pytest.mark.usefixtures("no_java_installed")
-def test_java_reads_the_trust_store(tmp_path: Path) -> None:
-    options = trust_store(tmp_path / "trust.jks")
-    certificates = ssl.create_default_context().get_ca_certs()
-    if not certificates:
-        assert options == []
-        return
-    keytool = find_java().home / "bin" / "keytool"
-    listing = [keytool, "-list", "-keystore", tmp_path / "trust.jks", "-storepass", "changeit"]
-    done = subprocess.run(listing, capture_output=True, text=True, check=True)
-    assert f"contains {len(certificates)} entr" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.runtime.trust import jks
 from mirrorlake.sandbox import broker, ports, traffic
 from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import free_ports
@@ -91,14 +89,6 @@ def test_a_controller_gets_no_port_of_a_listener_which_nobody_listens_on_yet(
     for _ in range(20):
         made.launch(tied=True, besides=[others])
         assert f"CONTROLLER://127.0.0.1:{left}" in (tmp_path / "server.properties").read_text().replace("\\:", ":")
-
-
-def test_a_trust_store_is_a_java_key_store_with_a_salted_sum() -> None:
-    store = jks([b"first certificate", b"second"])
-    body, digest = store[:-20], store[-20:]
-    assert body[:12] == bytes.fromhex("feedfeed") + (2).to_bytes(4, "big") + (2).to_bytes(4, "big")
-    assert body.endswith((6).to_bytes(4, "big") + b"second")
-    assert digest == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()  # noqa: S324
 
 
 class Coming:
