@@ -296,7 +296,6 @@ class Context:
             ledgers=self._ledger_flows,
             admin=self.admin(flow.target),
             reader=self.reader,
-            has_brokers=lambda alias: not self.config.cluster(alias).is_lake,
         )
 
     def registry(self, alias: str) -> SchemaRegistry | None:

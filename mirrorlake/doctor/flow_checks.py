@@ -101,7 +101,7 @@ def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     "flow.other-files",
     layer="flow",
     per="flow",
-    fix="another policy, or existing: append; provenance: true where flows lead round",
+    fix="another policy, or existing: append",
 )
 def _other_files(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic holds records of others, and no flow of another settings file brings records back: neither is sent to."""

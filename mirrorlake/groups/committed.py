@@ -30,16 +30,8 @@ def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = 
     if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
         return seen
     for each in related_flows(context.lake, flow, config.flows).all_flows[1:]:
-        # In a mesh several flows carry one topic of one source: its groups are read once.
-        alike = next((name for name in seen if _reads_alike(config.flow(name), each)), None)
-        seen[each.name] = seen[alike] if alike is not None else _positions(context, each, flow, lost)
+        seen[each.name] = _positions(context, each, flow, lost)
     return seen
-
-
-def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
-    return (one.source, one.topics, one.exclude_topics) == (other.source, other.topics, other.exclude_topics) and (
-        one.policy == other.policy and one.policy.kind == "identity"
-    )
 
 
 def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[str]) -> Positions:

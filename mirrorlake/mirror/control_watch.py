@@ -88,4 +88,4 @@ def _check(edited: MirrorConfig, running: MirrorConfig) -> None:
         librdkafka_options(cluster, role="admin")
     for flow in edited.flows:
         librdkafka_options(edited.cluster(flow.target), role="producer", extra=flow.producer)
-        view_of_flow(flow, edited.flows)
+        view_of_flow(flow)

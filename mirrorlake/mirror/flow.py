@@ -115,7 +115,7 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
             17
         """
         context, flow = self._context, self.config
-        view = rules.view_of_flow(flow, context.config.flows)
+        view = rules.view_of_flow(flow)
         return topics.try_rules(context.lake, flow, view, topic=topic, newest=newest)
 
     # -- run ------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class Streams:
         others = [content["flows"][other.name] for other in config.flows_to(flow.target) if flow.sync.acls]
         paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
         paused += [sorted((one.remote, one.known, one.action) for one in state.choices if one.flow == flow.name)]
-        view = rules.view_of_flow(flow, config.flows)
+        view = rules.view_of_flow(flow)
         version = view.version if view is not None else ""
         selection = republish.fingerprint_selection(self._context, flow)
         return identity([content["flows"][flow.name], selection, version, ends, others, paused])

@@ -1,4 +1,4 @@
-"""Positions of readers between clusters that mirror each other: pairs, rings and meshes of flows that write hop headers.
+"""Positions of readers between clusters that mirror each other, by flows that write hop headers.
 
 Law A (never ahead): a position skips neither an unread record of the target's own nor one of another region. All maps of the
 mesh together show which of them a reader has read (`mirrorlake.model.interleaved`).
@@ -15,7 +15,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
-from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, arrival, tree_from, way
+from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, arrival, ways_from
 from mirrorlake.offsets.neighbours import ReadPosition, to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
@@ -69,8 +69,8 @@ def find_hops(related: RelatedFlows) -> Hops:
 def find_routes(related: RelatedFlows) -> Routes:
     """Return the routes of a mesh's records, each from its origin."""
     routes = [flow.route for flow in related.mesh]
-    trees = {start: tree_from(start, routes) for start, _ in find_hops(related)}
-    return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
+    starts = {start for start, _ in find_hops(related)}
+    return {(start, place): way for start in starts for place, way in ways_from(start, routes).items()}
 
 
 class Mesh:

@@ -20,7 +20,7 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
         flow=flow,
         producer_options=context.producer_options(flow),
         reader_options=context.reader_options(flow.target),
-        view=view_of_flow(flow, context.config.flows),
+        view=view_of_flow(flow),
         all_flows=context.config.flows,
         other_files=context.other_files(flow),
     )

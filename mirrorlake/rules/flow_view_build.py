@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from mirrorlake.config.schema import FlowConfig, RuleConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.flow_view import FlowView, Stage
@@ -14,14 +12,14 @@ from mirrorlake.rules.rule import Rule
 from mirrorlake.rules.view import View
 
 
-def view_of_flow(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
-    """Return the view of a flow, one of `flows`, or None if its records are sent unchanged.
+def view_of_flow(flow: FlowConfig) -> View | None:
+    """Return the view of a flow, or None if its records are sent unchanged.
 
     Raises:
         ConfigError: a key of a rule cannot be resolved.
         UsageError: the function of a rule does not exist.
     """
-    loops = provenance_stage(flow, flows)
+    loops = provenance_stage(flow)
     placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
     return make_flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
 

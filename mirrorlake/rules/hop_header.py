@@ -1,25 +1,22 @@
-"""Withhold records that would loop or arrive twice, and write provenance headers on the others.
+"""Withhold records that would loop, and write provenance headers on the others.
 
-The rule `loop` withholds a record as `filtered` if it has been on the target or reaches it over another flow. All others get
-a header with the position that this flow read (`model/loops/hops.py`). Most batches hold records without headers, all
-produced on the source: these cost one column of header values and no work per row.
+The rule `loop` withholds a record as `filtered` if it has been on the target. All others get a header with the position
+that this flow read (`model/loops/hops.py`). Most batches hold records without headers, all produced on the source: these
+cost one column of header values and no work per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.schema import FlowConfig, Route
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
-from mirrorlake.model.loops.routes import TopicPlace, Tree, fingerprint, forwards, tree_from
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.rules.view import View, Viewed
 
@@ -28,19 +25,12 @@ RULE = "loop"
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def provenance_stage(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
+def provenance_stage(flow: FlowConfig) -> View | None:
     """Return the stage that prevents loops of a flow, or None if its topic names already do.
 
     It reads and writes headers only, so it runs before every rule that may change or drop them.
-
-    Args:
-        flow: the flow.
-        flows: all flows of the settings.
     """
-    if not flow.adds_hops:
-        return None
-    routes = sorted((each.route for each in flows if each.adds_hops), key=lambda route: route.name)
-    return ProvenanceStage(route=flow.route, routes=tuple(routes), version=fingerprint(map(repr, routes)))
+    return ProvenanceStage(source=flow.source, target=flow.target) if flow.adds_hops else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,59 +38,36 @@ class ProvenanceStage:
     """Withhold records that would loop, and append a provenance header to the others.
 
     Attributes:
-        route: the route of this flow.
-        routes: the routes of all flows that write provenance headers.
-        version: the fingerprint of `routes`: other flows may lead to other routes.
+        source: the alias of the flow's source.
+        target: the alias of its target.
+        version: the version of the rule, which has no settings.
     """
 
-    route: Route
-    routes: tuple[Route, ...]
-    version: str
+    source: str
+    target: str
+    version: str = "1"
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
         """Return the records to send, each with one more header, and the withheld ones."""
-        known = _Hops.of(records.column("headers"))
-        been, elsewhere = self._judged(source.topic, known, len(records))
+        been = _rows_been_on(self.target, records.column("headers"))
         withheld = []
-        if been.any() or elsewhere.any():
+        if been.any():
             offsets = records.column("offset").to_numpy(zero_copy_only=False)
-            for rows, reason in (
-                (been, f"it has been on {self.route.target}"),
-                (elsewhere, f"it comes to {self.route.target} over another flow"),
-            ):
-                if rows.any():
-                    withheld.append(
-                        Withheld(
-                            source=source,
-                            kind=FILTERED,
-                            rule=RULE,
-                            version=self.version,
-                            ranges=ranges_of(offsets[rows].tolist()),
-                            reason=reason,
-                        )
-                    )
-            records = records.filter(pa.array(~(been | elsewhere)))
-        texts = hop_texts(self.route.source, source, records.column("offset"))
+            withheld.append(
+                Withheld(
+                    source=source,
+                    kind=FILTERED,
+                    rule=RULE,
+                    version=self.version,
+                    ranges=ranges_of(offsets[been].tolist()),
+                    reason=f"it has been on {self.target}",
+                )
+            )
+            records = records.filter(pa.array(~been))
+        texts = hop_texts(self.source, source, records.column("offset"))
         headers = appended(records.column("headers"), texts)
         index = records.schema.get_field_index("headers")
         return Viewed(records=records.set_column(index, "headers", headers), withheld=tuple(withheld))
-
-    def _judged(self, topic: str, known: _Hops | None, rows: int) -> tuple[_Flags, _Flags]:
-        """Flag the records that have been on the target, and the others that reach it over another flow."""
-        been, elsewhere = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
-        if not self._forwards(TopicPlace(self.route.source, topic), topic):
-            elsewhere[:] = True
-        if known is None:
-            return been, elsewhere
-        been[known.rows[known.aliases == self.route.target]] = True
-        first = np.unique(known.rows, return_index=True)[1]
-        places = list(zip(known.aliases[first].tolist(), known.topics[first].tolist(), strict=True))
-        verdict = {place: not self._forwards(TopicPlace(*place), topic) for place in set(places)}
-        elsewhere[known.rows[first]] = [verdict[place] for place in places]
-        return been, elsewhere & ~been
-
-    def _forwards(self, origin: TopicPlace, topic: str) -> bool:
-        return forwards(self.route, topic, _tree(self.routes, origin))
 
 
 def hop_texts(alias: str, source: SourcePartition, offsets: pa.Array) -> pa.Array:
@@ -110,38 +77,23 @@ def hop_texts(alias: str, source: SourcePartition, offsets: pa.Array) -> pa.Arra
     return texts.cast(pa.binary())
 
 
-@lru_cache(maxsize=256)
-def _tree(routes: tuple[Route, ...], origin: TopicPlace) -> Tree:
-    return tree_from(origin, routes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hops:
-    """The hops of a batch, in order: the row of each, its alias and its topic."""
-
-    rows: np.ndarray[Any, np.dtype[np.int64]]
-    aliases: np.ndarray[Any, np.dtype[np.object_]]
-    topics: np.ndarray[Any, np.dtype[np.object_]]
-
-    @classmethod
-    def of(cls, headers: pa.ListArray) -> _Hops | None:
-        """Return the hops in a column of headers, or None if no record has any."""
-        if headers.null_count == len(headers):
-            return None
-        flat = headers.flatten()
-        at = np.flatnonzero(pc.equal(flat.field(0), HOP_KEY).fill_null(False).to_numpy(zero_copy_only=False))
-        if not len(at):
-            return None
-        values = flat.field(1).take(pa.array(at))
-        parts = pc.extract_regex(values, f"^{HOP_PATTERN}$")
-        # A value of another format gives null: anybody may write a header of this name.
-        valid = parts.is_valid().to_numpy(zero_copy_only=False)
-        if not valid.any():
-            return None
-        parts = parts.filter(pa.array(valid))
+def _rows_been_on(alias: str, headers: pa.ListArray) -> _Flags:
+    """Flag the records of a column of headers that have been on a cluster."""
+    been = np.zeros(len(headers), dtype=bool)
+    if headers.null_count == len(headers):
+        return been
+    flat = headers.flatten()
+    at = np.flatnonzero(pc.equal(flat.field(0), HOP_KEY).fill_null(False).to_numpy(zero_copy_only=False))
+    if not len(at):
+        return been
+    parts = pc.extract_regex(flat.field(1).take(pa.array(at)), f"^{HOP_PATTERN}$")
+    # A value of another format gives null: anybody may write a header of this name.
+    valid = parts.is_valid().to_numpy(zero_copy_only=False)
+    if valid.any():
         rows = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)[at][valid]
-        names = [parts.field(index).cast(pa.string()).to_numpy(zero_copy_only=False) for index in (0, 1)]
-        return cls(rows, *names)
+        aliases = parts.filter(pa.array(valid)).field(0).cast(pa.string()).to_numpy(zero_copy_only=False)
+        been[rows[aliases == alias]] = True
+    return been
 
 
 def appended(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:

@@ -1,37 +1,26 @@
-"""Detect flows of other settings files that filled a flow's remote topics or would bring its records back.
+"""Detect flows of other settings files that filled a flow's remote topics.
 
 One settings file is checked when it is read (`model/loops`). Only the ledgers on the clusters show the flows of other files,
 whose lakes may be on other stores.
 
     x ──identity: orders──> a      the first file
-    b ──identity: orders──> a      this file: orders on a holds records that are not the flow's    `refuse_filled`
-    a ──identity: orders──> x      this file: x->a would bring them back, and so on                `refuse_round_trips`
+    b ──identity: orders──> a      this file: orders on a holds records that are not the flow's
 """
 
 from __future__ import annotations
 
-import logging
-import queue
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError, NotAuthorized
+from mirrorlake.errors import NotAuthorized
 from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, list_partitions, mm2_topics
-from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, newest_topics
+from mirrorlake.lake import Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.ledger import FlowOrigin
-from mirrorlake.model.loops.routes import TopicPlace, arrival
+from mirrorlake.model.loops.routes import arrival
 from mirrorlake.model.remotes import base_id, is_different_topic, known_id
-from mirrorlake.topics.ledger_flows import KNOWN_S, LedgerFlow, LedgerFlows
-
-log = logging.getLogger(__name__)
-
-# The records of an unreachable source are in the relay and are still sent. It is not asked again for each topic.
-_SOURCE_WITHIN_S, _AWAY_FOR_S = 5.0, 60.0
+from mirrorlake.topics.ledger_flows import LedgerFlow, LedgerFlows
 
 
 class TopicRefusal(NamedTuple):
@@ -39,16 +28,6 @@ class TopicRefusal(NamedTuple):
 
     cause: str
     remedy: str
-
-
-class _Step(NamedTuple):
-    """A flow that brings the records of one topic to another; `origin` is None for a flow of this settings file."""
-
-    name: str
-    start: TopicPlace
-    adds_hops: bool
-    origin: FlowOrigin | None
-    ledger: str
 
 
 class OtherFiles:
@@ -73,7 +52,6 @@ class OtherFiles:
         ledgers: LedgerFlows,
         admin: ClusterAdmin,
         reader: Callable[[str], RecordReader],
-        has_brokers: Callable[[str], bool],
     ) -> None:
         self._flow = flow
         self._flows = flows
@@ -82,8 +60,6 @@ class OtherFiles:
         self._ledgers = ledgers
         self._admin = admin
         self._reader = reader
-        self._has_brokers = has_brokers
-        self._steps: dict[str, tuple[float, dict[str, list[_Step]]]] = {}
 
     def refuse(
         self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]
@@ -98,14 +74,11 @@ class OtherFiles:
         if found:
             # A running flow may have sent its first records since the ledger was read.
             mine = self._own_topics()
-        filled = {name: why for name, why in found.items() if not mine & set(sources[name])}
-        return filled | self.refuse_round_trips(sources)
+        return {name: why for name, why in found.items() if not mine & set(sources[name])}
 
     def _own_topics(self) -> set[str]:
         own = self._ledgers.of(self._flow.target, self._flow.ledger_topic)
         return {*own.sent, *own.remotes} if own else set()
-
-    # -- topics that others filled --------------------------------------------------------------------------------
 
     def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:
         """Return the remote topics that hold records of others. By its ledger, the flow has sent nothing to any of these topics.
@@ -192,136 +165,6 @@ class OtherFiles:
             f"{first} still runs: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
             f"'{first}', and {append}, records of {first} included",
         )
-
-    # -- round trips ----------------------------------------------------------------------------------------------
-
-    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, TopicRefusal]:
-        """Return the remote topics that lead back to their source topics over flows of other files.
-
-        Law F: the same rule as within one file; allowed if every flow of the trip writes provenance headers. A source gets 5 s
-        to answer.
-        """
-        found: dict[str, TopicRefusal] = {}
-        for remote, topics in sources.items():
-            for topic in topics:
-                start, goal = TopicPlace(self._flow.source, topic), TopicPlace(self._flow.target, remote)
-                trip = _way_back(start, goal, self._steps_into)
-                if trip and not self._tells_apart(trip):
-                    found[remote] = self._round_trip_refusal(topic, trip)
-        return found
-
-    def _steps_into(self, alias: str) -> dict[str, list[_Step]]:
-        """Return the flows into each topic of a cluster: of this file and of the ledgers there."""
-        until, found = self._steps.get(alias, (0.0, {}))
-        if time.monotonic() >= until:
-            others, known_s = self._foreign_into(alias)
-            found = self._steps_of(alias, others)
-            self._steps[alias] = time.monotonic() + known_s, found
-        return found
-
-    def _steps_of(self, alias: str, others: Iterable[LedgerFlow]) -> dict[str, list[_Step]]:
-        found: dict[str, list[_Step]] = {}
-        for each in self._flows:
-            names = newest_topics(self._lake, each.source, "source", missing_ok=True) if each.target == alias else ()
-            for name in names:
-                if (end := arrival(each, name)) is not None:
-                    start = TopicPlace(each.source, name)
-                    found.setdefault(end.topic, []).append(
-                        _Step(each.name, start, each.adds_hops, None, each.ledger_topic)
-                    )
-        for one in others:
-            source = self._alias_of(one.origin.cluster_id) if one.origin else None
-            if one.origin is None or source is None:
-                continue
-            for topic, remote in one.remotes.items():
-                step = _Step(one.name, TopicPlace(source, topic), one.origin.adds_hops, one.origin, one.ledger)
-                found.setdefault(remote.name, []).append(step)
-        return found
-
-    def _foreign_into(self, alias: str) -> tuple[list[LedgerFlow], float]:
-        """Return the flows of other files into a cluster, and the seconds that this answer is valid."""
-        if not self._has_brokers(alias):
-            return [], _AWAY_FOR_S
-        names = _ledgers_of(flow for flow in self._flows if flow.target == alias)
-        try:
-            return within(_SOURCE_WITHIN_S, lambda: self._ledgers.into(alias, but=names)), KNOWN_S
-        except (MirrorlakeError, TimeoutError) as error:
-            log.warning("loops.not_looked flow=%s cluster=%s why=%s", self._flow.name, alias, error)
-            return [], _AWAY_FOR_S
-
-    def _alias_of(self, cluster_id: str) -> str | None:
-        """Return the alias of a cluster in this file, or None."""
-        if not cluster_id:
-            return None
-        if self._admin.cluster_id() == cluster_id:
-            return self._flow.target
-        for alias in dict.fromkeys(each.source for each in self._flows):
-            location = self._lake.relay_location(alias)
-            known = self._lake.properties(location) if self._lake.exists(location) else {}
-            if known.get(CLUSTER_PROPERTY) == cluster_id:
-                return alias
-        return None
-
-    def _tells_apart(self, trip: Sequence[_Step]) -> bool:
-        """Return whether every flow of the trip writes provenance headers with the same aliases."""
-        ends = [step.start.alias for step in trip[1:]] + [self._flow.source]
-        return self._flow.adds_hops and all(
-            step.adds_hops
-            and (step.origin is None or (step.origin.source, step.origin.target) == (step.start.alias, end))
-            for step, end in zip(trip, ends, strict=True)
-        )
-
-    def _round_trip_refusal(self, topic: str, trip: Sequence[_Step]) -> TopicRefusal:
-        flow = self._flow
-        names = ", ".join((flow.name, *(step.name for step in trip), flow.name))
-        other = next(step for step in trip if step.origin)
-        return TopicRefusal(
-            f"records of {topic} could be mirrored in an endless loop: {names}; {other.name} belongs to another settings file (ledger "
-            f"{other.ledger})",
-            "use policy: default on these flows, or different topics, or provenance: true on all of them and the same "
-            f"aliases in all files; if {other.name} is gone for good, delete the topic {other.ledger}",
-        )
-
-
-def _way_back(
-    start: TopicPlace, goal: TopicPlace, steps_into: Callable[[str], Mapping[str, Sequence[_Step]]]
-) -> tuple[_Step, ...]:
-    """Return the flows that bring records from the goal to the start, or () if none of them is of another file."""
-    ways: list[tuple[TopicPlace, tuple[_Step, ...]]] = [(start, ())]
-    seen = {start}
-    for place, way in ways:
-        for step in steps_into(place.alias).get(place.topic, ()):
-            trip = (step, *way)
-            if step.start == goal and any(one.origin for one in trip):
-                return trip
-            if step.start not in seen and step.start.alias != goal.alias:
-                seen.add(step.start)
-                ways.append((step.start, trip))
-    return ()
-
-
-def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerFlow]:
-    """Return the result of a call; a call that takes longer continues in its thread.
-
-    Raises:
-        TimeoutError: the call took longer.
-    """
-    answers: queue.SimpleQueue[tuple[list[LedgerFlow], Exception | None]] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put((call(), None))
-        except Exception as error:
-            answers.put(([], error))
-
-    threading.Thread(target=ask, name="read ledgers", daemon=True).start()
-    try:
-        answer, problem = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
-    if problem is not None:
-        raise problem
-    return answer
 
 
 def _ledgers_of(flows: Iterable[FlowConfig]) -> set[str]:

@@ -68,10 +68,8 @@ class ConflictCheck:
     def find_foreign(
         self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], others: OtherFiles
     ) -> dict[str, MirrorlakeError]:
-        """Return by remote topic the conflicts with flows of other settings files, which filled it or lead back from it."""
-        fresh = {one.name: states[one.name] for one in wanted if one.fresh and one.name in states}
-        found = others.refuse_round_trips({one.name: one.topics for one in wanted})
-        found |= others.refuse_filled({name: state for name, state in fresh.items() if name not in found})
+        """Return by remote topic the conflicts with flows of other settings files, which filled it."""
+        found = others.refuse_filled({one.name: states[one.name] for one in wanted if one.fresh and one.name in states})
         return {
             one.name: self._conflict(found[one.name].cause, remedy=found[one.name].remedy, topic=one.topics[0])
             for one in wanted

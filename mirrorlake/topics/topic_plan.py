@@ -241,7 +241,7 @@ def name_conflicts(
 
 
 def foreign_conflicts(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
-    """Return conflicts for remote topics that hold records of others or lead back over flows of other settings files."""
+    """Return conflicts for remote topics that hold records of others."""
     sources: dict[str, list[str]] = {}
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)

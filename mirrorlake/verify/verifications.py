@@ -178,8 +178,7 @@ class Verifications:
     def _views(self) -> dict[str, View]:
         """Return the view of each flow that has one, by its name and that of its re-drive."""
         found: dict[str, View] = {}
-        flows = self._context.config.flows
-        for flow in flows:
-            if (view := view_of_flow(flow, flows)) is not None:
+        for flow in self._context.config.flows:
+            if (view := view_of_flow(flow)) is not None:
                 found |= {flow.name: view, flow.redrive_name: view}
         return found

@@ -40,7 +40,7 @@ from mirrorlake.config.schema.rules import RuleConfig, check_names, named
 from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
 from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.model.flow import ledger_topic
-from mirrorlake.model.loops.collisions import intended, merges_sources
+from mirrorlake.model.loops.collisions import merges_sources
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import (
     DEFAULT_EXCLUDE_GROUPS,
@@ -238,14 +238,8 @@ class FlowConfig(Settings):
         return self._adds_hops
 
     def may_share(self, other: FlowConfig) -> bool:
-        """Return whether two flows may write one remote topic: both merge, or both write provenance headers."""
-        both = [flow.name for flow in (self, other)]
-        return intended(
-            self.route,
-            other.route,
-            merging=[flow.name for flow in (self, other) if merges_sources(flow)],
-            provenance=both if self.adds_hops and other.adds_hops else [],
-        )
+        """Return whether two flows may write one remote topic: both merge by template."""
+        return merges_sources(self) and merges_sources(other)
 
     @property
     def route(self) -> Route:

@@ -1,20 +1,21 @@
 """Flows that must write hop headers, and flows that share a remote topic without intent.
 
-Names of the default policy show every hop. Under other policies two things can go wrong, and a header for each hop
-(`model/loops/hops.py`) prevents both:
+Names of the default policy show every hop. Under other policies two things can go wrong:
 
     a round trip      a ──orders──> b ──orders──> a                     records would go round for ever
     two routes        a ──orders──> b ──orders──> c,  a ──orders──> c   records would come to c twice
 
-Both are detected before any flow runs. Round trips are detected for certain (`model/loops/cycles.py`); two routes and
-collisions by the names that the flows select, and by one or two sample names of each expression. The plan reports the
-conflicts that only real topics show.
+A header for each hop (`model/loops/hops.py`) prevents the round trip of two clusters; longer ones and two routes are
+refused. Both are detected before any flow runs. Round trips are detected for certain (`model/loops/cycles.py`); two
+routes and collisions by the names that the flows select, and by one or two sample names of each expression. The plan
+reports the conflicts that only real topics show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal, NamedTuple, Protocol
 
 from mirrorlake.model.loops.cycles import FlowLike, round_trips
@@ -24,6 +25,8 @@ from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_top
 
 # A full mesh of default flows names more than n! topics; past this many, the plan checks real topics.
 _MAX_PLACES = 2_000
+
+_PREFIXED = "use policy: default on these flows: prefixed names (east.orders) show where a record has been"
 
 
 class ProvenanceLike(FlowLike, RouteLike, Protocol):
@@ -66,41 +69,26 @@ class Survey:
 def survey(flows: Sequence[ProvenanceLike]) -> Survey:
     """Return which flows write hop headers, and which settings are refused.
 
-    A flow writes them if `provenance` is true, or if it is `auto` and records could go round or arrive over two
-    routes. Round trips are accepted if all their flows are identity flows, or if every flow without the origin in its
-    names has `provenance: true`.
+    A flow writes them if `provenance` is true, or if it is `auto` and records could go round. Round trips of two
+    clusters are accepted if both flows are identity flows, or if every flow without the origin in its names has
+    `provenance: true`.
     """
     trips = round_trips(flows)
+    for flow in flows:
+        if flow.name in trips:
+            # Two clusters that mirror each other are judged by themselves, whatever else they mirror.
+            between = [each for each in flows if {each.source, each.target} == {flow.source, flow.target}]
+            trips[flow.name] = round_trips(between).get(flow.name, trips[flow.name])
     for flow in flows:
         if flow.name in trips and not _consents(flow, trips[flow.name]):
             return Survey(refusals=(_round_trip(trips[flow.name]),))
     meetings = _Meetings(flows)
+    if mesh := meetings.mesh(trips):
+        return Survey(refusals=(mesh,))
     wanted = {flow.name for flow in flows if flow.provenance is True} | trips.keys()
-    twice: dict[str, TopicPlace] = {}
-    for place in meetings.shared():
-        for name in meetings.doubled(place):
-            twice.setdefault(name, place)
-    wanted |= twice.keys()
-    refusals = [
-        _required(flow, trips.get(flow.name), twice.get(flow.name))
-        for flow in flows
-        if flow.name in wanted and flow.provenance is False
-    ]
-    refusals += meetings.collisions(wanted)
+    refusals = [_required(flow, trips[flow.name]) for flow in flows if flow.name in trips and flow.provenance is False]
+    refusals += meetings.collisions()
     return Survey(provenance=frozenset(wanted), refusals=tuple(refusals))
-
-
-def intended(first: RouteLike, second: RouteLike, *, merging: Iterable[str], provenance: Iterable[str]) -> bool:
-    """Return whether two flows may share a remote topic: both merge by template, or both write hop headers.
-
-    Args:
-        first: a flow.
-        second: another flow into the same target.
-        merging: names of the flows that merge on purpose (`merges_sources`).
-        provenance: names of the flows that write hop headers.
-    """
-    pair = {first.name, second.name}
-    return pair <= set(merging) or (first.source != second.source and pair <= set(provenance))
 
 
 def merges_sources(flow: FlowLike) -> bool:
@@ -130,6 +118,8 @@ def unified(topic: str) -> str:
 
 
 def _consents(flow: ProvenanceLike, way: Sequence[FlowLike]) -> bool:
+    if _is_ring(way):
+        return False
     if all(isinstance(hop.replication_policy, IdentityPolicy) for hop in way):
         return True
     blind = [hop for hop in way if not hop.replication_policy.tells_origin]
@@ -139,23 +129,23 @@ def _consents(flow: ProvenanceLike, way: Sequence[FlowLike]) -> bool:
 def _round_trip(way: Sequence[FlowLike]) -> Collision:
     names = [hop.name for hop in way]
     blind = ", ".join(hop.name for hop in way if not hop.replication_policy.tells_origin)
-    return Collision(
-        names[0],
-        "policy",
-        f"records could be mirrored in an endless loop: {', '.join((*names, names[0]))}",
-        f"use policy: default on these flows, or different topics, or provenance: true on {blind}",
-    )
+    remedy = f"use policy: default on these flows, or different topics, or provenance: true on {blind}"
+    return Collision(names[0], "policy", _endless(way), _PREFIXED if _is_ring(way) else remedy)
 
 
-def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: TopicPlace | None) -> Collision:
-    if trip is not None:
-        what = f"records could be mirrored in an endless loop: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
-    else:
-        what = f"records could come to {place.topic} on {place.alias} twice" if place else "records could come twice"
+def _is_ring(way: Sequence[FlowLike]) -> bool:
+    return len({hop.source for hop in way}) > 2
+
+
+def _endless(way: Sequence[FlowLike]) -> str:
+    return f"records could be mirrored in an endless loop: {', '.join([*(hop.name for hop in way), way[0].name])}"
+
+
+def _required(flow: ProvenanceLike, trip: Sequence[FlowLike]) -> Collision:
     return Collision(
         flow.name,
         "provenance",
-        f"{what}; only a provenance header prevents it",
+        f"{_endless(trip)}; only a provenance header prevents it",
         "leave `provenance` out, or use policy: default on these flows",
     )
 
@@ -171,7 +161,6 @@ class _Meetings:
 
     def __init__(self, flows: Sequence[ProvenanceLike]) -> None:
         self._flows = flows
-        self._merging = {flow.name for flow in flows if merges_sources(flow)}
         names = dict.fromkeys(name for flow in flows for name in _samples(flow))
         # Only topics that a flow names literally are certain to exist.
         self._named = {
@@ -195,44 +184,45 @@ class _Meetings:
                     seen.add(end)
                     ways.append(end)
 
-    def shared(self) -> list[TopicPlace]:
-        """Return the topics that several flows write."""
-        return [place for place, steps in self._into.items() if len({step.flow.name for step in steps}) > 1]
+    def mesh(self, trips: Collection[str]) -> Collision | None:
+        """Return why clusters that mirror each other in pairs are refused: three or more share a topic."""
+        for place, first, second in self._shared():
+            if first.flow.source != second.flow.source and {first.flow.name, second.flow.name} <= set(trips):
+                return Collision(
+                    second.flow.name,
+                    "policy",
+                    f"three or more clusters would mirror {place.topic} to each other under one name ({first.flow.name} and "
+                    f"{second.flow.name} both write it on {place.alias}), so its records could arrive twice",
+                    _PREFIXED,
+                )
+        return None
 
-    def doubled(self, place: TopicPlace) -> set[str]:
-        """Return the flows that together bring records of one origin to a topic over two routes."""
-        steps = self._into[place]
-        upstream = [self._upstream(step.start) for step in steps]
-        found: set[str] = set()
-        for index, first in enumerate(steps):
-            for other, second in enumerate(steps[index + 1 :], index + 1):
-                if first.start != second.start and upstream[index][0] & upstream[other][0]:
-                    found |= {first.flow.name, second.flow.name} | upstream[index][1] | upstream[other][1]
-        return found
+    def _shared(self) -> Iterator[tuple[TopicPlace, _Step, _Step]]:
+        """Yield the topics that several flows write, with each two of these."""
+        for place, steps in self._into.items():
+            for first, second in combinations(steps, 2):
+                if first.flow.name != second.flow.name:
+                    yield place, first, second
 
-    def _upstream(self, place: TopicPlace) -> tuple[set[TopicPlace], set[str]]:
-        """Return the topics upstream of a topic, itself included, and the flows between them."""
-        places, flows, queue = {place}, set[str](), [place]
+    def _upstream(self, place: TopicPlace) -> set[TopicPlace]:
+        """Return the topics upstream of a topic, itself included."""
+        places, queue = {place}, [place]
         for there in queue:
             for step in self._into.get(there, ()):
-                flows.add(step.flow.name)
                 if step.start not in places:
                     places.add(step.start)
                     queue.append(step.start)
-        return places, flows
+        return places
 
-    def collisions(self, provenance: Iterable[str]) -> list[Collision]:
+    def collisions(self) -> list[Collision]:
         """Return the pairs of flows that share a remote topic without intent, and names that Kafka treats as one."""
         found: dict[tuple[str, str], Collision] = {}
-        told = set(provenance)
-        for place in self.shared():
-            steps = self._into[place]
-            for index, first in enumerate(steps):
-                for second in steps[index + 1 :]:
-                    if first.flow.name != second.flow.name and not intended(
-                        first.flow, second.flow, merging=self._merging, provenance=told
-                    ):
-                        found.setdefault((first.flow.name, second.flow.name), _same_name(first, second))
+        for place, first, second in self._shared():
+            names = (first.flow.name, second.flow.name)
+            if not merges_sources(first.flow) or not merges_sources(second.flow):
+                found.setdefault(names, _same_name(first, second))
+            elif first.start != second.start and self._upstream(first.start) & self._upstream(second.start):
+                found.setdefault(names, _twice(place, first, second))
         known: dict[tuple[str, str], TopicPlace] = {}
         # Remote topics first: Kafka itself refuses the second of two such names on a source.
         for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
@@ -266,10 +256,15 @@ def _same_name(first: _Step, second: _Step) -> Collision:
         f"{first.flow.name} ({first.start.topic}) and {second.flow.name} ({second.start.topic}) both write {where} without "
         "saying that they merge"
     )
-    remedy = "use policy: default, the same template without {source} on both if they are to merge"
-    if first.start.alias != second.start.alias:
-        remedy += ", or provenance: true on both"
+    remedy = "use policy: default, or the same template without {source} on both if they are to merge"
     return Collision(second.flow.name, "policy", problem, remedy)
+
+
+def _twice(place: TopicPlace, first: _Step, second: _Step) -> Collision:
+    problem = (
+        f"records could come to {place.topic} on {place.alias} twice, over {first.flow.name} and {second.flow.name}"
+    )
+    return Collision(second.flow.name, "topics", problem, "leave the topic out of one of them with exclude_topics")
 
 
 def _samples(flow: FlowLike) -> list[str]:

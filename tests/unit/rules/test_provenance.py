@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from itertools import permutations
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
-from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from
 from mirrorlake.rules import Viewed
 from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
 from tests.builders import HEADERS, batch_of, mirror_config
@@ -26,14 +24,12 @@ def config(*flows: str) -> MirrorConfig:
     return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
 
 
-def mesh(*extra: str) -> MirrorConfig:
-    return config(
-        *(f"source: {a}, target: {b}, topics: '.*', policy: identity" for a, b in permutations("abc", 2)), *extra
-    )
+def pair() -> MirrorConfig:
+    return config(*(f"source: {a}, target: {b}, topics: '.*', policy: identity" for a, b in ("ab", "ba")))
 
 
 def stage(settings: MirrorConfig, name: str) -> ProvenanceStage:
-    found = provenance_stage(settings.flow(name), settings.flows)
+    found = provenance_stage(settings.flow(name))
     assert isinstance(found, ProvenanceStage)
     return found
 
@@ -69,19 +65,16 @@ header = st.tuples(st.sampled_from([HOP_KEY, "x", ""]), st.sampled_from(hop_valu
 @given(
     st.lists(st.none() | st.lists(header, max_size=4), max_size=12),
     st.integers(0, 3),
-    st.sampled_from(["a->b", "c->a"]),
+    st.sampled_from(["a->b", "b->a"]),
 )
 def test_the_stage_does_what_one_record_at_a_time_would_do(headers: list[Headers], cut: int, name: str) -> None:
-    settings = mesh()
+    settings = pair()
     flow, one = settings.flow(name), stage(settings, name)
     # A slice, as lanes cut them: its offsets do not begin at 0.
     viewed = one(SOURCE, batch(headers, first=100).slice(cut))
     wanted, withheld = {}, set()
     for offset, had in list(enumerate(headers, 100))[cut:]:
-        been = hops(had)
-        origin = TopicPlace(been[0].source, been[0].topic) if been else TopicPlace(flow.source, "t")
-        tree = tree_from(origin, [each.route for each in settings.flows])
-        if flow.target in {hop.source for hop in been} or not forwards(flow.route, "t", tree):
+        if flow.target in {hop.source for hop in hops(had)}:
             withheld.add(offset)
         else:
             wanted[offset] = [*(had or []), (HOP_KEY, f"{flow.source}/t/3/{offset}".encode())]
@@ -95,18 +88,15 @@ def test_the_stage_does_what_one_record_at_a_time_would_do(headers: list[Headers
 
 def test_a_withheld_record_says_why() -> None:
     been, other = [(HOP_KEY, b"b/t/0/1")], [(HOP_KEY, b"c/t/0/1")]
-    viewed = stage(mesh(), "a->b")(SOURCE, batch([been, other, None, other]))
-    assert [(one.reason, one.ranges) for one in viewed.withheld] == [
-        ("it has been on b", ((0, 1),)),
-        ("it comes to b over another flow", ((1, 1), (3, 1))),
-    ]
-    assert list(sent(viewed)) == [2]
+    viewed = stage(pair(), "a->b")(SOURCE, batch([been, other, None, been]))
+    assert [(one.reason, one.ranges) for one in viewed.withheld] == [("it has been on b", ((0, 1), (3, 1)))]
+    assert list(sent(viewed)) == [1, 2]
 
 
 def test_flows_without_need_have_no_stage() -> None:
     settings = config("source: a, target: b, topics: t", "source: a, target: c, topics: t, provenance: true")
-    assert provenance_stage(settings.flows[0], settings.flows) is None
-    assert provenance_stage(settings.flows[1], settings.flows) is not None
+    assert provenance_stage(settings.flows[0]) is None
+    assert provenance_stage(settings.flows[1]) is not None
 
 
 def test_the_default_policy_tells_hops_too_when_asked() -> None:
@@ -118,17 +108,14 @@ def test_the_default_policy_tells_hops_too_when_asked() -> None:
 
 
 def test_copies_of_a_flow_for_the_moment_forward_like_the_flow() -> None:
-    settings = mesh()
-    again = provenance_stage(settings.flow("a->b").redrive(), settings.flows)
-    drill = provenance_stage(settings.flow("a->b").model_copy(update={"name": "drill", "target": "d"}), settings.flows)
+    settings = pair()
+    again = provenance_stage(settings.flow("a->b").redrive())
+    drill = provenance_stage(settings.flow("a->b").model_copy(update={"name": "drill", "target": "d"}))
     for one in (again, drill):
         assert one is not None
         assert list(sent(one(SOURCE, batch([None])))) == [0]
 
 
-def test_the_version_follows_the_flows_and_the_stage_travels() -> None:
-    one = stage(mesh(), "a->b")
+def test_the_stage_travels() -> None:
+    one = stage(pair(), "a->b")
     assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301  our own bytes, as workers get them
-    assert stage(mesh(), "c->b").version == one.version
-    more = mesh("source: c, target: d, topics: '.*', policy: identity, provenance: true")
-    assert stage(more, "a->b").version != one.version

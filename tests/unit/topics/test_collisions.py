@@ -50,9 +50,6 @@ def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
     merged = "topics: 'x.+', policy: {template: 'all.{topic}'}"
     first, second = config(f"source: a, target: c, {merged}", f"source: b, target: c, {merged}").flows
     assert conflicts(first, ends(["x1"]), [(second, ["x1"])]) == []
-    told = "topics: 'x.+y', policy: identity, provenance: true"
-    first, second = config(f"source: a, target: c, {told}", f"source: b, target: c, {told}").flows
-    assert conflicts(first, ends(["x1y"]), [(second, ["x1y"])]) == []
 
 
 def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:
