@@ -1,5 +1,5 @@
 """The command line. Every command is also a method of `Mirror` or `FlowHandle`, and a job."""
 
-from mirrorlake.cli.app import main, run_step
+from mirrorlake.cli.app import main
 
-__all__ = ["main", "run_step"]
+__all__ = ["main"]

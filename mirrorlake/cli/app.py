@@ -102,11 +102,6 @@ class _Ending:
         os._exit(self.code)
 
 
-def run_step(*command: str) -> NoReturn:
-    """Run a command with the process's own arguments appended; the one line of every job."""
-    main([*command, *sys.argv[1:]])
-
-
 def _unforeseen(error: Exception) -> MirrorlakeError:
     """Return an unexpected error as one sentence; log its traceback at level DEBUG."""
     log.debug("cli.unforeseen", exc_info=error)

@@ -40,8 +40,8 @@ for line in sys.stdin:
                 if step[0].endswith(".py"):
                     runpy.run_path(step[0], run_name="__main__")
                 else:
-                    from mirrorlake.cli import run_step
-                    run_step(step[0])
+                    from mirrorlake.cli import main
+                    main(step)
             except SystemExit as ended:
                 code = ended.code or 0
     print(json.dumps({"code": code, "said": out.getvalue()}), flush=True)

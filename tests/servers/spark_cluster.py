@@ -104,8 +104,8 @@ class SparkCluster:
             self._daemons.append(subprocess.Popen(call, env=self._env, stdout=out, stderr=out, cwd=self.folder))
         return log
 
-    def submit(self, log: Path, job: str, *arguments: str, **conf: str) -> subprocess.Popen[bytes]:
-        """Submit a job of `jobs/` with the package as a zip; nothing of this checkout is on anybody's path."""
+    def submit(self, log: Path, command: str, *arguments: str, **conf: str) -> subprocess.Popen[bytes]:
+        """Submit a command as a job with the package as a zip; nothing of this checkout is on anybody's path."""
         settings = {
             "spark.executor.memory": "640m",
             **dict.fromkeys((f"spark.{role}.extraJavaOptions" for role in _ROLES), shlex.join(self._options)),
@@ -117,14 +117,14 @@ class SparkCluster:
             "spark.ui.enabled": "false",
             **{name.replace("_", "."): value for name, value in conf.items()},
         }
-        command = [
+        call = [
             str(Path(sys.executable).with_name("spark-submit")),
             *("--master", self.master, "--py-files", str(self.package)),
             *(text for key, value in settings.items() for text in ("--conf", f"{key}={value}")),
-            *(str(_ROOT / "jobs" / f"{job}.py"), *arguments),
+            *(str(_ROOT / "jobs" / "mirrorlake.py"), command, *arguments),
         ]
         with log.open("ab") as out:
-            return subprocess.Popen(command, env=self._env, stdout=out, stderr=out, cwd=self.folder)
+            return subprocess.Popen(call, env=self._env, stdout=out, stderr=out, cwd=self.folder)
 
     def executors(self, worker: int) -> list[psutil.Process]:
         """The executors of a worker that run."""

@@ -276,15 +276,15 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
     """Return as HTML how to run the mirror outside of the notebook: command, job, unit, and variables."""
     named = str(file) if file is not None else "conf/mirror.yml"
     conf = shlex.quote(named) + (f" --flow {shlex.quote(flow)}" if flow else "")
-    job = Path(mirrorlake.__file__).parents[1] / "jobs" / "run.py"
+    job = Path(mirrorlake.__file__).parents[1] / "jobs" / "mirrorlake.py"
     unit = systemd_unit([sys.executable, "-m", "mirrorlake", "run", "--conf", conf], settings=named)
     needed = sorted(set(_REFERENCE.findall(mirror.config.text)))
     lines = [
         "<p><b>Elsewhere.</b> The same mirror as a command or a job:</p>",
         controls.code(f"mirrorlake run --conf {conf}"),
         "<details><summary>Spark or Databricks job, systemd service</summary>"
-        + controls.code(f"spark-submit {job if job.exists() else 'jobs/run.py'} --conf {conf}")
-        + "<p>On Databricks: a Python task of <code>jobs/run.py</code> with the same parameters.</p>"
+        + controls.code(f"spark-submit {job if job.exists() else 'jobs/mirrorlake.py'} run --conf {conf}")
+        + "<p>On Databricks: a wheel task with the entry point <code>mirrorlake</code> and the same parameters.</p>"
         + controls.code(unit)
         + "</details>",
     ]

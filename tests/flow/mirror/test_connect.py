@@ -37,7 +37,7 @@ def clusters(east: KafkaCluster, central: KafkaCluster) -> Clusters:
 
 
 def job(name: str, *arguments: str) -> list[str]:
-    return [str(HOUSE / "jobs" / f"{name}.py"), *arguments]
+    return [str(HOUSE / "jobs" / "mirrorlake.py"), name, *arguments]
 
 
 def write_settings(folder: Path, clusters: Clusters, lake: Mapping[str, str] | None = None, **flow: Any) -> str:
