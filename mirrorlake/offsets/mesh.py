@@ -56,7 +56,7 @@ def find_hops(related: RelatedFlows) -> Hops:
     seen = set(places)
     for place in places:
         for flow in flows:
-            end = arrival(flow.route, place.topic) if flow.source == place.alias else None
+            end = arrival(flow, place.topic) if flow.source == place.alias else None
             if end is None:
                 continue
             found.setdefault((place, end), flow)
@@ -68,9 +68,8 @@ def find_hops(related: RelatedFlows) -> Hops:
 
 def find_routes(related: RelatedFlows) -> Routes:
     """Return the routes of a mesh's records, each from its origin."""
-    routes = [flow.route for flow in related.mesh]
     starts = {start for start, _ in find_hops(related)}
-    return {(start, place): way for start in starts for place, way in ways_from(start, routes).items()}
+    return {(start, place): way for start in starts for place, way in ways_from(start, related.mesh).items()}
 
 
 class Mesh:

@@ -9,7 +9,6 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.placement import Placement
 from mirrorlake.config.schema.registry import RegistryConfig
 from mirrorlake.config.schema.retention import RetentionConfig
-from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import HIDING, RuleConfig, keeping
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.schema.tables import TableConfig

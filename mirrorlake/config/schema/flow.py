@@ -35,7 +35,6 @@ from mirrorlake.config.base import (
 from mirrorlake.config.client.options import check_producer
 from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
 from mirrorlake.config.schema.placement import Placement, read_placement
-from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
 from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
 from mirrorlake.config.schema.sync import SyncConfig
@@ -48,7 +47,7 @@ from mirrorlake.model.patterns import (
     TopicPattern,
     shape_of,
 )
-from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy
+from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy, is_cycle
 from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
@@ -241,25 +240,19 @@ class FlowConfig(Settings):
         """Return whether two flows may write one remote topic: both merge by template."""
         return merges_sources(self) and merges_sources(other)
 
-    @property
-    def route(self) -> Route:
-        """The part of the settings that decides which topics go where."""
-        return Route(
-            name=self.name,
-            source=self.source,
-            target=self.target,
-            selection=self.selection,
-            policy=self.replication_policy,
-            never_leave=self._never_leave,
-        )
-
     def denies(self, topic: str) -> bool:
         """Return whether the source's `never_leave` denies the topic, whatever the flow selects."""
-        return self.route.denies(topic)
+        if self._never_leave is None:
+            return True
+        return bool(self._never_leave) and NameMatcher(self._never_leave).matches(topic)
 
     def carries(self, topic: str) -> bool:
         """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target."""
-        return self.route.carries(topic)
+        return (
+            self.selection.matches(topic)
+            and not self.denies(topic)
+            and not is_cycle(self.replication_policy, topic, self.target)
+        )
 
     @property
     def redrive_name(self) -> str:

@@ -17,12 +17,12 @@ from mirrorlake.config.schema.background import MaintenanceConfig, MetricsConfig
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
-from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.tables import IN_REGISTRY, TableConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
+from mirrorlake.model.regex import tokens
 
 _Part = TypeVar("_Part", ClusterConfig, FlowConfig)
 
@@ -372,3 +372,24 @@ def never_leave(alias: str, clusters: Mapping[str, ClusterConfig], flows: Iterab
     denied = {each: cluster.never_leave for each, cluster in clusters.items() if cluster.never_leave}
     separators = {flow.policy.separator for flow in flows if flow.policy.template is None}
     return denied_from(alias, denied, {DEFAULT_SEPARATOR, *separators})
+
+
+def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators: Iterable[str]) -> TopicPattern:
+    r"""Return the topics that may not leave a cluster: its own denials, and topics from a cluster that denies them.
+
+    A topic's origin is its prefix under the default policy, whatever policy the next flow has, so that no policy lifts a
+    denial. `east.pii` stays on central if east denies `pii`.
+
+    Example:
+        >>> denied_from("central", {"east": TopicPattern(("pii",))}, ["."]).expressions
+        ('(?:.*\\.)?east\\.(?:pii)',)
+    """
+    found = list(never_leave.get(alias, TopicPattern()).expressions)
+    for origin, pattern in sorted(never_leave.items()):
+        for separator in sorted(set(separators)):
+            parted = separator.replace(".", r"\.")
+            for expression in pattern.expressions:
+                # `^pii$` means the whole name, and its anchors would never match after a hop.
+                inner = "".join(token.text for token in tokens(expression) if token.text not in ("^", "$"))
+                found.append(rf"(?:.*{parted})?{origin}{parted}(?:{inner})")
+    return TopicPattern(tuple(dict.fromkeys(found)))
