@@ -18,8 +18,12 @@ from mirrorlake.render import format_count, format_duration, plural
 from mirrorlake.topics import INTENDED
 
 # What a command's changes are called; other commands have their own names.
-_KINDS = {"apply": "applied", "keep": "synced", "republish": "prepared", "groups": "groups moved"} | {
-    name: f"{name}d" for name in ("restore", "erase")
+_KINDS = {
+    "apply": "applied",
+    "keep": "synced",
+    "republish": "prepared",
+    "groups": "groups moved",
+    "erase": "erased",
 }
 # Retired flows and verifications are rows of `control` and `proofs`, too.
 _NOT_SHOWN = ("retire", "verify", OUTAGES, MAINTAIN)

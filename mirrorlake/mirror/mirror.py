@@ -222,7 +222,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         beyond the cut and not compared.
 
         Args:
-            flow: this flow only; `replay.<name>` and `restore.<name>`, too, always whole, with the relay alone.
+            flow: this flow only; `replay.<name>`, too, always whole, with the relay alone.
             full: compare proven records, too: only this detects a record that changed after its proof.
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.

@@ -1,4 +1,4 @@
-"""Recovery by a mirror: failover and failback, replay, restore; and the maintenance of its relays."""
+"""Recovery by a mirror: failover and failback, replay; and the maintenance of its relays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mirrorlake.model.parked import landing as landing_stream
 if TYPE_CHECKING:
     from mirrorlake.failover import DrillReport
     from mirrorlake.maintenance import Erasure, Maintained, Retirement
-    from mirrorlake.replay import Replay, Restore
+    from mirrorlake.replay import Replay
     from mirrorlake.verify import Repair
 
 
@@ -125,63 +125,6 @@ class RecoveryMethods(MirrorBase):
             generation=generation,
             timestamps=timestamps,
             through=through,
-        )
-
-    def restore(
-        self,
-        *,
-        source: str,
-        topics: str | Iterable[str],
-        at: str | datetime,
-        into: str,
-        name: str | None = None,
-        rate: str = "",
-        groups: bool = True,
-        acls: bool = True,
-        append: bool = False,
-        accept_expiry: bool = False,
-        hold_retention: bool = False,
-    ) -> Restore:
-        """Plan to restore topics of a source as of a time into a cluster; nothing is changed before `Restore.run`.
-
-        Topics have the same names and get the partitions, settings and ACLs of that time, and the records that the
-        source had then, from the relay alone. Groups get their exact positions of that time (law A). The restored
-        records are compared with the relay.
-
-        Args:
-            source: the alias of the former cluster.
-            topics: names or regular expressions, as in a flow.
-            at: the time: `2026-11-22 03:30` (UTC without a zone), or an age, like `-2h`.
-            into: the alias of a cluster that has none of these topics, or empty ones.
-            name: of the restore; by default derived from the request.
-            rate: the maximum rate: `10MB/s` or `5000 records/s`.
-            groups: set the positions of consumer groups.
-            acls: create the ACLs of that time.
-            append: send into topics with other records.
-            accept_expiry: send although a topic's retention deletes records at once.
-            hold_retention: create topics without expiry (retention.ms=-1).
-
-        Raises:
-            UsageError: nothing of the topics was known at that time, or a named object does not exist.
-            SafetyError: the name belongs to a restore of something else.
-            ClusterError, StoreError: the target or the lake failed.
-
-        Example:
-            >>> mirror.restore(source="east", topics="orders, clicks.*", at="-2h", into="scratch").run().equal  # doctest: +SKIP
-            True
-        """
-        return replay.restore_topics(
-            self._context,
-            source=source,
-            topics=topics,
-            at=at,
-            into=into,
-            name=name,
-            leave=replay.ReplayConsent(
-                append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate
-            ),
-            groups=groups,
-            acls=acls,
         )
 
     def repair(self, source: str, *, check: bool = False) -> Repair:

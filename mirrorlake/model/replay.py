@@ -16,8 +16,6 @@ from typing import Any, Literal
 from mirrorlake.model.flow import RecordRange
 
 REPLAY = "replay."
-RESTORE = "restore."
-PREFIXES = (REPLAY, RESTORE)
 Stamps = Literal["original", "shifted", "now"]
 STAMPS: tuple[Stamps, ...] = ("original", "shifted", "now")
 
@@ -47,12 +45,12 @@ class Definition:
     """Everything that decides which records a replay sends; stored before it starts.
 
     Attributes:
-        name: of its flow, which begins with `replay.` or `restore.`.
+        name: of its flow, which begins with `replay.`.
         asked: the person's request.
         source: the alias of the relay's cluster.
         target: the alias of the target cluster.
         into: the target topic; None for unchanged names.
-        topics: the source topics.
+        topic: the source topic.
         spans: the offsets.
         since_ms: only records with a timestamp at or after it.
         until_ms: only records with a timestamp before it.
@@ -64,7 +62,6 @@ class Definition:
         hops: whether a header names the source of each record.
         overrides: settings of the created topics, instead of the source's.
         planned_at_ms: when it was planned.
-        at_ms: the time as of which topics are restored; None for a replay.
     """
 
     name: str
@@ -72,7 +69,7 @@ class Definition:
     source: str
     target: str
     into: str | None
-    topics: tuple[TopicThen, ...]
+    topic: TopicThen
     spans: tuple[TimedRange, ...]
     planned_at_ms: int
     since_ms: int | None = None
@@ -84,7 +81,6 @@ class Definition:
     fixed_ms: int | None = None
     hops: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
-    at_ms: int | None = None
 
     @property
     def records(self) -> int:
@@ -124,22 +120,20 @@ class Definition:
         return cls(
             **{
                 **document,
-                "topics": tuple(TopicThen(**topic) for topic in document["topics"]),
+                "topic": TopicThen(**document["topic"]),
                 "spans": tuple(TimedRange(**span) for span in document["spans"]),
                 "predicates": tuple((name, text) for name, text in document["predicates"]),
             }
         )
 
 
-def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
+def replay_name(topic: str, asked: Mapping[str, Any]) -> str:
     """Build a name from the request: the same request gives the same name, so the same command resumes.
 
-    >>> replay_name(["orders"], {"source": "east"})
+    >>> replay_name("orders", {"source": "east"})
     'replay.orders.34c2c327'
     """
-    names = list(topics)
-    label = names[0] if len(names) == 1 else f"{len(names)}-topics"
-    return f"{prefix}{label[: MAX_CHARACTERS - 30]}.{_digest(asked, 8)}"
+    return f"{REPLAY}{topic[: MAX_CHARACTERS - 30]}.{_digest(asked, 8)}"
 
 
 def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[int, int | None]]:

@@ -1,6 +1,5 @@
-"""Replay records of a relay into any topic or file, exactly once; restore topics as of a time."""
+"""Replay records of a relay into any topic or file, exactly once."""
 
 from mirrorlake.replay.register import EXPORT, Register
 from mirrorlake.replay.replay import Replay, find_flow, is_replay, make_replay, verify_replay
 from mirrorlake.replay.request import ReplayConsent, parse_header
-from mirrorlake.replay.restore import Restore, restore_topics

@@ -6,7 +6,7 @@ The relay's records in a range are found by file statistics, then by timestamps 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -45,9 +45,6 @@ _HELD = """
     FROM {relay} GROUP BY topic, generation, partition
 """
 
-Limits = Callable[[SourcePartition], tuple[int, int | None] | None]
-"""Returns the chosen offsets `[first, end)` of a source partition (end None: unbounded), or None for none."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayExtent:
@@ -60,12 +57,6 @@ class RelayExtent:
     def topics(self) -> list[str]:
         """The topics."""
         return sorted({source.topic for source in self.ends})
-
-    def of(self, topics: Iterable[str]) -> RelayExtent:
-        """Return the extent of some topics."""
-        names = set(topics)
-        files = None if self.files is None else tuple(file for file in self.files if file.source.topic in names)
-        return RelayExtent(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
 
 
 def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
@@ -84,19 +75,13 @@ def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
     return RelayExtent(ends=ends, files=files)
 
 
-def spans_of(
-    lake: Lake,
-    alias: str,
-    held: RelayExtent,
-    limits: Limits,
-    *,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
+def _spans_of(
+    lake: Lake, request: ReplayRequest, topic: KnownTopic, held: RelayExtent, since_ms: int | None, until_ms: int | None
 ) -> list[TimedRange]:
-    """Return the spans within limits, each with its record count and timestamps; omit partitions without a record."""
+    """Return the requested spans, each with its record count and timestamps; omit partitions without a record."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
     for source, (first, last) in held.ends.items():
-        limit = limits(source)
+        limit = _limit(request, topic, source)
         if limit is not None:
             begins = max(first, limit[0])
             stops = last + 1 if limit[1] is None else min(last + 1, limit[1])
@@ -108,7 +93,7 @@ def spans_of(
     begins_at, stops_at = ([ends[place] for ends in asked.values()] for place in (0, 1))
     rows = lake.query_rows(
         _COUNTED,
-        relay=alias,
+        relay=request.source,
         part=RelayPart(
             {source: begins for source, (begins, _) in asked.items()},
             others=False,
@@ -192,12 +177,7 @@ def define(
     since, until = (None if at is None else int(at.timestamp() * 1000) for at in (start, end))
     topic = _topic(context, asked, held)
 
-    def window(source: SourcePartition) -> tuple[int, int | None] | None:
-        is_asked = not asked.partitions or source.partition in asked.partitions
-        return (asked.from_offset or 0, asked.to_offset) if is_asked else None
-
-    limits = limits_in({topic.name: topic}, window)
-    spans = spans_of(context.lake, asked.source, held, limits, since_ms=since, until_ms=until)
+    spans = _spans_of(context.lake, asked, topic, held, since, until)
     if not spans:
         raise _outside(asked, held)
     newest = max(span.newest_ms for span in spans if span.newest_ms is not None)
@@ -208,7 +188,7 @@ def define(
         source=asked.source,
         target=target,
         into=into,
-        topics=topics_then([topic]),
+        topic=TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)),
         spans=tuple(spans),
         since_ms=since,
         until_ms=until,
@@ -221,7 +201,7 @@ def define(
     )
     if target != HERE:
         config.cluster(target)
-    definition = with_hops(definition, config)
+    definition = _with_hops(definition, config)
     flow = flow_of(definition, config)
     if flow.denies(asked.topic):
         raise TopicDenied(
@@ -263,34 +243,27 @@ def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTo
     return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
 
 
-def limits_in(topics: Mapping[str, KnownTopic], window: Limits) -> Limits:
-    """Limit a window of offsets to the present history of some topics, without what was cut off their logs since."""
+def _limit(request: ReplayRequest, topic: KnownTopic, source: SourcePartition) -> tuple[int, int | None] | None:
+    """Return the requested offsets `[first, end)` of a source partition (end None: unbounded), or None for none.
 
-    def limit(source: SourcePartition) -> tuple[int, int | None] | None:
-        topic = topics.get(source.topic)
-        chosen = window(source) if topic is not None else None
-        if topic is None or chosen is None:
-            return None
-        cuts = [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition]
-        lives = chain(cuts, topic.generation)
-        if source.generation not in lives:
-            return None
-        (first, end), (begins, stops) = lives[source.generation], chosen
-        return max(first, begins), min((at for at in (end, stops) if at is not None), default=None)
-
-    return limit
+    They lie in the present history of the topic, without what was cut off its logs since.
+    """
+    if source.topic != topic.name or (request.partitions and source.partition not in request.partitions):
+        return None
+    cuts = [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition]
+    lives = chain(cuts, topic.generation)
+    if source.generation not in lives:
+        return None
+    first, end = lives[source.generation]
+    stops = [at for at in (end, request.to_offset) if at is not None]
+    return max(first, request.from_offset or 0), min(stops, default=None)
 
 
-def topics_then(topics: Iterable[KnownTopic]) -> tuple[TopicThen, ...]:
-    """Return topics as their copies are created."""
-    return tuple(TopicThen(name=one.name, partitions=one.partitions, configs=dict(one.configs)) for one in topics)
-
-
-def with_hops(definition: Definition, config: MirrorConfig) -> Definition:
+def _with_hops(definition: Definition, config: MirrorConfig) -> Definition:
     """Return the definition with its hops: flows that mirror a topic both ways must know where its records come from."""
-    names = [definition.into or topic.name for topic in definition.topics]
+    name = definition.into or definition.topic.name
     flows = [each for each in config.flows_from(definition.target) if each.adds_hops]
-    return replace(definition, hops=any(each.carries(name) for each in flows for name in names))
+    return replace(definition, hops=any(each.carries(name) for each in flows))
 
 
 def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:

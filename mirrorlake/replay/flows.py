@@ -34,7 +34,7 @@ def flow_of(
         "name": definition.name,
         "source": definition.source,
         "target": definition.target,
-        "topics": [re.escape(topic.name) for topic in definition.topics],
+        "topics": [re.escape(definition.topic.name)],
         "exclude_topics": [],
         "policy": "identity" if definition.into is None else {"template": definition.into},
         "provenance": False,
@@ -81,10 +81,8 @@ def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
 
 def build_relay_slice(definition: Definition) -> RelaySlice:
     """Return the part of the relay that a replay sends."""
+    topic = definition.topic
+    known = KnownTopic(name=topic.name, generation=1, partitions=topic.partitions, configs=topic.configs)
     return republish.RelaySlice(
-        ranges={span.source: (span.first, span.end) for span in definition.spans},
-        topics={
-            topic.name: KnownTopic(name=topic.name, generation=1, partitions=topic.partitions, configs=topic.configs)
-            for topic in definition.topics
-        },
+        ranges={span.source: (span.first, span.end) for span in definition.spans}, topics={topic.name: known}
     )

@@ -14,11 +14,12 @@ from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import AUDIT
 from mirrorlake.model.plan import Change
-from mirrorlake.model.replay import PREFIXES, Definition
+from mirrorlake.model.replay import REPLAY, Definition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.render import Displayable, Sheet
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
-from mirrorlake.replay.plan import Planned, ReplayPlan, ReplayResult
+from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import EXPORT
 from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Replay(Planned[ReplayPlan]):
-    """A planned replay: `mirror.replay(...)`. Nothing is sent before `run`.
+class Replay(Displayable):
+    """A planned replay: `mirror.replay(...)`; it shows itself as its plan. Nothing is sent before `run`.
 
     Example:
         >>> again = mirror.replay(source="east", topic="orders", start="-2h", into="central:orders.replayed")  # doctest: +SKIP
@@ -43,8 +44,23 @@ class Replay(Planned[ReplayPlan]):
     """
 
     def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent, folder: str | None = None) -> None:
-        super().__init__(context, plan, leave=leave)
+        self._context = context
+        self._leave = leave
         self._folder = folder
+        self.plan = plan
+
+    @property
+    def name(self) -> str:
+        """The name of its flow."""
+        return self.plan.name
+
+    def sheet(self) -> Sheet:
+        """Show the plan."""
+        return self.plan.sheet()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return self.plan.as_dict()
 
     def run(self, *, stop: threading.Event | None = None) -> ReplayResult:
         """Send the records, each once; after a kill, another call continues (law F).
@@ -132,8 +148,8 @@ def make_replay(
 
 
 def is_replay(config: MirrorConfig, name: str) -> bool:
-    """Return whether a name belongs to a replay or a restore, and to no flow of the settings."""
-    return name.startswith(PREFIXES) and all(flow.name != name for flow in config.flows)
+    """Return whether a name belongs to a replay, and to no flow of the settings."""
+    return name.startswith(REPLAY) and all(flow.name != name for flow in config.flows)
 
 
 def find_flow(context: Context, name: str) -> FlowConfig:
@@ -144,12 +160,12 @@ def find_flow(context: Context, name: str) -> FlowConfig:
 
 
 def verify_replay(context: Context, name: str) -> VerifyReports:
-    """Compare the records that a replay or a restore sent with the relay."""
+    """Compare the records that a replay sent with the relay."""
     return VerifyReports([compare(context, found(context, name).definition)])
 
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
-    """Compare each record that a replay or a restore sent with the relay."""
+    """Compare each record that a replay sent with the relay."""
     flow = flow_of(definition, context.config)
     if definition.target == HERE or flow.placement.kind != "keep":
         raise UsageError(

@@ -37,7 +37,7 @@ def plan_replay(
 ) -> ReplayPlan:
     """Plan a replay; changes nothing. A replay begun under the name continues with its own definition."""
     words = asked.words()
-    flow = flow_name(name, [asked.topic], words)
+    flow = flow_name(name, asked.topic, words)
     before = find_begun(context, flow, words)
     target, into = asked.place()
     if before is not None:
@@ -51,7 +51,7 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
 
     A replay begun in its folder continues with its planned records (law F), whatever a time like `-2h` means now.
     """
-    name = flow_name(None, [asked.topic], asked.words())
+    name = flow_name(None, asked.topic, asked.words())
     begun = read_begun(asked.files, name) if asked.files is not None else None
     if begun is not None:
         return plan_of(context, begun, require_relay(context, asked.source), is_begun=True)
@@ -61,22 +61,13 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
     """Plan a begun replay by its name alone."""
-    before = found(context, name)
-    if before.definition.at_ms is not None:
-        words = before.definition.asked
-        raise UsageError(
-            f"{before.definition.name} is a restore: it sets groups and compares, too",
-            consequence="nothing was sent",
-            remedy=f"mirrorlake restore --source {words['source']} --topics '{', '.join(words['topics'])}' "
-            f"--at '{words['at']}' --into {words['into']} --name {before.definition.name} goes on with it",
-        )
-    return plan_begun(context, before, leave)
+    return plan_begun(context, found(context, name), leave)
 
 
 def found(context: Context, name: str) -> Begun:
     """Return a begun replay by its name. Raises UsageError: none was begun; lists the unfinished replays."""
     known = Register(context).all()
-    for one in (name, flow_name(name, [], {})):
+    for one in (name, flow_name(name, "", {})):
         if one in known:
             return known[one]
     names = ", ".join(flow for flow, one in known.items() if one.done_at is None) or "none"
@@ -145,10 +136,9 @@ def plan_of(
 def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
     """Yield a note for each requested range that left the relay and is not sent (law E)."""
     spans = {span.source: span for span in definition.spans}
-    names = {topic.name for topic in definition.topics}
     lower = int(definition.asked.get("from_offset") or 0)
     for one in removed_from(lake, definition.source):
-        if one.source.topic not in names or one.first_offset >= _end(one, spans, definition.asked):
+        if one.source.topic != definition.topic.name or one.first_offset >= _end(one, spans, definition.asked):
             continue
         if one.last_offset >= lower:
             yield (

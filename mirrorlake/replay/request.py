@@ -12,7 +12,7 @@ from mirrorlake.config import rate, when
 from mirrorlake.config.schema import RuleConfig, keeping
 from mirrorlake.errors import UsageError
 from mirrorlake.model.policy import is_legal_topic
-from mirrorlake.model.replay import MAX_CHARACTERS, PREFIXES, REPLAY, STAMPS, replay_name
+from mirrorlake.model.replay import MAX_CHARACTERS, REPLAY, STAMPS, replay_name
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-])*")
 FILES = "parquet:"
@@ -166,25 +166,25 @@ def parse_header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def flow_name(name: str | None, topics: Iterable[str], words: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
+def flow_name(name: str | None, topic: str, words: Mapping[str, Any]) -> str:
     """Return the name of a replay's flow: as given, or derived from the request.
 
     Raises:
         UsageError: the name is not legal.
 
     Example:
-        >>> flow_name("march", ["orders"], {})
+        >>> flow_name("march", "orders", {})
         'replay.march'
     """
     if name is None:
-        return replay_name(topics, words, prefix=prefix)
-    bare = next((name[len(one) :] for one in PREFIXES if name.startswith(one)), name)
-    if not _NAME.fullmatch(bare) or len(bare) + len(prefix) > MAX_CHARACTERS or bare.endswith(".redrive"):
+        return replay_name(topic, words)
+    bare = name.removeprefix(REPLAY)
+    if not _NAME.fullmatch(bare) or len(bare) + len(REPLAY) > MAX_CHARACTERS or bare.endswith(".redrive"):
         raise UsageError(
             f"'{name}' is not a name for a replay",
-            remedy=f"use letters, digits, . _ and -, a letter, digit or _ in front, at most {MAX_CHARACTERS - len(prefix)}",
+            remedy=f"use letters, digits, . _ and -, a letter, digit or _ in front, at most {MAX_CHARACTERS - len(REPLAY)}",
         )
-    return prefix + bare
+    return REPLAY + bare
 
 
 def _quoted(text: str) -> str:

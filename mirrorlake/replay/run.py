@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from mirrorlake import republish
 from mirrorlake.context import Context
@@ -24,8 +23,6 @@ from mirrorlake.rules import TIMES
 
 log = logging.getLogger(__name__)
 
-Report = TypeVar("Report")
-
 _COUNTS = """
     SELECT 'sent' AS what, '' AS rule, '' AS reason, coalesce(sum(record_count), 0) AS records
     FROM {offset_map} WHERE flow = :flow
@@ -35,7 +32,7 @@ _COUNTS = """
 """
 
 
-class SendingProcedure(Procedure[Report]):
+class ReplayRun(Procedure[ReplayResult]):
     """Send the records of a plan, each once, whatever an earlier call has sent; `stop` ends it between two transactions."""
 
     command = COMMAND
@@ -52,11 +49,7 @@ class SendingProcedure(Procedure[Report]):
         self._began = time.monotonic()
         self._sent = 0
 
-    @property
-    def _took_s(self) -> float:
-        return round(time.monotonic() - self._began, 3)
-
-    def _repeat(self) -> Report | None:
+    def _repeat(self) -> ReplayResult | None:
         return self._outcome() if self._records.state == "done" else None
 
     def _unfinished(self) -> Operation | None:
@@ -90,9 +83,21 @@ class SendingProcedure(Procedure[Report]):
                 step.run(operation)
         return operation
 
-    @abstractmethod
-    def _outcome(self) -> Report:
-        """Report what earlier calls have done."""
+    def _steps(self) -> Sequence[Step]:
+        return (Step("send", self._send),)
+
+    def _outcome(self) -> ReplayResult:
+        return _read_result(self._context, self._definition, sent=0, done=True)
+
+    def _report(self, _: Operation) -> ReplayResult:
+        result = _read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
+        return replace(result, took_s=round(time.monotonic() - self._began, 3))
+
+    def _is_over(self, report: ReplayResult) -> bool:
+        return report.done
+
+    def _stored(self, report: ReplayResult) -> Any:
+        return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
 
     def _send(self, _: Operation) -> None:
         """Send the records that the ledger lacks.
@@ -128,27 +133,7 @@ class SendingProcedure(Procedure[Report]):
         self._sent = sender.records
 
 
-class ReplayRun(SendingProcedure[ReplayResult]):
-    """One replay into a topic."""
-
-    def _steps(self) -> Sequence[Step]:
-        return (Step("send", self._send),)
-
-    def _outcome(self) -> ReplayResult:
-        return read_result(self._context, self._definition, sent=0, done=True)
-
-    def _report(self, _: Operation) -> ReplayResult:
-        result = read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
-        return replace(result, took_s=self._took_s)
-
-    def _is_over(self, report: ReplayResult) -> bool:
-        return report.done
-
-    def _stored(self, report: ReplayResult) -> Any:
-        return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
-
-
-def read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
+def _read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
     """Count the records of a replay, over all calls."""
     rows = context.lake.query_rows(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
@@ -165,12 +150,12 @@ def read_result(context: Context, definition: Definition, *, sent: int, done: bo
         filtered=of("filtered", lambda row: row.rule != TIMES),
         unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
         quarantined=of("quarantined"),
-        gone=gone_since(context.lake, definition),
+        gone=_gone_since(context.lake, definition),
         done=done,
     )
 
 
-def gone_since(lake: Lake, definition: Definition) -> int:
+def _gone_since(lake: Lake, definition: Definition) -> int:
     """Count the records of the range that left the relay after the planning; some may have been sent before."""
     spans = {span.source: span for span in definition.spans}
     count = 0

@@ -1,4 +1,4 @@
-"""Plan the topics that a replay writes, and refuse topics whose settings would reject or delete its records."""
+"""Plan the topic that a replay writes, and refuse one whose settings would reject or delete its records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLook:
-    """The changes, refusals and notes of a replay's remote topics."""
+    """The changes, refusals and notes of a replay's remote topic."""
 
     changes: tuple[Change, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -41,43 +41,34 @@ class TargetLook:
 def look_at_target(
     context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: ReplayConsent
 ) -> TargetLook:
-    """Check the topics that a replay writes; if it was `begun`, the records in them are its own."""
-    config, admin = context.config, context.admin(flow.target)
-    wanted = {
-        topic.name: wanted_remote_topic(
-            flow, [KnownTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)]
-        )
-        for topic in definition.topics
-    }
-    actual = admin.describe(spec.name for spec in wanted.values())
-    changes: list[Change] = []
+    """Check the topic that a replay writes; if it was `begun`, the records in it are its own."""
+    config, admin, topic = context.config, context.admin(flow.target), definition.topic
+    spec = wanted_remote_topic(flow, [KnownTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)])
+    state = admin.describe([spec.name]).get(spec.name)
+    changes: Iterable[Change] = ()
     refusals: list[Refusal] = []
-    inherited: Mapping[str, str | None] | None = None
-    for topic, spec in wanted.items():
-        state = actual.get(spec.name)
-        if state is None:
-            if inherited is None:
-                inherited = _broker_defaults(admin)
-            settings: Mapping[str, str | None] = {**inherited, **spec.configs}
-            changes += topic_changes(where=flow.target, wanted=spec, actual=None, flow=flow.name)
-        else:
-            settings = admin.effective_configs(spec.name)
-            refusals += _misfits(spec, state, flow)
-            if not begun and not leave.append:
-                refusals += _content(admin, state, flow)
-        age = _ages(definition, topic, context.now())
-        if age is not None:
-            refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=leave.accept_expiry)
-    refusals += _written_by_flows(definition, flow, config, context.lake)
+    if state is None:
+        settings: Mapping[str, str | None] = {**_broker_defaults(admin), **spec.configs}
+        changes = topic_changes(where=flow.target, wanted=spec, actual=None, flow=flow.name)
+    else:
+        settings = admin.effective_configs(spec.name)
+        refusals += _misfits(spec, state, flow)
+        if not begun and not leave.append:
+            refusals += _content(admin, state, flow)
+    age = _ages(definition, context.now())
+    if age is not None:
+        refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=leave.accept_expiry)
+    refusals += _written_by_flows(spec.name, flow, config, context.lake)
     return TargetLook(
-        changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(definition, wanted, flow, config))
+        changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(definition, spec.name, flow, config))
     )
 
 
-def _ages(definition: Definition, topic: str, now: datetime) -> tuple[timedelta, timedelta] | None:
-    """Return the ages of a topic's oldest and newest record, or None without records."""
-    spans = [span for span in definition.spans if span.topic == topic]
-    stamps = [definition.sent_ms(ms) for span in spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None]
+def _ages(definition: Definition, now: datetime) -> tuple[timedelta, timedelta] | None:
+    """Return the ages of the oldest and newest record, or None without records."""
+    stamps = [
+        definition.sent_ms(ms) for span in definition.spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None
+    ]
     now_ms = int(now.timestamp() * 1000)
     ages = [timedelta(milliseconds=now_ms - stamp) for stamp in stamps]
     return (max(ages), min(ages)) if ages else None
@@ -170,30 +161,23 @@ def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[R
     ]
 
 
-def _written_by_flows(definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake) -> Iterable[Refusal]:
-    ours = {flow.remote_topic(topic.name) for topic in definition.topics}
+def _written_by_flows(remote: str, flow: FlowConfig, config: MirrorConfig, lake: Lake) -> Iterable[Refusal]:
     for other in config.flows_to(flow.target):
         known = newest_topics(lake, other.source, "source", missing_ok=True)
-        met = sorted(ours & {other.remote_topic(name) for name in known if other.carries(name)})
-        if met:
+        if remote in {other.remote_topic(name) for name in known if other.carries(name)}:
             yield Refusal(
-                why=f"{other.name} writes {', '.join(met)} on {flow.target}: its offset map, its groups and its verification "
+                why=f"{other.name} writes {remote} on {flow.target}: its offset map, its groups and its verification "
                 "would meet records that are not its own",
                 remedy="name another topic with --into",
             )
 
 
-def _onward(
-    definition: Definition, wanted: Mapping[str, TopicSpec], flow: FlowConfig, config: MirrorConfig
-) -> Iterable[str]:
+def _onward(definition: Definition, remote: str, flow: FlowConfig, config: MirrorConfig) -> Iterable[str]:
     for other in config.flows_from(flow.target):
-        for spec in wanted.values():
-            if other.carries(spec.name) and definition.hops and other.adds_hops:
-                yield (
-                    f"{other.name} selects {spec.name}; a header keeps what comes from {flow.source} from going back there"
-                )
-            elif other.carries(spec.name):
-                yield (
-                    f"{other.name} mirrors {spec.name} on to {other.target} as {other.remote_topic(spec.name)}, as it does "
-                    f"with every topic of {flow.target} that it selects"
-                )
+        if other.carries(remote) and definition.hops and other.adds_hops:
+            yield f"{other.name} selects {remote}; a header keeps what comes from {flow.source} from going back there"
+        elif other.carries(remote):
+            yield (
+                f"{other.name} mirrors {remote} on to {other.target} as {other.remote_topic(remote)}, as it does "
+                f"with every topic of {flow.target} that it selects"
+            )

@@ -31,10 +31,9 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.records import Page, SideBySide
 from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
-from mirrorlake.replay.plan import ReplayPlan, RestorePlan
+from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.request import ReplayConsent
-from mirrorlake.replay.restore import Restore
 from mirrorlake.topics import RulesShown
 from mirrorlake.topics.rules_plan import RuleShown
 from tests.builders import browsed, hop_place, page_of, sample
@@ -184,7 +183,6 @@ def every(text: str) -> list[Displayable]:
     landing, sending = filled(LandResult, text), filled(RepublishResult, text)
     made = filled(Change, text, kind="topic", action="create")
     replay = filled(ReplayPlan, text, changes=(made,), state="new")
-    restore = filled(RestorePlan, text, records=replay, acls=(made,))
     unused: Any = None
     own = [
         status(text),
@@ -196,8 +194,6 @@ def every(text: str) -> list[Displayable]:
         report_page(text),
         replay,
         Replay(unused, replay, leave=ReplayConsent()),
-        restore,
-        Restore(unused, restore, leave=ReplayConsent()),
         VerifyReports([report(text), report(text, equal=True)]),
         HistoryChanges([filled(HistoryChange, text)]),
         RulesShown([filled(RuleShown, text)]),

@@ -1,4 +1,4 @@
-"""Replay and restore: send records of the relay again, and restore topics as of a time."""
+"""Replay: send records of the relay again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.command import Generation, Invocation, Source, command
+from mirrorlake.cli.command import Generation, Invocation, command
 from mirrorlake.cli.stopping import run_until_signal
 
 Append = Annotated[bool, typer.Option("--append", help="Send into a topic that holds other records.")]
@@ -103,48 +103,3 @@ def replay(
         cli.show(proof)
     cli.document({**done.as_dict(), "plan": planned.as_dict(), "proof": proof})
     return 1 if done.missing or (proof is not None and not proof.equal) else 0
-
-
-@command()
-def restore(
-    cli: Invocation,
-    source: Source,
-    topics: Annotated[str, typer.Option("--topics", help="Names or regular expressions, as in a flow.")],
-    at: Annotated[str, typer.Option("--at", help="As of this time: '2026-11-22 03:30' (UTC), -2h.")],
-    into: Annotated[str, typer.Option("--into", help="The alias of a cluster without these topics.")],
-    groups: Annotated[
-        bool, typer.Option("--groups/--no-groups", help="Set the groups' positions of that time.")
-    ] = True,
-    acls: Annotated[bool, typer.Option("--acls/--no-acls", help="Create the ACLs of that time.")] = True,
-    rate: Rate = "",
-    name: Annotated[str | None, typer.Option("--name", help="The restore's name; the same name resumes it.")] = None,
-    append: Append = False,
-    accept_expiry: AcceptExpiry = False,
-    hold_retention: HoldRetention = False,
-    dry_run: DryRun = False,
-) -> int:
-    """Restore topics as they were at a time into a cluster.
-
-    Settings, ACLs, records and groups, which are compared then.
-    """
-    planned = cli.mirror.restore(
-        source=source,
-        topics=topics,
-        at=at,
-        into=into,
-        name=name,
-        rate=rate,
-        groups=groups,
-        acls=acls,
-        append=append,
-        accept_expiry=accept_expiry,
-        hold_retention=hold_retention,
-    )
-    cli.show(planned)
-    if dry_run:
-        cli.document({**planned.as_dict(), "dry_run": True})
-        return 3 if planned.plan.records.refusals else 0
-    done = run_until_signal(lambda stop: planned.run(stop=stop))
-    cli.document({**done.as_dict(), "plan": planned.as_dict()})
-    cli.show(done)
-    return 1 if done.done and (not done.equal or done.held) else 0

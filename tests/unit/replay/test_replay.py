@@ -1,4 +1,4 @@
-"""Replays: what is asked for, what of it the relay holds, what speaks against it; and a source as it was at a time."""
+"""Replays: what is asked for, what of it the relay holds, and what speaks against it."""
 
 from __future__ import annotations
 
@@ -21,30 +21,25 @@ from mirrorlake.config.values import rate
 from mirrorlake.errors import SafetyError, TopicDenied, UsageError
 from mirrorlake.kafka import RawRecord, TopicState
 from mirrorlake.kafka.lane import Batch
-from mirrorlake.lake import OFFSET_MAP, POSITIONS, RELAY, SIDE_TABLES, Audit, Lake, position_row
+from mirrorlake.lake import OFFSET_MAP, RELAY, SIDE_TABLES, Audit, Lake
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
+from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
-from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
-from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.procedure import Journal
 from mirrorlake.progress import Board
-from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
-from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import COMMAND, END, Register
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import plan_again, plan_here, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
-from mirrorlake.replay.restore import restore_topics
 from mirrorlake.replay.run import ReplayRun
 from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
@@ -170,13 +165,13 @@ def test_rates_are_read_as_people_write_them() -> None:
 
 @pytest.mark.law("F")
 def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
-    first, second = (flow_name(None, ["orders"], asked(**more).words()) for more in ({}, {"end": "-2h"}))
-    assert first == flow_name(None, ["orders"], asked().words()) != second
+    first, second = (flow_name(None, "orders", asked(**more).words()) for more in ({}, {"end": "-2h"}))
+    assert first == flow_name(None, "orders", asked().words()) != second
     assert first.startswith("replay.orders.")
-    assert flow_name("march", [], {}) == flow_name("replay.march", [], {}) == "replay.march"
+    assert flow_name("march", "", {}) == flow_name("replay.march", "", {}) == "replay.march"
     for wrong in ("", "../x", "a b", "x.redrive", "-x"):
         with pytest.raises(UsageError, match="is not a name"):
-            flow_name(wrong, [], {})
+            flow_name(wrong, "", {})
     with pytest.raises(UsageError, match="NAME=VALUE"):
         parse_header("kind")
 
@@ -413,69 +408,6 @@ def test_law_f_a_lane_sends_what_lies_in_the_span_and_nothing_around_it() -> Non
     assert cut((10, 20), [1, 3]) == cut((0, 1), [1, 3]) == []
 
 
-@pytest.mark.law("A")
-def test_law_a_a_group_goes_on_where_it_stood_whatever_generation() -> None:
-    target = TopicPartition("orders", 0)
-    later = SourcePartition("orders", 2, 0)
-    runs = [
-        run(0, 9, 0, source=ORDERS, target=target, holes=[(3, 2)]),
-        run(10, 12, 8, source=later, target=target),
-    ]
-    stands = {at: position_in(runs, GroupAsOf("g", ORDERS, at)) for at in (0, 3, 5, 6, 10)}
-    assert stands == {0: 0, 3: 3, 5: 3, 6: 4, 10: 8}
-    assert [position_in(runs, GroupAsOf("g", later, at)) for at in (10, 12, 13)] == [8, 10, 11]
-    assert position_in([], GroupAsOf("g", ORDERS, 4)) is None
-    assert GroupPlan("x", ()).moves == ()
-
-
-def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
-    then = NOON - timedelta(seconds=5)
-    early = world.rows("orders", 2, range(4), landed_at=then - timedelta(minutes=1))
-    late = world.rows("orders", 2, range(4, 8), timestamp=then - timedelta(minutes=1))
-    world.land(early, late)
-
-    def seen(kind: str, partition: int, at: int | None, when: datetime, group: str | None = None) -> None:
-        place = SourcePartition("orders", 1, partition)
-        world.lake.append_rows(POSITIONS, [position_row("east", place, kind, at, when, group=group)])
-
-    seen("last_stable", 0, 3, then - timedelta(seconds=1))
-    seen("earliest", 1, 2, then - timedelta(seconds=1))
-    seen("group", 1, 8, then - timedelta(seconds=1), "readers")
-    seen("group", 0, 2, then - timedelta(seconds=2), "gone")
-    seen("group", 0, None, then - timedelta(seconds=1), "gone")
-    seen("last_stable", 2, 6, then + timedelta(seconds=1))
-    elsewhere = position_row("east", SourcePartition("orders", 7, 0), "group", 3, then, group="of another life")
-    world.lake.append_rows(POSITIONS, [elsewhere])
-    restore = restore_topics(
-        world.context(),
-        source="east",
-        topics="orders",
-        at=then,
-        into="central",
-        leave=ReplayConsent(hold_retention=True),
-    )
-    spans = {s.partition: (s.first, s.end) for s in restore.plan.records.definition.spans}
-    # 0: the timestamps decide (offset 4 is of that moment); 1: a group had read to 8; 2: an end that was seen after it.
-    assert spans == {0: (0, 5), 1: (2, 8), 2: (0, 6)}
-    assert [(one.group, one.position) for one in restore.plan.groups] == [("readers", 8)]
-    [said] = [note for note in restore.plan.notes if "is not set" in note]
-    assert said.startswith(
-        f"group of another life is not set: it stood at {SourcePartition('orders', 7, 0)}@3, and the relay"
-    )
-    [made] = restore.plan.records.changes
-    assert made.name == "orders"
-    assert made.after["configs"]["retention.ms"] == "-1"
-    for wrong, said in (
-        ({"topics": "clicks"}, "was not known of east"),
-        ({"at": NOON - timedelta(days=1)}, "was not known"),
-        ({"into": "x"}, "no cluster"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            restore_topics(
-                world.context(), **{"source": "east", "topics": "orders", "at": then, "into": "central", **wrong}
-            )
-
-
 class Reader:
     """Records of a target partition that a test made up."""
 
@@ -567,47 +499,3 @@ def test_law_f_a_topic_that_is_mirrored_both_ways_knows_where_replayed_records_c
     assert plan_replay(context, asked(into="central:elsewhere", timestamps="shifted")).definition.hops is False
     [why] = plan_replay(context, asked(into="central:orders", timestamps="shifted")).refusals
     assert "east->central writes orders" in why.why
-
-
-class Acls:
-    """The ACLs of a target; None without an authorizer."""
-
-    def __init__(self, held: list[Acl] | None) -> None:
-        self._held = held
-
-    def list(self) -> list[Acl] | None:
-        return self._held
-
-
-def test_a_restore_makes_the_acls_of_then_and_goes_on_by_its_own_command(world: World) -> None:
-    read = Acl(
-        resource="TOPIC",
-        name="orders",
-        pattern="LITERAL",
-        principal="User:a",
-        host="*",
-        operation="READ",
-        permission="ALLOW",
-    )
-    write, later = replace(read, operation="WRITE"), replace(read, principal="User:late")
-    other, group = replace(read, name="clicks"), replace(read, resource="GROUP", name="readers")
-    then = NOON - timedelta(minutes=30)
-    for acl, at in ((read, then), (write, then), (other, then), (group, then), (later, NOON)):
-        world.lake.append_rows(METADATA, [acl_row("east", acl, at, present=True)])
-
-    def acls(held: list[Acl] | None) -> tuple[set[str], tuple[str, ...]]:
-        world.cluster.acls = Acls(held)  # type: ignore[attr-defined]  # asked by restores only
-        plan = restore_topics(world.context(), source="east", topics="orders", at=then, into="central").plan
-        return {one.name for one in plan.acls}, plan.notes
-
-    assert acls([read])[0] == {str(write), str(group)}
-    made, notes = acls(None)
-    assert made == set()
-    assert any("no authorizer: 3 ACLs of then" in note for note in notes)
-    restore = restore_topics(world.context(), source="east", topics="orders", at=then, into="central", acls=False)
-    assert restore.plan.acls == ()
-    begin(world, restore.plan.records.definition)
-    with pytest.raises(UsageError, match=r"is a restore.*mirrorlake restore --source east"):
-        plan_again(world.context(), restore.name)
-    with pytest.raises(SafetyError, match="another into"):
-        restore_topics(world.context(), source="east", topics="orders", at=then, into="east", name=restore.name)
