@@ -39,7 +39,6 @@ from mirrorlake.notebook import charts as charts
 from mirrorlake.notebook import show as show
 from mirrorlake.notebook.console import console as console
 from mirrorlake.notebook.params import params as params
-from mirrorlake.offsets.rebuild import RebuildPlan as RebuildPlan
 from mirrorlake.rules.functions import rule_function as rule_function
 from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 

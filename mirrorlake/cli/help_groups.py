@@ -12,7 +12,7 @@ GROUPS = {
     ),
     "Watch": ("console", "status", "events", "lag", "sample", "report", "verify", "runs"),
     "Find": ("topics", "records", "passport", "offsets", "conflicts", "history"),
-    "Recover": ("groups", "failover", "failback", "cutover", "drill", "replay", "rebuild"),
+    "Recover": ("groups", "failover", "failback", "cutover", "drill", "replay"),
     "Keep": ("maintain", "quarantine", "repair", "retire", "erase"),
 }
 _GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrorlake import doctor, mm2, offsets, replay, republish, tracking
+from mirrorlake import doctor, mm2, replay, tracking
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
 from mirrorlake.mirror import changes
@@ -23,7 +21,6 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.renamed import warn_renamed
 from mirrorlake.topics import History
 
 if TYPE_CHECKING:
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from mirrorlake.doctor import Findings
     from mirrorlake.events import Events
     from mirrorlake.mm2 import TakeoverPlan
-    from mirrorlake.offsets import RebuildPlan
     from mirrorlake.tracking import Tracker
     from mirrorlake.verify import ProofReport
 
@@ -124,34 +120,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         """
         return mm2.apply_takeover(self._context, plan)
-
-    def plan_rebuild(
-        self, *, reference: str | None = None, target: str, recorded: bool = False, like: str | None = None
-    ) -> RebuildPlan:
-        """Plan to give `target` the merged topics of `reference` in their recorded order, without changing anything (law G).
-
-        With `recorded` the order comes from the lake alone, because `reference` is lost. `like` is the old name of
-        `reference`.
-
-        Raises:
-            UsageError: no flow into `target` has a counterpart into `reference`, or records go by key.
-            SafetyError: `target` has more than the beginning of that order, or the order is not certain yet.
-        """
-        if like is not None:
-            warn_renamed("like", "reference")
-            reference = like
-        if reference is None:
-            raise UsageError("no reference is named", remedy="name the target whose order is recorded: reference=…")
-        return offsets.make_rebuild_plan(
-            self.lake, self._context, reference=reference, target=target, recorded=recorded
-        )
-
-    def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
-        """Send the records of a rebuild plan and return their number; `stop` ends it between two ranges."""
-        with self._context.board() as board:
-            return offsets.apply_rebuild(
-                plan, partial(republish.open_ordered_sender, self._context), stop=stop, tell=board.tell
-            )
 
     def pause(
         self,

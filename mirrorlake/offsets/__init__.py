@@ -1,11 +1,10 @@
-"""The offset map: translate a position, resume a reader, rebuild a target from its own records."""
+"""The offset map: translate a position, resume a reader."""
 
 from mirrorlake.offsets import external_readers, translate
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.mesh import find_routes
 from mirrorlake.offsets.neighbours import to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps
-from mirrorlake.offsets.rebuild import RebuildPlan, apply_rebuild, make_rebuild_plan
 from mirrorlake.offsets.resume import resume_readers
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, related_flows, stable_ends
 from mirrorlake.offsets.translate import translate_back, translate_table

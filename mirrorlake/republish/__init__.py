@@ -4,8 +4,7 @@ from mirrorlake.republish.fencing import merged_positions, read_lanes, read_last
 from mirrorlake.republish.files import list_files
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.republish.lost_topics import find_lost_topics, inspect_remote_topics, read_owner, resolve_lost_topic
-from mirrorlake.republish.make import make_republisher, open_ordered_sender, open_quarantine
-from mirrorlake.republish.ordered_sender import OrderedSender
+from mirrorlake.republish.make import make_republisher, open_quarantine
 from mirrorlake.republish.prepare import fingerprint_selection, republish_settings, sending_settings
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.republisher import Republisher

@@ -9,8 +9,7 @@ from mirrorlake.context import Context
 from mirrorlake.lake import StreamSign, flow_sign
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.republish.lost_topics import find_lost_topics
-from mirrorlake.republish.ordered_sender import OrderedSender
-from mirrorlake.republish.prepare import republish_settings, sending_settings
+from mirrorlake.republish.prepare import sending_settings
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
@@ -31,13 +30,6 @@ def make_republisher(
     audit.record(rule_changes(flow, audit), command="republish")
     tell = StreamSign(context.lake, flow_sign(flow.name)).signing(tell)
     return Republisher(context.lake, context.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure)
-
-
-def open_ordered_sender(context: Context, flow: str) -> OrderedSender:
-    """Own a flow's lanes in this process, to send partitions in a given order."""
-    settings = republish_settings(context, context.config.flow(flow))
-    admin = context.admin(settings.flow.target)
-    return Republisher(context.lake, admin, settings, audit=context.audit()).open_ordered_sender()
 
 
 def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:

@@ -31,7 +31,6 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.republish.acquisition import NO_TRUNCATIONS, Acquired, FlowAcquisition, retry_contested
 from mirrorlake.republish.follower_driver import send_by_followers
-from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
@@ -136,23 +135,6 @@ class Republisher:
             raise lost_topic_error(*self._owned.resolution.lost)
         if once:
             self._owned.raise_if_waiting()
-
-    def open_ordered_sender(self) -> OrderedSender:
-        """Claim the flow, and return the sender of its source partitions in the caller's order.
-
-        Raises:
-            LaneFenced, LedgerLost, RemoteTopicLost, TopicConflict, ClusterError, StoreError: as `run` does.
-        """
-        self._acquire()
-        owned = self._owned
-        if owned.resolution.lost:
-            raise lost_topic_error(*owned.resolution.lost)
-        # If one topic waited, the order of all would not be the caller's.
-        owned.waiting = None
-        alias = self._flow.source
-        files = owned.files(self._lake.relay_log(alias) or self._lake.relay(alias))
-        owned.ensure_remote_topics({file.source for file in files})
-        return OrderedSender(owned, files)
 
     def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Claim the flow, and send the selected rows of the relay, each once, whatever was sent of their partitions before.

@@ -6,7 +6,6 @@ import copy
 import json
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -15,7 +14,6 @@ from mirrorlake import errors
 from mirrorlake.config import loads
 from mirrorlake.lag import Lag
 from mirrorlake.lag.partition_status import STATES
-from mirrorlake.mirror import mirror as mirror_module
 from mirrorlake.render import document
 
 SETTINGS = """
@@ -60,19 +58,6 @@ def test_a_method_under_its_old_name(kind: type, old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"`{old}` is now `{new}`") as warned:
         assert getattr(kind, old)(one, "east", once=True) == (("east",), {"once": True})
     assert warned[0].filename == __file__, "the warning names the caller's line"
-
-
-def test_a_rebuild_with_its_old_argument(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    offsets = SimpleNamespace(make_rebuild_plan=lambda *_, reference, **__: asked.append(reference))
-    monkeypatch.setattr(mirror_module, "offsets", offsets)
-    one = cast("Any", SimpleNamespace(lake=None, _context=None))
-    with pytest.warns(DeprecationWarning, match="`like` is now `reference`"):
-        ml.Mirror.plan_rebuild(one, like="central", target="backup")
-    ml.Mirror.plan_rebuild(one, reference="central", target="backup")
-    assert asked == ["central", "central"]
-    with pytest.raises(errors.UsageError, match="no reference is named"):
-        ml.Mirror.plan_rebuild(one, target="backup")
 
 
 def test_a_setting_under_its_old_name() -> None:

@@ -1,4 +1,4 @@
-"""Proofs and repairs: verify, logged runs, repair of a relay, rebuild of a merged topic."""
+"""Proofs and repairs: verify, logged runs, repair of a relay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 
 from mirrorlake.cli.command import Flow, Invocation, Source, command
 from mirrorlake.errors import UsageError
-from mirrorlake.render import plural
 
 _COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
 
@@ -109,30 +108,3 @@ def repair(
     done = cli.mirror.repair(source, check=check)
     cli.answer(done)
     return 1 if done.left else 0
-
-
-@command()
-def rebuild(
-    cli: Invocation,
-    target: Annotated[str, typer.Option("--target", help="The target that gets it.")],
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="The target whose order is recorded. Required.")
-    ] = None,
-    like: Annotated[str | None, typer.Option("--like", hidden=True)] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Send it; without it, only show.")] = False,
-    recorded: Annotated[
-        bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
-    ] = False,
-) -> int:
-    """Give a target the merged topics of another, in order."""
-    if like is not None:
-        cli.note("--like is now --reference; the next release does not know the old name")
-    plan = cli.mirror.plan_rebuild(reference=reference or like, target=target, recorded=recorded)
-    sent = cli.mirror.apply_rebuild(plan) if apply else 0
-    cli.answer(plan, applied=apply, sent=sent)
-    cli.say(
-        f"{plural(sent, 'record')} sent; next: mirrorlake run"
-        if apply
-        else f"{plural(plan.waiting, 'record')} would be sent"
-    )
-    return 0
