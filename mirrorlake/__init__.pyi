@@ -17,8 +17,6 @@ from mirrorlake.mirror.results import RepublishResult as RepublishResult
 from mirrorlake.mm2.takeover import TakeoverPlan as TakeoverPlan
 from mirrorlake.model.control import Pause as Pause
 from mirrorlake.model.groups import GroupPlan as GroupPlan
-from mirrorlake.model.history import HistoryChange as HistoryChange
-from mirrorlake.model.history import HistoryState as HistoryState
 from mirrorlake.model.loops.hops import Hop as Hop
 from mirrorlake.model.loops.hops import hops as hops
 from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst

@@ -50,7 +50,6 @@ from mirrorlake.lake.metadata import (
     list_carried_topics,
     newest_topics,
     next_generation,
-    read_observations,
 )
 from mirrorlake.lake.migrating import lake_changes, migrate
 from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale

@@ -20,21 +20,21 @@ from mirrorlake.kafka import TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import METADATA
-from mirrorlake.lake.times import TICK, micros
+from mirrorlake.lake.times import TICK
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import LogTruncation
-from mirrorlake.model.history import Observed
 
 Role = Literal["source", "target"]
-_EVER = 2**62
 
 _NEWEST_TOPICS = """
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY topic ORDER BY generation DESC, observed_at DESC) AS rank
-        FROM {metadata}
-        WHERE cluster = :cluster AND role = :role AND kind = 'topic' AND unix_micros(observed_at) <= :until
+        FROM {metadata} WHERE cluster = :cluster AND role = :role AND kind = 'topic'
     ) WHERE rank = 1
+"""
+_INCARNATIONS = """
+    SELECT topic, topic_id, observed_at FROM {metadata} WHERE cluster = :cluster AND role = 'target' AND kind = 'topic'
 """
 _NEWEST_ACLS = """
     SELECT acl FROM (
@@ -93,14 +93,8 @@ class KnownTopic:
         return next((c.first_offset for c in self.truncations if (c.partition, c.generation) == (partition, newest)), 0)
 
 
-def newest_topics(
-    lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False, until: datetime | None = None
-) -> dict[str, KnownTopic]:
-    """Return the last state of every topic observed on a cluster, up to `until` if it is set.
-
-    With `missing_ok` the result is {} before the lake exists.
-    """
-    at = _EVER if until is None else micros(until)
+def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False) -> dict[str, KnownTopic]:
+    """Return the last state of every topic observed on a cluster; with `missing_ok`, {} before the lake exists."""
     return {
         row.topic: KnownTopic(
             name=row.topic,
@@ -112,41 +106,13 @@ def newest_topics(
             leader_epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.query_rows(
-            _NEWEST_TOPICS, missing_ok=missing_ok, cache=until is None, cluster=cluster, role=role, until=at
-        )
+        for row in lake.query_rows(_NEWEST_TOPICS, missing_ok=missing_ok, cache=True, cluster=cluster, role=role)
     }
 
 
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
     """Return the ACLs of a cluster at its last observation."""
     return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
-
-
-def read_observations(
-    lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None
-) -> list[Observed]:
-    """Return every observation, oldest first, of `clusters` and up to `until` if they are set."""
-    values: dict[str, Any] = {"until": _EVER if until is None else micros(until)}
-    of_clusters = "" if clusters is None else "array_contains(:clusters, cluster) AND"
-    if clusters is not None:
-        values["clusters"] = sorted(clusters)
-    text = f"SELECT * FROM {{metadata}} WHERE {of_clusters} unix_micros(observed_at) <= :until ORDER BY observed_at"  # noqa: S608
-    return [
-        Observed(
-            at=row.observed_at,
-            cluster=row.cluster,
-            role=row.role,
-            topic=row.topic,
-            generation=row.generation or 0,
-            topic_id=row.topic_id or "",
-            partitions=row.partitions or 0,
-            configs=dict(row.configs or {}),
-            acl=None if row.acl is None else Acl(**row.acl),
-            present=row.present,
-        )
-        for row in lake.query_rows(text, missing_ok=True, **values)
-    ]
 
 
 def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
@@ -301,21 +267,21 @@ def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:
 
 
 def unseen_incarnations(
-    lost: Mapping[str, str], seen: Iterable[Observed], *, now: datetime
+    lost: Mapping[str, str], seen: Iterable[Any], *, now: datetime
 ) -> list[tuple[KnownTopic, datetime]]:
     """Return the unobserved lost incarnations of remote topics, dated before all observations of each topic.
 
     If a topic is recreated between two observations, its first row is of the new incarnation; mapped ranges into the old one must
-    not count as that. `lost` are the ids of the lost incarnations by topic.
+    not count as that. `lost` are the ids of the lost incarnations by topic, `seen` rows of `metadata`.
     """
-    by_topic: dict[str, list[Observed]] = {}
+    by_topic: dict[str, list[Any]] = {}
     for one in seen:
-        by_topic.setdefault(one.topic or "", []).append(one)
+        by_topic.setdefault(one.topic, []).append(one)
     found = []
     for name, topic_id in sorted(lost.items()):
         mine = by_topic.get(name, [])
         if all(one.topic_id != topic_id for one in mine):
-            at = min((one.at for one in mine), default=now) - TICK
+            at = min((one.observed_at for one in mine), default=now) - TICK
             found.append((KnownTopic(name=name, generation=1, topic_id=topic_id), at))
     return found
 
@@ -365,7 +331,7 @@ class Observations:
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
         """Record lost remote topics with their old ids, and the topics that now have their names."""
-        seen = [one for one in read_observations(self._lake, clusters=[cluster]) if one.role == "target"]
+        seen = self._lake.query_rows(_INCARNATIONS, missing_ok=True, cluster=cluster)
         unseen = unseen_incarnations(lost, seen, now=self._now())
         self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic, at in unseen])
         self.record_topics(cluster, states, configs, scope=lost)

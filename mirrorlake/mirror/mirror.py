@@ -15,13 +15,11 @@ from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.records import RecordMethods
 from mirrorlake.mirror.recovery import RecoveryMethods
 from mirrorlake.mirror.running import RunMethods
-from mirrorlake.mirror.streams import continuous_sync
 from mirrorlake.model.control import Pause
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.topics import History
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -290,19 +288,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             ['31.0 s']
         """
         return self._context.shared(Monitor).events(since, flow)
-
-    @property
-    def history(self) -> History:
-        """The history of the clusters, which also plans the changes back to an earlier state."""
-        context = self._context
-
-        def look() -> None:
-            context.lake.create_all(context.config.sources)
-            for flow in context.config.flows:
-                continuous_sync(context, flow).look()
-
-        targets = context.config.targets
-        return History(context.lake, targets=targets, look=look, audit=context.audit(), now=context.now)
 
     @property
     def tracking(self) -> Tracker:

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from mirrorlake.errors import UsageError
 from mirrorlake.records.match import ANY, Match
-from mirrorlake.topics import aware
 
 MAX_RECORDS = 1000
 MAX_READ = 1_000_000
@@ -58,8 +57,8 @@ class Seek:
                 f"{self.look} records cannot be looked through at once",
                 remedy=f"look through 1 to {MAX_READ}, and go on from there",
             )
-        if self.at is not None:
-            aware(self.at)
+        if self.at is not None and self.at.tzinfo is None:
+            raise UsageError(f"{self.at.isoformat()} has no time zone", remedy=f"write {self.at.isoformat()}Z for UTC")
 
     @property
     def is_backward(self) -> bool:

@@ -1,4 +1,4 @@
-"""Plan, create and sync the topics of the targets: partitions, settings, ACLs, history."""
+"""Plan, create and sync the topics of the targets: partitions, settings, ACLs."""
 
 from mirrorlake.topics import settings_in_force
 from mirrorlake.topics.acl_ownership import INTENDED
@@ -6,7 +6,6 @@ from mirrorlake.topics.browser import ClusterTopics, TopicBrowser
 from mirrorlake.topics.continuous_sync import ContinuousSync
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
-from mirrorlake.topics.history import History, aware
 from mirrorlake.topics.ledger_flows import LedgerFlows
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.permissions import needed_acls

@@ -78,12 +78,6 @@ class ContinuousSync:
             for name, do in kinds.items()
         ]
 
-    def look(self) -> None:
-        """Record the present state of both ends; correct nothing."""
-        self.topics(correct=False)
-        if self._flow.sync.acls:
-            self.acls(correct=False)
-
     def topics(self, *, correct: bool) -> None:
         """Record changes of topics; create the remote topics of empty ones; sync partitions and settings.
 

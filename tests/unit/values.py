@@ -25,7 +25,6 @@ from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPosition, Resume
-from mirrorlake.model.history import HistoryChange, HistoryChanges
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.records import Page, SideBySide
@@ -195,7 +194,6 @@ def every(text: str) -> list[Displayable]:
         replay,
         Replay(unused, replay, leave=ReplayConsent()),
         VerifyReports([report(text), report(text, equal=True)]),
-        HistoryChanges([filled(HistoryChange, text)]),
         RulesShown([filled(RuleShown, text)]),
         Findings([filled(Finding, text)]),
         Catalogue([filled(Check, text, run=list)]),

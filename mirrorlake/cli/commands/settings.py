@@ -1,8 +1,7 @@
-"""Settings: plan, apply, doctor, rules, history; and from MirrorMaker 2, import-mm2 and takeover."""
+"""Settings: plan, apply, doctor, rules; and from MirrorMaker 2, import-mm2 and takeover."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -122,49 +121,6 @@ def rules(
     trial = handle.try_rules(topic, newest)
     cli.show(trial)
     cli.document({"flow": flow, "rules": found, "trial": trial})
-    return 0
-
-
-@command()
-def history(
-    cli: Invocation,
-    at: Annotated[
-        str | None, typer.Option("--at", help="Show what was at this time: '2026-11-22 03:30' (UTC), -2h.")
-    ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="Show what changed after this time.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="… and up to this one; now without it.")] = None,
-    back: Annotated[str | None, typer.Option("--back", help="Show the plan back to this time.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan back out.")] = False,
-) -> int:
-    """Show what changed over time, and the plan back.
-
-    Of configurations, partitions, ACLs and group positions.
-    """
-    if sum(option is not None for option in (at, start, back)) != 1:
-        raise UsageError(
-            "one of --at, --from and --back is needed", remedy="mirrorlake history --from '2026-11-22 03:30'"
-        )
-    if (apply and back is None) or (end is not None and start is None):
-        raise UsageError("--apply needs --back, and --to needs --from", remedy="mirrorlake history --help")
-    from mirrorlake.config import when
-
-    now = datetime.now(timezone.utc)
-    given = (("at", at), ("from", start), ("to", end), ("back", back))
-    times = {name: when(text, now=now) for name, text in given if text}
-    known = cli.mirror.history
-    if "at" in times:
-        cli.answer(known.at(times["at"]))
-    elif "from" in times:
-        changes = known.between(times["from"], times.get("to", now))
-        cli.document({"changes": changes})
-        cli.show(changes)
-    else:
-        plan_back = known.plan_back(times["back"])
-        if apply:
-            cli.mirror.apply(plan=plan_back)
-        cli.answer(plan_back, applied=apply)
-        if plan_back:
-            cli.say(f"{plural(len(plan_back), 'change')} {'applied' if apply else 'to apply with --apply'}")
     return 0
 
 

@@ -25,7 +25,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.incarnations import read_incarnations
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_state import accounted_positions, landed_positions, summarize_landed_after
-from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_observations
+from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics
 from mirrorlake.lake.proofs import proven_ranges, proven_until
 from mirrorlake.lake.samples import load_last_samples
 from mirrorlake.lake.schema import (
@@ -52,7 +52,6 @@ from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from mirrorlake.topics.history import History
 from mirrorlake.topics.used_schemas import SchemaUseReader
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
@@ -226,7 +225,6 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "topics": lambda lake: SourceTopics(lake, "east").load(),
     "topics of a target": lambda lake: newest_topics(lake, "central", "target"),
     "ACLs": lambda lake: newest_acls(lake, "central"),
-    "seen": lambda lake: read_observations(lake, clusters=["central", "east"], until=AT),
     "lives": lambda lake: read_incarnations(lake, [FLOW]),
     "positions": lambda lake: accounted_positions(lake, "east"),
     "landed": lambda lake: landed_positions(lake, "east"),
@@ -248,9 +246,6 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (0, 6, 7, 90)
     ],
     "groups": lambda lake: newest_positions(lake, "east"),
-    "groups at a time": lambda lake: History(
-        lake, targets=["east"], look=_nobody, audit=Audit(lake, now=_nobody), now=lambda: AT
-    )._groups(AT),
     "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
     "around positions": lambda lake: find_neighbours(
         _maps(lake), "a->b", [(SourcePartition("t", 1, 0), at) for at in (0, 4, 10, 12, 40)]
@@ -303,10 +298,6 @@ def _maps(lake: Lake) -> OffsetMaps:
         newer_runs=(newer,),
         current_runs="NOT (target_topic = 'gone')",
     )
-
-
-def _nobody(*_: Any) -> Any:
-    raise AssertionError("nobody is asked")
 
 
 def _sorted(rows: list[Any]) -> list[str]:

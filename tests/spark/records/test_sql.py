@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake import POSITIONS, position_row
+from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
+from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, from_settings
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.flow import SourcePartition
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 BINARY = b"\xff\xfe{}"
@@ -114,3 +120,47 @@ def test_a_lake_without_tables_says_what_makes_them(spark: SparkSession, tmp_pat
         UsageError, match=r"records is not in the lake yet; the query was not run. Next: mirrorlake apply"
     ):
         from_settings(settings, spark=spark).sql("SELECT * FROM records")
+
+
+def of_the_page(heading: str) -> list[str]:
+    """Return the statements under a heading of docs/sql.md."""
+    page = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+    [part] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"```sql\n(.*?)```", part, re.DOTALL)
+    assert found, heading
+    return found
+
+
+def test_the_page_tells_what_was_and_what_changed(mirror: Mirror) -> None:
+    lake, day = mirror.lake, datetime(2026, 1, 1, tzinfo=timezone.utc)
+    old = KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "1"})
+    grown, gone = replace(old, partitions=6, configs={}), replace(old, present=False)
+    states = (("east", old, -1), ("east", grown, 12), ("west", old, -1), ("west", gone, 13))
+    reader = Acl(
+        resource="TOPIC",
+        name="t",
+        pattern="LITERAL",
+        principal="User:a",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    lake.append_rows(METADATA, [topic_row(at, "source", topic, day + timedelta(hours=h)) for at, topic, h in states])
+    lake.append_rows(METADATA, [acl_row("east", reader, day + timedelta(hours=14), present=True)])
+    place, late = SourcePartition("orders", 1, 0), day + timedelta(days=1, hours=1)
+    seen = ((5, day), (9, day + timedelta(hours=1)), (11, late))
+    lake.append_rows(POSITIONS, [position_row("east", place, "group", offset, at, group="g") for offset, at in seen])
+    was, changed, groups = of_the_page("What was, and what changed")
+    for answer in (lambda text: mirror.sql(text).toArrow(), mirror.query):
+        [topic] = answer(was).to_pylist()
+        assert (topic["cluster"], topic["partitions"], dict(topic["configs"])) == ("east", 6, {})
+        rows = answer(changed).to_pylist()
+        found = [(r["cluster"], r["topic"], r["present"], r["partitions"], r["partitions_before"]) for r in rows]
+        assert found == [
+            ("east", "orders", True, 6, 3),
+            ("west", "orders", False, 3, 3),
+            ("east", None, True, None, None),
+        ]
+        assert (dict(rows[0]["configs_before"]), rows[2]["acl"]["principal"]) == ({"retention.ms": "1"}, "User:a")
+        [group] = answer(groups).to_pylist()
+        assert (group["group_id"], group["topic"], group["partition"], group["position"]) == ("g", "orders", 0, 9)

@@ -20,7 +20,6 @@ from mirrorlake.lake import (
     SourceTopics,
     left_before,
     newest_topics,
-    read_observations,
     removed_from,
     write_removed,
 )
@@ -40,6 +39,7 @@ READ = Acl(
     operation="READ",
     permission="ALLOW",
 )
+ALL = "SELECT * FROM {metadata}"
 ADMIN: Any = SimpleNamespace(configs=lambda names: {name: {"cleanup.policy": "compact"} for name in names})
 
 
@@ -64,7 +64,7 @@ def test_only_changes_of_a_target_are_recorded(lake: Lake, now: Callable[[], dat
     rows = []
     for states in looks:
         seen.record_topics("west", states, {}, scope=["t"])
-        rows.append(len(read_observations(lake)))
+        rows.append(len(lake.query_rows(ALL)))
     assert rows == [1, 1, 2, 2, 3, 4]
     newest = newest_topics(lake, "west", "target")["t"]
     assert (newest.generation, newest.topic_id, newest.partitions, newest.present) == (2, "2", 3, True)
@@ -75,7 +75,7 @@ def test_an_acl_that_was_revoked_and_given_again_is_there(lake: Lake, now: Calla
     seen = Observations(lake, now=now)
     for acls in ([READ], [READ], []):
         seen.record_acls("west", acls)
-    assert (newest_acls(lake, "west"), len(read_observations(lake))) == (set(), 2)
+    assert (newest_acls(lake, "west"), len(lake.query_rows(ALL))) == (set(), 2)
     seen.record_acls("west", [READ])
     assert (newest_acls(lake, "west"), newest_acls(lake, "east")) == ({READ}, set())
 

@@ -12,7 +12,6 @@ from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.lake.metadata import unseen_incarnations
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.history import Observed
 from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
@@ -178,9 +177,8 @@ def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
 
 @pytest.mark.law("A")
 def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
-    def seen(topic: str, topic_id: str, hour: int) -> Observed:
-        at = NOON.replace(hour=hour)
-        return Observed(at=at, cluster="west", role="target", topic=topic, generation=1, topic_id=topic_id)
+    def seen(topic: str, topic_id: str, hour: int) -> SimpleNamespace:
+        return SimpleNamespace(topic=topic, topic_id=topic_id, observed_at=NOON.replace(hour=hour))
 
     looked = [seen("east.a", "2", 3), seen("east.b", "1", 2), seen("east.b", "2", 3)]
     lost = {"east.a": "1", "east.b": "1", "east.c": "1"}
