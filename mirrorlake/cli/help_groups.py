@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 
 GROUPS = {
     "Start": (
-        *("sandbox", "import-mm2", "takeover", "doctor", "acls", "plan", "apply"),
+        *("sandbox", "import-mm2", "takeover", "doctor", "plan", "apply"),
         *("run", "land", "republish", "pause", "resume", "tables", "rules", "publish"),
     ),
     "Watch": ("console", "status", "events", "lag", "sample", "report", "verify", "runs"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -26,11 +25,18 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.errors import (
+    COORDINATOR_MOVING,
+    ClientErrors,
+    Need,
+    client_log,
+    need_of_selection,
+    retry_transient,
+)
 from mirrorlake.kafka.partition_offsets import PartitionOffsets
 from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TIMEOUT_S, TopicMetadataReader, TopicState
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.patterns import TopicPattern, shape_of
+from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Change, TopicSpec, made_by
 
 GROUPS_TOPIC = "__consumer_offsets"
@@ -59,12 +65,7 @@ class ClusterAdmin(PartitionOffsets):
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` if topics of a selection may not be described: Kafka would leave them out silently."""
         for expression in selection.expressions:
-            shape = shape_of(expression)
-            beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
-            name = shape.meant or f"{beginning[:200]}mirrorlake"
-            need = Need("DESCRIBE", "TOPIC", shape.meant or beginning, pattern="PREFIXED")
-            if shape.meant or not beginning:
-                need = replace(need, pattern="LITERAL", name=shape.meant or "*")
+            need, name = need_of_selection("TOPIC", expression)
             try:
                 [future] = self._client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S).values()
                 future.result()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,7 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, NotAuthorized
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
 from mirrorlake.kafka.reach import require_listening
-from mirrorlake.model.needed_acls import acl_command
+from mirrorlake.model.patterns import shape_of
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ _FORBIDDEN = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
+_FLAGS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 # A group coordinator's answers while it moves or loads, or while its topic is created: transient for some seconds.
 COORDINATOR_MOVING = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
@@ -73,9 +76,30 @@ class Need:
         return f"{self.operation} on {self.resource.lower().replace('_', ' ')} {self.name}"
 
     def command(self, *, servers: str, principal: str) -> str:
-        """Return the `kafka-acls.sh` command that grants it."""
-        operations = [self.operation]
-        return acl_command(self.resource, self.name, self.pattern, operations, servers=servers, principal=principal)
+        """Return the `kafka-acls.sh` command that grants it, quoted for a shell.
+
+        >>> Need("DESCRIBE", "CLUSTER", "").command(servers="east:9092", principal="User:ml")
+        'kafka-acls.sh --bootstrap-server east:9092 --add --allow-principal User:ml --operation Describe --cluster'
+        """
+        words = ["kafka-acls.sh", "--bootstrap-server", servers, "--add", "--allow-principal", principal]
+        words += ["--operation", "".join(part.title() for part in self.operation.split("_"))]
+        words += [_FLAGS[self.resource], self.name] if self.resource in _FLAGS else ["--cluster"]
+        if self.pattern == "PREFIXED":
+            words += ["--resource-pattern-type", "prefixed"]
+        return shlex.join(words)
+
+
+def need_of_selection(resource: str, expression: str) -> tuple[Need, str]:
+    """Return the ACL that shows the topics or groups of an expression, and a name to ask for.
+
+    >>> str(need_of_selection("TOPIC", "clicks.*")[0]), str(need_of_selection("GROUP", "[ab]x")[0])
+    ('DESCRIBE on topic clicks', 'DESCRIBE on group *')
+    """
+    shape = shape_of(expression)
+    beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
+    if shape.meant or not beginning:
+        return Need("DESCRIBE", resource, shape.meant or "*"), shape.meant or "mirrorlake"
+    return Need("DESCRIBE", resource, beginning, "PREFIXED"), f"{beginning[:200]}mirrorlake"
 
 
 @dataclass(slots=True, kw_only=True)

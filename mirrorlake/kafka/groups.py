@@ -20,11 +20,17 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import GROUPS_TOPIC
-from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.errors import (
+    COORDINATOR_MOVING,
+    ClientErrors,
+    Need,
+    client_log,
+    need_of_selection,
+    retry_transient,
+)
 from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_overview import GroupMember
-from mirrorlake.model.needed_acls import AclNames, acl_names_of
 from mirrorlake.model.patterns import TopicPattern
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
@@ -61,7 +67,7 @@ class Groups:
         with self._errors.creating_client():
             self._client = AdminClient(self._errors.with_error_callback(), logger=client_log)
         self._errors.poll = partial(self._client.poll, 0)
-        self._seen: set[AclNames] = set()
+        self._seen: set[Need] = set()
 
     def states(self) -> dict[str, str]:
         """Return the state of every group that commits offsets to Kafka, of any protocol, by Kafka's names."""
@@ -81,22 +87,20 @@ class Groups:
 
         A cluster without any consumer so far is not asked: that would create its topic of groups (law H).
         """
-        places = [place for place in acl_names_of(selection) if place not in self._seen]
+        needs = dict(need_of_selection("GROUP", expression) for expression in selection.expressions)
+        unseen = {need: name for need, name in needs.items() if need not in self._seen}
         doing = "see its consumer groups"
         with self._errors.translating(doing):
-            if not places or GROUPS_TOPIC not in self._client.list_topics(timeout=TIMEOUT_S).topics:
+            if not unseen or GROUPS_TOPIC not in self._client.list_topics(timeout=TIMEOUT_S).topics:
                 return
-        for place in places:
-            name = "mirrorlake" if place.name == "*" else place.name
-            name += "mirrorlake" if place.pattern == "PREFIXED" else ""
-            need = Need("DESCRIBE", "GROUP", place.name, place.pattern)
+        for need, name in unseen.items():
             [future] = self._client.describe_consumer_groups([name], request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     raise self._errors.to_cluster_error(error.args[0], doing, need) from error
-            self._seen.add(place)
+            self._seen.add(need)
 
     def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
         """Return state and members of the existing ones among these groups, of any protocol.

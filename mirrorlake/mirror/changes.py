@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 
-from mirrorlake import failover, republish, tables
+from mirrorlake import republish, tables
 from mirrorlake.context import Context
 from mirrorlake.model.control import Pause
-from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
-from mirrorlake.topics import SETTINGS, apply_plan, make_plan, needed_acls, settings_in_force
+from mirrorlake.topics import SETTINGS, apply_plan, make_plan, settings_in_force
 
 # A plan of a few topics is ready at once, and a bar would only flicker.
 _SHOWN_AFTER_S = 1.0
@@ -54,27 +52,6 @@ def apply_changes(context: Context, flow: str | None, plan: Plan | None) -> Plan
     if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
         settings_in_force.put_in_force(context.config, control, flow=flow)
     return chosen
-
-
-def list_acls(
-    context: Context, flow: str | None, *, principal: str, also: Collection[str], host: str, command_config: str
-) -> NeededAcls:
-    """List the ACLs that a principal needs (see `Mirror.acls`)."""
-    config, chosen = context.config, context.chosen(flow)
-    homes = []
-    for each in chosen:
-        own = [one for one in config.flows_to(each.source) if one.source == each.target]
-        made = None if own or config.cluster(each.source).is_lake else failover.derive_return_flow(each)
-        homes += own or ([] if made is None else [made])
-    return needed_acls(
-        config,
-        chosen,
-        principal=principal,
-        ways_home=homes,
-        extras=also,
-        host=host,
-        command_config=command_config,
-    )
 
 
 def pause_stream(

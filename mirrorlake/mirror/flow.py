@@ -22,7 +22,6 @@ from mirrorlake.mirror.results import Ran, RepublishResult
 from mirrorlake.model.control import Pause
 from mirrorlake.model.group_overview import GroupOverview
 from mirrorlake.model.groups import GroupPlan, GroupPosition
-from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
@@ -30,7 +29,7 @@ from mirrorlake.renamed import renamed_method
 from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -81,14 +80,6 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
     def apply(self, plan: Plan | None = None) -> Plan:
         """Apply a plan of this flow (see `Mirror.apply`)."""
         return changes.apply_changes(self._context, self.name, plan)
-
-    def acls(
-        self, principal: str, *, also: Collection[str] = (), host: str = "*", command_config: str = ""
-    ) -> NeededAcls:
-        """List the ACLs that a principal needs for this flow (see `Mirror.acls`)."""
-        return changes.list_acls(
-            self._context, self.name, principal=principal, also=also, host=host, command_config=command_config
-        )
 
     def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Plan the takeover of this flow from a stopped MirrorMaker 2; changes nothing (law G).

@@ -16,7 +16,6 @@ from mirrorlake.mirror.records import RecordMethods
 from mirrorlake.mirror.recovery import RecoveryMethods
 from mirrorlake.mirror.running import RunMethods
 from mirrorlake.model.control import Pause
-from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
@@ -62,37 +61,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         A given plan puts the settings in force only if it shows how they were edited.
         """
         return changes.apply_changes(self._context, flow, plan)
-
-    def acls(
-        self,
-        principal: str,
-        flow: str | None = None,
-        *,
-        also: Collection[str] = (),
-        host: str = "*",
-        command_config: str = "",
-    ) -> NeededAcls:
-        """List the ACLs that a principal needs, and no more, with the commands that grant them; calls no cluster.
-
-        They cover every setting that is on: groups, settings, ACLs, MirrorMaker 2's topics.
-
-        Args:
-            principal: as the brokers see it, such as `User:mirror`; for TLS clients `User:CN=mirror,O=example`.
-            flow: this flow only; all flows of the settings without it.
-            also: manual work: `fence-acl` and `fence-topic` bar producers from a source, `failover` moves groups that are
-                not synced, `failback` returns to the source.
-            host: the address that the principal connects from; `*` for any.
-            command_config: a file with the login for the commands.
-
-        Raises:
-            UsageError: `principal` is not `Type:name`, there is no such flow, or `also` names something else.
-
-        Example:
-            >>> print(mirror.acls("User:mirror").script())  # doctest: +SKIP
-        """
-        return changes.list_acls(
-            self._context, flow, principal=principal, also=also, host=host, command_config=command_config
-        )
 
     def preview(self, flow: str) -> FlowPreview:
         """Preview the topics of its source that a flow mirrors, with their names, and those that it leaves out, with reasons.

@@ -8,7 +8,6 @@ from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.ledger_flows import LedgerFlows
 from mirrorlake.topics.other_files import OtherFiles
-from mirrorlake.topics.permissions import needed_acls
 from mirrorlake.topics.remote_topics import RemoteTopics, target_of, wanted_remote_topic
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, rule_changes, try_rules
 from mirrorlake.topics.schema_plan import SchemaSync, unknown_ids

@@ -43,32 +43,6 @@ def apply(cli: Invocation, flow: Flow = None) -> int:
 
 
 @command()
-def acls(
-    cli: Invocation,
-    principal: Annotated[str, typer.Option("--principal", help="As the brokers see it, e.g. User:mirror.")],
-    flow: Flow = None,
-    also: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--also", help="Operations run by hand, too: fence-acl, fence-topic, failover, failback; may be repeated."
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address that the principal comes from.")] = "*",
-    command_config: Annotated[
-        str, typer.Option("--command-config", help="A file with the login of whoever runs the commands.")
-    ] = "",
-) -> int:
-    """Print the commands that grant a mirror what it needs.
-
-    And no more; asks no cluster.
-    """
-    needed = cli.mirror.acls(principal, flow, also=also or (), host=host, command_config=command_config)
-    cli.document(needed)
-    cli.say(needed.script())
-    return 0
-
-
-@command()
 def doctor(
     cli: Invocation,
     listed: Annotated[bool, typer.Option("--list", help="Show the checks; asks no cluster.")] = False,

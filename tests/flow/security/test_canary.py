@@ -181,7 +181,6 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
         f"import mirrorlake as ml\nmirror = ml.load({str(settings)!r})\nmirror",
         "mirror.doctor()",
         "mirror['canary']",
-        "mirror.acls('User:mirror')",
         "mirror.config",
         "ml.console(mirror)",
     ]

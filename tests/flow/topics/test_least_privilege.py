@@ -1,9 +1,10 @@
-"""Exactly the ACLs that `mirrorlake acls` prints, on brokers that deny everything else: the whole flow runs."""
+"""Exactly the ACLs that docs/security.md names, on brokers that deny everything else: the whole flow runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ import pytest
 from mirrorlake.config.loading import load
 from mirrorlake.errors import NotAuthorized
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.errors import Need
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked, topic_stream
 from mirrorlake.republish import follower_driver
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, told, write_conf
+from tests.commands import run_cli, write_conf
+from tests.docs import DOCS
 from tests.flow.java import ACLS, java
 from tests.flow.kit import (
     assert_equal_topics,
@@ -38,6 +40,10 @@ from tests.flow.kit import (
 from tests.servers.guarded import GUARDED, USERS, acl, admin_as, login, set_acls
 
 Clusters = Mapping[str, KafkaCluster]
+Grants = Mapping[str, list[Acl]]
+_ROW = re.compile(r"\| (source|target) \| (.+) \| ([A-Z_, ]+) \| (.+) \|")
+_SYNC = ("sync.groups", "sync.configs", "sync.partitions", "sync.acls")
+_MM2 = ("mm2", "mm2.heartbeats", "mm2.checkpoints")
 
 
 def granted(command: str) -> list[Acl]:
@@ -93,14 +99,34 @@ class Guarded:
             self.folder, addresses, [{**entry, **flow}], **{alias: {"client": login("mirror")} for alias in addresses}
         )
 
-    def grant(self, needed: NeededAcls) -> None:
-        """Carry out exactly the commands that were printed."""
-        by_address = {cluster.address(GUARDED.name): alias for alias, cluster in self.clusters.items()}
-        for alias in self.clusters:
-            mine = [c for c in needed.commands if by_address[shlex.split(c)[2]] == alias]
-            wanted = [one for command in mine for one in granted(command)]
-            assert wanted == needed.on(alias)
-            set_acls(self.root(alias), add=wanted)
+    def needed(self, *uses: str) -> Grants:
+        """Return the ACLs by cluster that docs/security.md names for what a flow uses."""
+        resources = {
+            "topics of the flow": ("TOPIC", "PREFIXED", [self.topic]),
+            "topic `__consumer_offsets`": ("TOPIC", "LITERAL", ["__consumer_offsets"]),
+            "topic `heartbeats`": ("TOPIC", "LITERAL", ["heartbeats"]),
+            "remote topics": ("TOPIC", "PREFIXED", [f"east.{self.topic}"]),
+            "topics `mirrorlake.<flow>.*`": ("TOPIC", "PREFIXED", ["mirrorlake.east.central."]),
+            "MirrorMaker 2's topics": ("TOPIC", "LITERAL", _MM2_TOPICS),
+            "groups of the flow": ("GROUP", "PREFIXED", [self.group]),
+            "groups `mirrorlake*`": ("GROUP", "PREFIXED", ["mirrorlake"]),
+            "transactional ids `mirrorlake.<flow>.*`": ("TRANSACTIONAL_ID", "PREFIXED", ["mirrorlake.east.central."]),
+            "cluster": ("CLUSTER", "LITERAL", ["kafka-cluster"]),
+        }
+        found: dict[str, dict[Acl, None]] = {"east": {}, "central": {}}
+        for end, words, operations, when in _ROW.findall((DOCS / "security.md").read_text()):
+            resource, pattern, names = resources[words]
+            if {"always", *uses} & {use.strip("`") for use in when.split(", ")}:
+                found["east" if end == "source" else "central"].update(
+                    (acl(name, operation, resource=resource, pattern=pattern, principal="User:mirror"), None)
+                    for name in names
+                    for operation in operations.split(", ")
+                )
+        return {alias: [*acls] for alias, acls in found.items()}
+
+    def grant(self, needed: Grants) -> None:
+        for alias, acls in needed.items():
+            set_acls(self.root(alias), add=acls)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +142,8 @@ def world(guarded_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) 
         made.root(alias).acls.delete(made.root(alias).acls.list() or [])
 
 
+_MM2_TOPICS = ["heartbeats", "east.heartbeats", "east.checkpoints.internal", "mm2-offset-syncs.east.internal"]
+
 # What a user that may do nothing is told.
 _LACKS = {
     "plan": "DESCRIBE on topic",
@@ -126,14 +154,12 @@ _LACKS = {
 
 
 @pytest.mark.law("F")
-def test_the_whole_flow_runs_with_the_printed_acls_and_no_others(world: Guarded, spark: Any) -> None:
+def test_the_whole_flow_runs_with_the_acls_of_the_docs_and_no_others(world: Guarded, spark: Any) -> None:
     conf = world.conf(sync={"acls": True}, mm2={"heartbeats": True, "checkpoints": True, "offset_syncs": True})
     mirror = Mirror(load(conf), spark=spark)
-    needed = mirror.acls("User:mirror")
-    printed = told("acls", "--flow", "east->central", "--principal", "User:mirror", "--conf", str(conf))
-    assert tuple(printed["commands"]) == needed.commands
+    needed = world.needed(*_SYNC, *_MM2)
     assert not any(
-        one.operation in ("WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE", "ALL") for one in needed.on("east")
+        one.operation in ("WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE", "ALL") for one in needed["east"]
     ), "law H: nothing is written to a source"
 
     for command, lacks in _LACKS.items():
@@ -191,7 +217,7 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
 ) -> None:
     monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
     mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
-    needed = mirror.acls("User:mirror")
+    needed = world.needed("sync.partitions")
     world.grant(needed)
     mirror.apply()
     east, central, topic = world.clusters["east"], world.clusters["central"], world.topic
@@ -206,7 +232,7 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
         for number, (alias, resource, begins, operation, stream) in enumerate(losses):
             lost = [
                 one
-                for one in needed.on(alias)
+                for one in needed[alias]
                 if (one.resource, one.operation) == (resource, operation) and one.name.startswith(begins)
             ]
             assert lost
@@ -261,8 +287,8 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
     kind, _, beginning = resource.partition(" ")
     begins = beginning or {"TOPIC": world.topic, "GROUP": world.group}.get(kind, "")
     mirror = Mirror(load(world.conf(sync={"acls": True})), spark=spark)
-    needed = mirror.acls("User:mirror")
-    mine = [one for one in needed.on(alias) if one.resource == kind and one.name.startswith(begins)]
+    needed = world.needed(*_SYNC)
+    mine = [one for one in needed[alias] if one.resource == kind and one.name.startswith(begins)]
     taken = [one for one in mine if operation in ("ALL", one.operation)]
     assert taken
     produce(world.clusters["east"], world.topic, 2, seed=9)
@@ -291,28 +317,27 @@ def test_a_failover_places_groups_that_are_not_kept_in_step(world: Guarded, spar
     east, central = world.clusters["east"], world.clusters["central"]
     group = f"{world.group}-late"
     commit(east, group, world.topic, {0: 40})
-    world.grant(mirror.acls("User:mirror"))
+    uses = ("sync.configs", "sync.partitions")
+    world.grant(world.needed(*uses))
     mirror.apply()
     mirror.run(once=True)
     with pytest.raises(NotAuthorized, match="group"):
         mirror.failover("east->central")
-    world.grant(mirror.acls("User:mirror", also=["failover"]))
+    world.grant(world.needed(*uses, "failover"))
     assert mirror.failover("east->central").state == "done"
     assert committed(central, group, f"east.{world.topic}", 2) == {0: 40}
 
 
 def test_the_commands_are_what_kafkas_own_tool_reads(world: Guarded) -> None:
     """Of each resource and pattern one: a JVM for every command would cost more than the whole flow."""
-    mirror = Mirror(load(world.conf(sync={"acls": True})))
-    needed = mirror.acls("User:another")
-    chosen = {(one.resource, one.pattern): command for one, command in zip(needed.acls, needed.commands, strict=True)}
-    plain = {cluster.address(GUARDED.name): cluster for cluster in world.clusters.values()}
-    for command in chosen.values():
-        words = shlex.split(command)[1:]
-        cluster = plain[words[1]]
-        words[1] = cluster.bootstrap_servers
-        java(ACLS, *words)
-        wanted = granted(command)
-        root = world.root(cluster.alias)
-        wait_until(lambda wanted=wanted, root=root: set(wanted) <= set(root.acls.list() or ()), f"{command} was read")
-        root.acls.delete(wanted)
+    for alias, acls in world.needed(*_SYNC).items():
+        root, servers = world.root(alias), world.clusters[alias].bootstrap_servers
+        for one in {(one.resource, one.pattern): one for one in acls}.values():
+            need = Need(one.operation, one.resource, one.name, one.pattern)
+            command = need.command(servers=servers, principal="User:another")
+            java(ACLS, *shlex.split(command)[1:])
+            wanted = granted(command)
+            wait_until(
+                lambda wanted=wanted, root=root: set(wanted) <= set(root.acls.list() or ()), f"{command} was read"
+            )
+            root.acls.delete(wanted)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, Groups
+from mirrorlake.kafka.errors import Need, need_of_selection
 from mirrorlake.model.flow import TopicPartition
 
 
@@ -93,3 +97,20 @@ def test_a_partition_that_nobody_leads_is_told_at_once(monkeypatch: pytest.Monke
     admin = admin_that_hears(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE)
     with pytest.raises(ClusterError, match="LEADER_NOT_AVAILABLE"):
         admin.last_stable_offsets([PLACE])
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), st.text(min_size=1))
+def test_no_name_leaves_its_word(principal: str, name: str) -> None:
+    line = Need("READ", "TOPIC", name).command(servers="a:1", principal=f"User:{principal}")
+    assert shlex.split(line)[-1] == name
+    assert f"User:{principal}" in shlex.split(line)
+
+
+@pytest.mark.parametrize(
+    ("expression", "covered"),
+    [("a", "a"), ("a.*", "a9"), ("b.c", "b.c"), ("b.*c", "bxc"), ("[xy]z", "yz"), (".*", "q")],
+)
+def test_every_topic_that_is_meant_is_covered(expression: str, covered: str) -> None:
+    need, name = need_of_selection("TOPIC", expression)
+    for one in (covered, name):
+        assert need.name in ("*", one) or (need.pattern == "PREFIXED" and one.startswith(need.name))
