@@ -18,7 +18,6 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
 │   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to was deleted, created again or cut
-│   ├── SchemaConflict                           a registry has another schema where one is to be copied
 │   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
@@ -188,10 +187,6 @@ class GroupActive(SafetyError):
 
 class TopicConflict(SafetyError):
     """Refuse a remote topic that exists and does not fit its source."""
-
-
-class SchemaConflict(SafetyError):
-    """Refuse to copy a schema over another one, or to where it would get another id."""
 
 
 class RemoteTopicLost(SafetyError):

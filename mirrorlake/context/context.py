@@ -22,7 +22,7 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
 from mirrorlake.schemas import SchemaRegistry
-from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, SchemaSync, TopicSource
+from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -312,16 +312,6 @@ class Context:
         if alias not in self._registries or self._registries[alias].options != options:
             self._registries[alias] = SchemaRegistry(options, name=f"of {alias}")
         return self._registries[alias]
-
-    def schema_sync(self, name: str) -> SchemaSync | None:
-        """Return the sync of the schemas of a flow's records; None if the flow has none."""
-        flow = next((flow for flow in self.config.flows if flow.name == name), None)
-        if flow is None or not flow.sync.schemas:
-            return None
-        source, target = self.registry(flow.source), self.registry(flow.target)
-        if source is None or target is None:
-            return None
-        return SchemaSync(flow, source=source, target=target, lake=self.lake, audit=self.audit())
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         """Open a reader of a cluster's records."""

@@ -9,7 +9,7 @@ from mirrorlake.context import Context
 
 # Importing a file registers its checks, in this order.
 from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, lake_checks  # noqa: F401  isort: skip
-from mirrorlake.doctor import topic_checks, flow_checks, schema_checks  # noqa: F401  isort: skip
+from mirrorlake.doctor import topic_checks, flow_checks  # noqa: F401  isort: skip
 from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.findings import CheckOutcome, Finding, Findings, failure
 from mirrorlake.doctor.registry import Catalogue, Check, chosen

@@ -29,7 +29,6 @@ def plan_changes(context: Context, flow: str | None) -> Plan:
             audit=context.audit(),
             held=partial(republish.find_lost_topics, context),
             others_of=context.other_files,
-            schemas=context.schema_sync,
             tell=board.tell,
         )
 
@@ -45,7 +44,6 @@ def apply_changes(context: Context, flow: str | None, plan: Plan | None) -> Plan
             admins=context.admins(),
             lake=context.lake,
             now=context.now,
-            schemas=context.schema_sync,
             tell=board.tell,
         )
     control = context.control()

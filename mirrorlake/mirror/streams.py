@@ -158,7 +158,6 @@ def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
         now=context.now,
         held=partial(republish.find_lost_topics, context, flow),
         others=context.other_files(flow),
-        schemas=context.schema_sync(flow.name),
         lock=context.shared(_sync_lock),
     )
 

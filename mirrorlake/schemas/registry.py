@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown, UsageError
-from mirrorlake.schemas.schema import Reference, Schema, SubjectVersion
+from mirrorlake.schemas.schema import Reference, Schema
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"timeout": 10.0, "max.retries": 1.0, "retries.wait.ms": 200.0, "retries.max.wait.ms": 2_000.0}
 _UNKNOWN_CODES = {40401, 40402, 40403}
 _AWAY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-# An id that is not known now may be registered, or copied, in a moment.
+# An id that is not known now may be registered in a moment.
 _UNKNOWN_FOR_S = 10.0
 # Confluent's registry lets no schema refer to itself; another one shall not hang a reader.
 _MAX_DEPTH = 100
@@ -77,42 +77,6 @@ class SchemaRegistry:
         self._unknown.pop(schema_id, None)
         return schema
 
-    def versions(self, schema_id: int) -> list[SubjectVersion]:
-        """Return where an id is registered, by subject and version; a registry is asked each time.
-
-        Raises:
-            RegistryError: as `schema`.
-        """
-        with self.translating(f"list the versions of id {schema_id}", schema_id=schema_id):
-            found = self.client.get_schema_versions(schema_id)
-            return sorted(SubjectVersion(str(one.subject), int(one.version or 0)) for one in found)
-
-    def registered(self, at: SubjectVersion) -> Schema:
-        """Return the schema of a version of a subject, also if it was deleted softly.
-
-        Raises:
-            RegistryError: as `schema`.
-        """
-        return self._registered(at, 0)
-
-    def find(self, key: int | SubjectVersion | None) -> Schema | None:
-        """Return the schema of an id or a version, or None if the registry does not know it.
-
-        Raises:
-            RegistryError: the registry does not answer, or refuses the login.
-        """
-        try:
-            if isinstance(key, SubjectVersion):
-                return self.registered(key)
-            return None if key is None else self.schema(key)
-        except SchemaUnknown:
-            return None
-
-    def forget_unknown(self, schema_id: int | None) -> None:
-        """Ask again for an id at the next read: it was registered just now."""
-        if schema_id is not None:
-            self._unknown.pop(schema_id, None)
-
     def _resolved(self, schema_id: int | None, raw: Any, depth: int) -> Schema:
         if depth > _MAX_DEPTH:
             raise RegistryError(
@@ -122,9 +86,12 @@ class SchemaRegistry:
             )
         references = []
         for one in raw.references or ():
-            at = SubjectVersion(str(one.subject), int(one.version))
+            at = f"{one.subject} version {one.version}"
             try:
-                references.append(Reference(str(one.name), at, self._registered(at, depth + 1)))
+                with self.translating(f"read {at}"):
+                    found = self.client.get_version(one.subject, int(one.version), deleted=True)
+                schema = self._resolved(found.schema_id, found.schema, depth + 1)
+                references.append(Reference(str(one.name), schema))
             except SchemaUnknown as error:
                 raise RegistryError(
                     f"{self._title} at {self.url} has a schema that refers to {at}, which it does not know",
@@ -132,11 +99,6 @@ class SchemaRegistry:
                     remedy=f"register {at} there again",
                 ) from error
         return Schema(schema_id, raw.schema_type or "AVRO", raw.schema_str or "", tuple(references))
-
-    def _registered(self, at: SubjectVersion, depth: int) -> Schema:
-        with self.translating(f"read {at}", schema_id=None):
-            found = self.client.get_version(at.subject, at.version, deleted=True)
-        return self._resolved(found.schema_id, found.schema, depth)
 
     @contextmanager
     def translating(self, doing: str, *, schema_id: int | None = None) -> Iterator[None]:
@@ -170,7 +132,7 @@ class SchemaRegistry:
             return SchemaUnknown(
                 f"{self._title} at {self.url} could not {doing}: it does not know it",
                 consequence="nothing was read",
-                remedy="register it there, or copy it with `sync.schemas: true`",
+                remedy="register it there",
                 schema_id=schema_id,
             )
         is_address = status == HTTPStatus.NOT_FOUND

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SubjectVersion:
-    """A version of a subject: where a schema is registered."""
-
-    subject: str
-    version: int
-
-    def __str__(self) -> str:
-        return f"{self.subject} version {self.version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +11,6 @@ class Reference:
     """Another schema, by the name that the text of this one uses for it."""
 
     name: str
-    at: SubjectVersion
     schema: Schema
 
 
@@ -42,21 +27,6 @@ class Schema:
         """Yield each schema that this one needs, once, after those that it needs itself."""
         seen: set[str] = set()
         yield from _walk(self, seen)
-
-    def is_same(self, other: Schema) -> bool:
-        """Return whether kind, content and references are equal; ids, subjects, versions and white space may differ."""
-        return self._contents() == other._contents()
-
-    def _contents(self) -> dict[str, Any]:
-        own = {"": (self.kind, _content(self))}
-        return own | {one.name: (one.schema.kind, _content(one.schema)) for one in self.all_references()}
-
-
-def _content(schema: Schema) -> Any:
-    with suppress(ValueError):
-        # A registry may write JSON anew.
-        return json.loads(schema.text)
-    return schema.text.strip()
 
 
 def _walk(schema: Schema, seen: set[str]) -> Iterator[Reference]:

@@ -10,9 +10,7 @@ from mirrorlake.topics.ledger_flows import LedgerFlows
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import RemoteTopics, target_of, wanted_remote_topic
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, rule_changes, try_rules
-from mirrorlake.topics.schema_plan import SchemaSync, unknown_ids
 from mirrorlake.topics.setup import apply_plan, carry_out, make_plan
 from mirrorlake.topics.sources import LakeTopics, TopicSource
 from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
 from mirrorlake.topics.topic_plan import require_source
-from mirrorlake.topics.used_schemas import SchemaUseReader

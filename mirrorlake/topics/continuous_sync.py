@@ -1,4 +1,4 @@
-"""Sync a running flow's target with its source every `sync.interval`: partitions, settings, ACLs and schemas."""
+"""Sync a running flow's target with its source every `sync.interval`: partitions, settings and ACLs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from mirrorlake.model.remotes import LostTopic
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
 from mirrorlake.topics.other_files import OtherFiles
-from mirrorlake.topics.schema_plan import SchemaSync
 from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import (
     Admins,
@@ -50,7 +49,6 @@ class ContinuousSync:
         now: Callable[[], datetime],
         held: Callable[[], Iterable[LostTopic]],
         others: OtherFiles,
-        schemas: SchemaSync | None,
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
@@ -61,7 +59,6 @@ class ContinuousSync:
         self._now = now
         self._held = held
         self._others = others
-        self._schemas = schemas
         self._lock = lock
         self._audit = Audit(lake, now=now)
         self._source = SourceTopics(lake, flow.source)
@@ -71,8 +68,6 @@ class ContinuousSync:
         """List the flow's periodic sync tasks."""
         sync = self._flow.sync
         kinds = {"topics": self.topics, **({"acls": self.acls} if sync.acls else {})}
-        if self._schemas is not None and sync.continuous:
-            kinds["schemas"] = self.schemas
         return [
             PeriodicTask(name=name, interval_s=sync.interval.total_seconds(), run=partial(do, correct=sync.continuous))
             for name, do in kinds.items()
@@ -151,16 +146,3 @@ class ContinuousSync:
             # `target` holds the simulated plan: the present ACLs need no second request.
             if target.acls is not None:
                 self._seen.record_acls(flow.target, target.acls)
-
-    def schemas(self, *, correct: bool) -> None:
-        """Copy the schemas that new records name, unless the plan holds a conflict.
-
-        Raises:
-            SchemaConflict: it does; nothing was copied.
-            RegistryError: a registry does not answer or refuses.
-        """
-        if self._schemas is None or not correct:
-            return
-        with self._lock:
-            plan = self._schemas.plan()
-            self._schemas.carry_out(plan.changes, command="keep", plan=plan)

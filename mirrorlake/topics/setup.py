@@ -24,7 +24,6 @@ from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
-from mirrorlake.topics.schema_plan import SchemaSync, conflict_error, is_of_schemas
 from mirrorlake.topics.topic_plan import (
     Admins,
     Sources,
@@ -47,14 +46,12 @@ def make_plan(
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[LostTopic]],
     others_of: Callable[[FlowConfig], OtherFiles],
-    schemas: Callable[[str], SchemaSync | None],
     tell: ProgressCallback = ignore_progress,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
     `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `others_of`
-    returns its check against other settings files, `schemas` the sync of its schemas by its name. `tell`
-    gets the count of compared topics.
+    returns its check against other settings files. `tell` gets the count of compared topics.
 
     Raises:
         ClusterError: a cluster does not answer or refuses the reads.
@@ -102,10 +99,6 @@ def make_plan(
             )
             changes += found.changes
             notes += found.notes
-        if (sync := schemas(flow.name)) is not None:
-            found = sync.plan()
-            changes += found.changes
-            notes += found.notes
     return Plan(tuple(made_once(changes)), tuple(dict.fromkeys(notes)))
 
 
@@ -151,7 +144,6 @@ def apply_plan(
     admins: Admins,
     lake: Lake,
     now: Callable[[], datetime],
-    schemas: Callable[[str], SchemaSync | None],
     tell: ProgressCallback = ignore_progress,
 ) -> None:
     """Apply a plan in its order and record each change in `audit`; applied twice it changes nothing (law G).
@@ -160,14 +152,10 @@ def apply_plan(
 
     Raises:
         TopicConflict: the plan holds a conflict; nothing was changed.
-        SchemaConflict: the same, of a schema.
         ClusterError: a cluster refused a change; earlier changes remain.
-        RegistryError: a schema registry did; earlier changes remain.
     """
     if plan.conflicts:
         first = plan.conflicts[0]
-        if is_of_schemas(first):
-            raise conflict_error(first)
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
@@ -185,26 +173,13 @@ def apply_plan(
         tell("create lake tables", tables, tables, "tables")
     audit = Audit(lake, now=now)
     audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
-    # First: a reader of a new topic finds them.
-    _copy_schemas(plan, schemas)
     carry_out(
-        [
-            change
-            for change in plan.changes
-            if change.where not in ("lake", SETTINGS) and change.action != "held" and not is_of_schemas(change)
-        ],
+        [change for change in plan.changes if change.where not in ("lake", SETTINGS) and change.action != "held"],
         admins=admins,
         audit=audit,
         plan=plan,
         tell=tell,
     )
-
-
-def _copy_schemas(plan: Plan, schemas: Callable[[str], SchemaSync | None]) -> None:
-    found = [change for change in plan.changes if is_of_schemas(change)]
-    for name in dict.fromkeys(change.flow for change in found):
-        if (sync := schemas(name)) is not None:
-            sync.carry_out([change for change in found if change.flow == name], command="apply", plan=plan)
 
 
 def carry_out(

@@ -22,14 +22,15 @@ _JAVA_OPTIONS = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLev
 
 
 class RegistryServer:
-    """One registry in a folder; `url` is its Confluent API, the same after each start."""
+    """One registry in a folder, with these properties for its storage; `url` is its Confluent API, the same after each start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **storage: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (self.port,) = free_ports(1)
         self.url = f"http://{LOOPBACK}:{self.port}{_API}"
         self.log_path = folder / "registry.log"
-        self._folder = folder
+        file = f"jdbc:h2:file:{folder / 'registry'};WRITE_DELAY=0"
+        self._storage = storage or {"apicurio.datasource.url": file}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> RegistryServer:
@@ -39,7 +40,7 @@ class RegistryServer:
         properties = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": self.port,
-            "apicurio.datasource.url": f"jdbc:h2:file:{self._folder / 'registry'};WRITE_DELAY=0",
+            **self._storage,
         }
         command = [
             str(find_java().executable),
@@ -111,9 +112,3 @@ def make_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def registry(make_registry: Callable[[str], RegistryServer]) -> RegistryServer:
     """The registry that tests share, who keep apart by the names of their subjects."""
     return make_registry("shared")
-
-
-@pytest.fixture(scope="session")
-def other_registry(make_registry: Callable[[str], RegistryServer]) -> RegistryServer:
-    """A second one, as a target of the first."""
-    return make_registry("other")

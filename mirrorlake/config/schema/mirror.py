@@ -86,7 +86,6 @@ class MirrorConfig(Settings):
     def _has_places(self) -> MirrorConfig:
         findings = [
             *_live_on_catalog(self),
-            *_registry_faults(self),
             *_table_faults(self),
         ]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
@@ -250,21 +249,6 @@ def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
         SettingsFault((*place, "execution"), problem, "leave it out: on a catalog it is streaming")
         for place, part in parts
         if "execution" in part.model_fields_set and part.execution == "live"
-    ]
-
-
-def _registry_faults(config: MirrorConfig) -> list[SettingsFault]:
-    """Return the faults of flows that copy schemas between clusters without a registry."""
-    return [
-        SettingsFault(
-            ("flows", index, "sync", "schemas"),
-            f"cluster {alias} has no schema registry",
-            f"write clusters.{alias}.registry: {{url: ...}}",
-        )
-        for index, flow in enumerate(config.flows)
-        if flow.sync.schemas
-        for alias in (flow.source, flow.target)
-        if config.clusters[alias].registry is None
     ]
 
 

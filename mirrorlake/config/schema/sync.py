@@ -1,4 +1,4 @@
-"""Settings of a flow's sync besides records: topic settings, partitions, ACLs, schemas, group positions."""
+"""Settings of a flow's sync besides records: topic settings, partitions, ACLs, group positions."""
 
 from __future__ import annotations
 
@@ -63,9 +63,6 @@ class SyncConfig(Settings):
     )
     acls_groups: Flag = Field(default=False, description="ACLs of consumer groups, too")
     partitions: Flag = Field(default=True, description="partition counts, upwards")
-    schemas: Flag = Field(
-        default=False, description="schemas that records use, with their ids, to the target's registry"
-    )
     continuous: Flag = Field(default=True, description="correct configurations, partitions and ACLs while running")
     interval: Annotated[
         Interval, at_least(timedelta.resolution, "'0s' would read the clusters without a pause", "write 60s")

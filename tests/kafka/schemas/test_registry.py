@@ -7,17 +7,19 @@ import pickle
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.schema_registry import Schema as RawSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from mirrorlake.config.schema import RegistryConfig
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.schemas import SchemaRegistry, SubjectVersion, parse_schema_id
+from mirrorlake.schemas import SchemaRegistry, parse_schema_id
 from tests.servers.registry import RegistryServer
 
 
@@ -44,17 +46,6 @@ def test_a_schema_is_read_with_all_that_it_refers_to(registry: RegistryServer) -
     assert (schema.kind, json.loads(schema.text)["name"]) == ("AVRO", "Customer")
     assert [one.name for one in schema.all_references()] == ["Zip", "Address"], "what is needed first comes first"
     assert [one.name for one in schema.references] == ["Address", "Zip"]
-    assert schema.references[0].at == SubjectVersion("ref-Address", 1)
-
-
-def test_an_id_is_where_it_is_registered(registry: RegistryServer) -> None:
-    raw = SchemaRegistryClient({"url": registry.url})
-    schema = RawSchema(avro("Shared", ("x", "int")))
-    first = raw.register_schema("shared-a-value", schema)
-    assert raw.register_schema("shared-b-value", schema) == first
-    client = client_of(registry.url)
-    assert client.versions(first) == [SubjectVersion("shared-a-value", 1), SubjectVersion("shared-b-value", 1)]
-    assert client.registered(SubjectVersion("shared-b-value", 1)) == client.schema(first)
 
 
 def test_a_frame_names_the_schema_that_the_serializer_used(registry: RegistryServer) -> None:
@@ -87,8 +78,6 @@ def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
     assert client.schema(1) is schema, "an id never changes"
     with pytest.raises(RegistryUnreachable):
         client.schema(2)
-    with pytest.raises(RegistryUnreachable):
-        client.versions(1)
     server.start()
     assert client_of(server.url).schema(1) == schema, "it kept what it was given"
     with pytest.raises(SchemaUnknown):
@@ -105,6 +94,19 @@ def test_a_client_goes_to_a_worker_and_still_reads(registry: RegistryServer) -> 
 def test_another_server_at_the_address_is_named(registry: RegistryServer) -> None:
     with pytest.raises(RegistryError, match="Confluent's API") as caught:
         client_of(registry.url.replace("/v7", "/v99")).schema(1)
+    assert type(caught.value) is RegistryError
+
+
+def test_a_schema_without_what_it_refers_to_is_no_unknown_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of("http://127.0.0.1:1")
+    raw = RawSchema(avro("Sale", ("amount", "Money")), references=[SchemaReference("Money", "money", 2)])
+
+    def unknown(*_: object, **__: object) -> None:
+        raise SchemaRegistryError(404, 40402, "Version not found")
+
+    monkeypatch.setattr(client, "client", SimpleNamespace(get_schema=lambda _: raw, get_version=unknown))
+    with pytest.raises(RegistryError, match="refers to money version 2, which it does not know") as caught:
+        client.schema(70)
     assert type(caught.value) is RegistryError
 
 

@@ -46,21 +46,16 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
 from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from mirrorlake.topics.used_schemas import SchemaUseReader
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate({"name": "a->b", "source": "east", "target": "central", "topics": "t"})
 PROVEN = FlowConfig.model_validate(
     {"name": "a->b", "source": "east", "target": "central", "topics": "t", "policy": {"template": "a.{topic}"}}
-)
-FRAMED = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "*"}).bound_to(
-    TopicPattern(), adds_hops=False
 )
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
 # Statistics hold the first 32 letters of a text.
@@ -271,7 +266,6 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ],
     "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, PROVEN))), proven_until(lake, PROVEN)],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
-    "schemas": lambda lake: SchemaUseReader(lake, FRAMED, Audit(lake, now=lambda: AT), newest=TICK).read(AT + TICK),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
         f"rows of {table.name}": lambda lake, table=table: _sorted(lake.query_rows(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
