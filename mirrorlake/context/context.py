@@ -146,6 +146,10 @@ class Context:
             jars = () if store is None else store.jar_sets
             return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
 
+    def require_classic_session(self) -> None:
+        """Refuse to run a stream over Spark Connect (see `runtime.require_classic_session`)."""
+        runtime.require_classic_session(self.__dict__.get("spark", self._spark))
+
     def standing_session(self) -> SparkSession | None:
         """Return the session if one exists or if the lake needs one; None if it would have to be started."""
         stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_spark_only

@@ -130,25 +130,14 @@ class FencedRelayWriter:
         self.number, self.keeps_number, self.is_claimed = number, True, True
         return self.history.last_batch != before.last_batch
 
-    def append(
-        self,
-        rows: DataFrame,
-        batch: int,
-        landed_at: datetime,
-        read_to: Mapping[SourcePartition, int] | None = None,
-        *,
-        is_whole: bool = False,
-    ) -> None:
+    def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
         """Append a batch, its rows without `landed_at`; a batch that is in the table already is dropped.
-
-        `read_to` are the next offsets to read, with `is_whole` those of all partitions.
 
         Raises:
             LanderReplaced: another lander has claimed the relay, and nothing was written.
         """
         try:
-            as_of = self.history.version if is_whole else None
-            self._append(rows, LandingCommit(self.number, batch, self._owner, landed_at, read_to, as_of))
+            self._append(rows, LandingCommit(self.number, batch, self._owner, landed_at))
         except Exception:
             self.require_unfenced()
             raise

@@ -75,10 +75,7 @@ class SparkTables:
         return location if self._is_catalog else f"delta.`{location}`"
 
     def has(self, location: str) -> bool:
-        """Return whether a table exists; a positive answer is cached until `forget`.
-
-        Over Spark Connect each check is a request of some 10 ms, and every step of a stream begins with several.
-        """
+        """Return whether a table exists; a positive answer is cached until `forget`."""
         if location in self._there:
             return True
         if found := self._is_there(location):
@@ -202,14 +199,9 @@ class SparkTables:
         return int(row.version)
 
     def has_version(self, location: str, version: int) -> bool:
-        """Return whether a table has a version, without a job, or with a small one over Spark Connect."""
+        """Return whether a table has a version, without a job."""
         from pyspark.errors import AnalysisException
 
-        from mirrorlake.runtime import is_connect
-
-        if is_connect(self.session):
-            # A server logs each refusal with 230 lines of trace: a gigabyte a day for a check every few seconds.
-            return self.version(location) >= version
         try:
             _ = self.read(location, version).schema
         except AnalysisException as error:

@@ -22,7 +22,6 @@ from mirrorlake.lake import (
     LandedPositions,
     LandingLog,
     OffsetAccounts,
-    ReadProgress,
     SourceTopics,
     kafka_positions,
     land_checkpoint_path,
@@ -198,10 +197,6 @@ class LandingContext:
     def key_by_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
         """Key offsets by source partition, in its present generation."""
         return {self.current[tp]: offset for tp, offset in offsets.items()}
-
-    def progress(self, start: Mapping[TopicPartition, int]) -> ReadProgress:
-        """Return what the commits of a lander record as read, from a start on."""
-        return ReadProgress(self.read_to | self.key_by_source(start))
 
     @property
     def read_to(self) -> dict[SourcePartition, int]:

@@ -24,6 +24,7 @@ def land(
     writer: FencedRelayWriter | None = None,
 ) -> int:
     """Land a source until it is drained or `stop` is set, and return the number of landed records."""
+    context.require_classic_session()
     require_source(context.admin(source), context.config.flows_from(source))
     context.lake.create_all([source])
     tell = StreamSign(context.lake, source).signing(tell, interval_s=sign_interval_s(context, source))

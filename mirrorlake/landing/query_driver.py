@@ -1,28 +1,21 @@
-"""Land by micro-batches: a Structured Streaming query from its own checkpoint location.
-
-Over Spark Connect a query's `foreachBatch` runs in a process of the server, without the clients and the state of a lander.
-There each batch is a bounded read between offsets that are planned here, as a long-lived task plans them.
-"""
+"""Land by micro-batches: a Structured Streaming query from its own checkpoint location."""
 
 from __future__ import annotations
 
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mirrorlake.kafka import list_partitions
-from mirrorlake.lake import KnownTopic, ReadProgress, batch_time, drop_live_locations, kafka_positions
+from mirrorlake.lake import KnownTopic, batch_time, kafka_positions
 from mirrorlake.landing.context import LandingContext
-from mirrorlake.landing.query import GRACE_S, await_query
+from mirrorlake.landing.query import await_query
 from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.landing.source_state import current_partitions
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.progress import log_context
-from mirrorlake.runtime import interrupt_jobs_on_stop, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,26 +37,24 @@ _FIRST_OFFSETS, _MIN_OFFSETS, _AIM_S = 500, 50, 30.0
 _GROWTH = 4
 # Java's client drops an answer after 30 s, so answers stay small until the source's rate is known.
 _SMALL_FETCH = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
-# How often a lander that plans its batches asks the source for its topics and ends.
-_POLL_INTERVAL_S = 1.0
 
 
 class QueryDriver:
-    """Run the query of one lander, or plan its batches; `tick` is called about five times a second.
+    """Run the query of one lander; `tick` is called about five times a second.
 
     `failure` is the exception of the last batch: Spark passes on its text only.
     """
 
-    def __init__(self, context: LandingContext, tick: Callable[[StreamingQuery | None], None]) -> None:
+    def __init__(self, context: LandingContext, tick: Callable[[StreamingQuery], None]) -> None:
         self._context = context
         self._tick = tick
         self.failure: BaseException | None = None
-        # Set if the source was too slow for a batch, or if batches are planned here.
+        # Set if the source was too slow for a batch.
         self._size: ChunkSize | None = None
 
     def may_resume(self) -> bool:
         """Return whether a query may resume from its checkpoint location. It would repeat a batch that timed out, at the same size."""
-        return self._size is None and not self._is_planned
+        return self._size is None
 
     def land(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         """Land until `stop` is set, or with `once` up to the source's present ends; `start` is None to resume.
@@ -79,36 +70,22 @@ class QueryDriver:
         # The log of earlier tasks belongs to an older number of this lander.
         self._context.log, self.failure = None, None
         try:
-            if self._is_planned:
-                self._land_planned(start or {}, stop, once=once)
-                return True
             return self._land_by_query(start, stop, once=once)
         except Exception as error:
             if "TimeoutException" in str(error):
                 if self._size is None:
-                    self._size = self._first_size()
+                    most = self._context.settings.max_records_per_batch
+                    self._size = ChunkSize(most, start=_FIRST_OFFSETS, min_size=_MIN_OFFSETS, aim_s=_AIM_S)
                 else:
                     self._size.record_failure()
             raise
-
-    @property
-    def _is_planned(self) -> bool:
-        return is_connect(self._context.lake.spark)
-
-    def _first_size(self) -> ChunkSize:
-        most = self._context.settings.max_records_per_batch
-        return ChunkSize(most, start=_FIRST_OFFSETS, min_size=_MIN_OFFSETS, aim_s=_AIM_S)
-
-    def _options(self, max_offsets: int) -> dict[str, str]:
-        settings = self._context.settings
-        small = {} if max_offsets == settings.max_records_per_batch else _SMALL_FETCH
-        return {**settings.kafka_options, **small}
 
     def _land_by_query(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         context, settings = self._context, self._context.settings
         max_offsets = settings.max_records_per_batch if self._size is None else self._size.limit
         options = {
-            **self._options(max_offsets),
+            **settings.kafka_options,
+            **({} if max_offsets == settings.max_records_per_batch else _SMALL_FETCH),
             **_READ_COMMITTED,
             "subscribePattern": settings.subscribe_pattern,
             "maxOffsetsPerTrigger": str(max_offsets),
@@ -138,58 +115,18 @@ class QueryDriver:
             max_offsets < self._size.limit >= min(_GROWTH * max_offsets, self._context.settings.max_records_per_batch)
         )
 
-    def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
-        """Land batches that are planned here.
-
-        Law F: a batch is appended under its number together with its end. After a kill, the next lander claims another number
-        and resumes from the relay, or from the ends in its commits, whichever is further.
-        """
-        context, settings, spark = self._context, self._context.settings, self._context.lake.spark
-        drop_live_locations(context.lake, settings.alias)
-        progress, positions, batch = context.progress(start), dict(start), 0
-        size = self._size = self._first_size()
-        goal, pace_s = self._ends(start) if once else None, settings.trigger.total_seconds()
-        with interrupt_jobs_on_stop(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
-            while not stop.is_set():
-                began = time.monotonic()
-                planned = plan_batch(positions, self._ends(start) if goal is None else goal, size.limit)
-                if planned:
-                    batch += 1
-                    progress.read(context.key_by_source(planned), {})
-                    first = {tp: positions[tp] for tp in planned}
-                    self._land_batch(read_between(spark, self._options(size.limit), first, planned), batch, progress)
-                    moved = sum(end - positions[tp] for tp, end in planned.items())
-                    size.record_success(moved, seconds=time.monotonic() - began)
-                    positions |= planned
-                elif goal is not None:
-                    return
-                self._tick(None)
-                if goal is None:
-                    stop.wait(began + (pace_s if planned else max(pace_s, _POLL_INTERVAL_S)) - time.monotonic())
-
-    def _ends(self, start: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Return the last stable offsets of the source.
-
-        Raises:
-            SourceChanged: it has other topics or partitions.
-        """
-        states = self._context.describe()
-        if {*list_partitions(states)} != start.keys() or self._context.topics.recreated(states):
-            raise SourceChanged
-        return self._context.admin.last_stable_offsets(start)
-
     # -- the batch ------------------------------------------------------------------------------------------------
 
-    def _land_batch(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None = None) -> None:
+    def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
             # Spark calls from a thread of its own.
             with log_context(source=self._context.settings.alias, batch=batch_id):
-                self._write(frame, batch_id, progress)
+                self._write(frame, batch_id)
         except BaseException as error:
             self.failure = error
             raise
 
-    def _write(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None) -> None:
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
         context, topics, settings = self._context, self._context.topics, self._context.settings
         states = context.describe()
         if topics.recreated(states):
@@ -203,9 +140,8 @@ class QueryDriver:
             raise SourceChanged
         context.landing_at = landed_at = batch_time(context.now(), context.landed_until)
         rows = relay_rows(frame, topics.known.values(), never_leave=settings.never_leave)
-        # A query's checkpoint location records the end of its batch.
-        read_to, is_whole = progress.take() if progress is not None else (None, False)
-        context.writer.append(rows, batch_id, landed_at, read_to, is_whole=is_whole)
+        # The checkpoint location records the end of the batch.
+        context.writer.append(rows, batch_id, landed_at)
         context.batches += 1
         context.landed_until = landed_at
 
@@ -245,22 +181,6 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
             is_cut = is_topic & (F.col("partition") == cut.partition)
             column = F.when(is_cut, F.lit(cut.generation)).otherwise(column)
     return column.cast("int")
-
-
-def plan_batch(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_records: int
-) -> dict[TopicPartition, int]:
-    """Plan the end of a batch by partition: each partition gets an equal share of `max_records`.
-
-    Example:
-        >>> orders = [TopicPartition("orders", number) for number in range(3)]
-        >>> planned = plan_batch(dict.fromkeys(orders, 5), dict(zip(orders, (5, 6, 90))), 20)
-        >>> {str(tp): end for tp, end in planned.items()}
-        {'orders-1': 6, 'orders-2': 15}
-    """
-    due = {tp: end for tp, end in ends.items() if end > positions.get(tp, end)}
-    share = max(1, max_records // max(1, len(due)))
-    return {tp: min(end, positions[tp] + share) for tp, end in due.items()}
 
 
 def read_between(

@@ -52,13 +52,9 @@ class FlowFeed(FlowListener):
         except Exception:
             log.exception("metrics.failed what=count of republished records")
 
-    def polled(self, batch_s: float | None) -> None:
-        """Count a batch, or record that there was nothing new."""
+    def polled(self) -> None:
+        """Record that the flow polled the relay's log."""
         try:
-            at = self._now().timestamp()
-            if batch_s is None:
-                self._metrics.looked(f"republish {self._flow}", at=at)
-            else:
-                self._metrics.republished_batch(self._flow, seconds=batch_s, at=at)
+            self._metrics.looked(f"republish {self._flow}", at=self._now().timestamp())
         except Exception:
-            log.exception("metrics.failed what=count of batches")
+            log.exception("metrics.failed what=count of polls")

@@ -29,7 +29,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import ignore_progress
-from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_retrying
+from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error
 from mirrorlake.tables import TypedTable
 
 log = logging.getLogger(__name__)
@@ -151,18 +151,14 @@ class AlwaysOn:
 
     def lost(self) -> MirrorlakeError | None:
         """Return why this process can run no stream any more, or None if it can: a session is started only once."""
-        if not self._is_gone():
-            return None
-        if (session := self._context.standing_session()) is not None:
-            stop_retrying(session)
-        return spark_gone_error()
+        return spark_gone_error() if self._is_gone() else None
 
     def _is_gone(self) -> bool:
         session = self._context.standing_session()
         return is_host_gone() or (session is not None and is_gone(session))
 
     def _require_spark(self) -> None:
-        # If the server is only slow, this stream is retried, and `lost` is checked again.
+        # If it is only slow, this stream is retried, and `lost` is checked again.
         if self._is_gone():
             raise spark_gone_error()
 

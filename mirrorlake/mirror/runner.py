@@ -46,6 +46,7 @@ class Runner:
         self, source: str, *, once: bool, stop: threading.Event, rebuild: bool, take_over: bool = False
     ) -> LandResult:
         """Land one source (see `Mirror.land`)."""
+        self._context.require_classic_session()
         # Raises for a lake cluster.
         self._context.admin(source)
         if once:
@@ -71,6 +72,7 @@ class Runner:
         take_over: bool = False,
     ) -> RepublishResult:
         """Republish one flow (see `FlowHandle.republish`)."""
+        self._context.require_classic_session()
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
             self._require_alone([flow.name], take_over=take_over or rebuild or restore_ledger)
@@ -82,6 +84,7 @@ class Runner:
 
     def keep_tables(self, table: str | None, *, once: bool, stop: threading.Event) -> list[TableResult]:
         """Write typed tables (see `Mirror.keep_tables`)."""
+        self._context.require_classic_session()
         if once:
             with self._context.board() as board:
                 written, failures = self._drain_tables(table, stop, board)
@@ -106,6 +109,7 @@ class Runner:
         take_over: bool = False,
     ) -> Ran:
         """Land and republish (see `Mirror.run`)."""
+        self._context.require_classic_session()
         config, flows = self._context.config, self._context.chosen(flow)
         sources = sorted({one.source for one in flows} - {*config.lake_clusters})
         streams = [*(one.name for one in flows), *map(landing, sources)]

@@ -27,18 +27,15 @@ def measured(context: Context, *, port: int | None) -> Iterator[None]:
     # Too heavy to import for a mirror that serves no metrics.
     from mirrorlake.metrics import Metrics, MetricsFeed, MetricsServer
     from mirrorlake.metrics.batch_listener import BatchListener
-    from mirrorlake.runtime import is_connect
 
     metrics = Metrics(per_partition=settings.per_partition)
     with ExitStack() as stack:
         try:
             server = MetricsServer(metrics.registry, port=port, address=settings.address, health=metrics.health).start()
             stack.callback(_quietly, server.stop)
-            if not is_connect(context.spark):
-                # Over Connect no query runs, and live tasks and planned batches report their own counts.
-                listener, streams = BatchListener(metrics, now=context.now), context.spark.streams
-                streams.addListener(listener)
-                stack.callback(_quietly, streams.removeListener, listener)
+            listener, streams = BatchListener(metrics, now=context.now), context.spark.streams
+            streams.addListener(listener)
+            stack.callback(_quietly, streams.removeListener, listener)
             context.metrics = metrics
             stack.callback(setattr, context, "metrics", None)
             every_s = settings.every.total_seconds()

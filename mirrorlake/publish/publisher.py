@@ -81,8 +81,9 @@ def publisher_of(context: Context, cluster: str | None = None) -> Publisher:
     """Return the publisher into a lake cluster, or into the only one; all threads of a mirror share it.
 
     Raises:
-        UsageError: there is no such lake cluster, or there are several and none is named.
+        UsageError: there is no such lake cluster, or there are several and none is named; or the session is one of Spark Connect.
     """
+    context.require_classic_session()
     return context.shared(_make_publisher, context.config.lake_cluster(cluster))
 
 

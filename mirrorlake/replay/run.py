@@ -108,6 +108,7 @@ class ReplayRun(Procedure[ReplayResult]):
             ClusterError, StoreError: the target or the lake failed; the same call continues.
         """
         context, definition = self._context, self._definition
+        context.require_classic_session()
         flow = flow_of(definition, context.config, rate=self._leave.limits)
         settings = republish.sending_settings(context, flow)
         settings = replace(

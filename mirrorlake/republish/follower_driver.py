@@ -164,7 +164,7 @@ def _watch(
             next_copy = time.monotonic() + copy_interval_s(owned.lake.address)
         with outages.tolerated():
             owned.record_from_ledger(ledger, read_to, copies=is_due)
-        owned.settings.listener.polled(None)
+        owned.settings.listener.polled()
         owned.progress.report()
         if not ends and time.monotonic() >= next_check:
             next_check = time.monotonic() + READY_INTERVAL_S

@@ -31,6 +31,7 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
 
 def republish_settings(context: Context, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
     """Build the settings for republishing a flow, with the pauses and choices of `state`, and without periodic tasks."""
+    context.require_classic_session()
     settings = sending_settings(context, flow)
     return replace(
         settings,

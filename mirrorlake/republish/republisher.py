@@ -14,9 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +22,7 @@ from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost_topic_error
 from mirrorlake.kafka.lane import fenced_error
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayLog
-from mirrorlake.landing import GRACE_S, await_query, is_location_in_use
+from mirrorlake.landing import await_query, is_location_in_use
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -39,15 +37,12 @@ from mirrorlake.republish.spark_feeder import SparkFeeder, Stopped
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
-from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, interrupt_jobs_on_stop, is_connect, own_session
+from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, own_session, require_classic_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
-
-# How often a relay's version is read if no stream detects new records.
-POLL_INTERVAL_S = 1.0
 
 
 class Republisher:
@@ -146,6 +141,7 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError: the target failed.
         """
+        require_classic_session(self._lake.spark)
         self._owned = self._acquire_by(FlowAcquisition.acquire_for_resend)
         frame = select().select("topic", "generation", "partition", *COLUMNS)
         return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
@@ -244,43 +240,12 @@ class Republisher:
 
     @property
     def _follows_stream(self) -> bool:
-        return self._settings.relay_slice is None and self._streams
-
-    @cached_property
-    def _streams(self) -> bool:
-        """Whether a stream detects new records. Over Connect its batches would run in another process."""
-        return self._log is None and not is_connect(self._lake.spark)
+        return self._settings.relay_slice is None and self._log is None
 
     def _run_feeder(self, location: StreamLocation, *, ends: bool) -> None:
-        version = None if location.resumes else self._send_backlog()
-        if self._stop.is_set() or self._settings.relay_slice is not None:
-            return
-        if self._streams:
+        version = None if location.resumes else SparkFeeder(self._owned, self._stop).send_backlog()
+        if not self._stop.is_set() and self._settings.relay_slice is None:
             self._follow_stream(location, version, once=ends)
-        elif not ends:
-            self._follow_versions(version)
-
-    def _send_backlog(self) -> int:
-        with (
-            nullcontext()
-            if self._streams
-            else interrupt_jobs_on_stop(
-                self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S
-            )
-        ):
-            return SparkFeeder(self._owned, self._stop).send_backlog()
-
-    def _follow_versions(self, version: int | None) -> None:
-        """Send the records of each new version of the relay that the ledger lacks, until `stop` is set."""
-        relay = self._lake.relay_location(self._flow.source)
-        pause = max(POLL_INTERVAL_S, self._flow.trigger.total_seconds())
-        while not self._stop.wait(pause):
-            began = time.monotonic()
-            is_new = self._releases_topics() or self._lake.version(relay) != version
-            if is_new:
-                version = self._send_backlog()
-            self._settings.listener.polled(time.monotonic() - began if is_new else None)
-            self._progress.report()
 
     def _follow_stream(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
         from pyspark.errors import StreamingQueryException

@@ -26,8 +26,8 @@ class FlowListener:
     def committed(self, records: Sequence[LedgerRecord]) -> None:
         """Take the ledger records that the target has confirmed."""
 
-    def polled(self, batch_s: float | None) -> None:
-        """Take the seconds from a poll of the relay's log until its new records were sent, or None without new records."""
+    def polled(self) -> None:
+        """Take a poll of the relay's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

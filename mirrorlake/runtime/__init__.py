@@ -19,11 +19,10 @@ from mirrorlake.runtime.session import (
     own_session,
     prepare,
     reads_store,
+    require_classic_session,
     set_up_hadoop,
-    stop_retrying,
 )
 from mirrorlake.runtime.slots import LiveTaskSlots
-from mirrorlake.runtime.stopping import interrupt_jobs_on_stop
 from mirrorlake.runtime.store_faults import describe_fault, translating_store_errors
 from mirrorlake.runtime.stores import Store, attach_stores, attached_stores, find_store, open_address
 from mirrorlake.runtime.task_heartbeats import send_heartbeats

@@ -15,7 +15,7 @@ _PARENT = os.getppid()
 def spark_gone_error() -> StoreError:
     """Return the error of a process whose Spark has ended."""
     return StoreError(
-        "Spark does not answer: its JVM ended, or its Connect server is unreachable or was restarted",
+        "Spark does not answer: its JVM ended",
         consequence="no stream can run in this process; the next one finishes its batches",
         remedy="run the same command again; if the system's log shows that memory ran out, give it more",
     )

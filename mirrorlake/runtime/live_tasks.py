@@ -20,7 +20,6 @@ import pyarrow as pa
 from mirrorlake.errors import MirrorlakeError, StoreError
 from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
 from mirrorlake.runtime.folders import Folder, open_folder
-from mirrorlake.runtime.stopping import InterruptibleJobs
 from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats, send_heartbeats
 from mirrorlake.runtime.tasks import TaskFailed, TaskResult, find_failure, run_in_threads, run_tasks
 
@@ -112,7 +111,6 @@ class LiveTasks:
         end_apart: bool = False,
     ) -> None:
         self._spark = spark
-        self._jobs = InterruptibleJobs(spark) if spark is not None else None
         self._run_marker = run_marker
         self._grace_s = grace_s
         self._results: list[TaskResult] = []
@@ -145,10 +143,10 @@ class LiveTasks:
             self._thread.join(0.5)
             if time.monotonic() >= deadline:
                 log.info("tasks.interrupted name=%s", self._thread.name)
-                if self._jobs is None:
+                if self._spark is None:
                     return
                 # Repeatedly, because a job may start between two interrupts.
-                self._jobs.interrupt()
+                self._spark.interruptAll()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` for all tasks, and return whether they have ended, or must end for lack of slots."""
@@ -157,8 +155,8 @@ class LiveTasks:
             what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_TIMEOUT_S:.0f} s"
             self._no_slots = no_slots_error(what)
             # A task that waits for a slot does not check the run marker.
-            if self._jobs is not None:
-                self._jobs.interrupt()
+            if self._spark is not None:
+                self._spark.interruptAll()
             return True
         return not self._thread.is_alive()
 
@@ -188,11 +186,7 @@ class LiveTasks:
 
     def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskResult]]) -> None:
         try:
-            if self._spark is None or self._jobs is None:
-                self._results = run_in_threads(work, each)
-                return
-            with self._jobs:
-                self._results = run_tasks(self._spark, work, each)
+            self._results = run_in_threads(work, each) if self._spark is None else run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits
             self._failure = error
 

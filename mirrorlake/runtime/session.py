@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrorlake.daemon import LOADED_BY_WORKERS
-from mirrorlake.errors import SandboxError
+from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
@@ -75,8 +75,10 @@ _HOSTED = (
     "spark.redaction.regex",
     "spark.sql.redaction.options.regex",
 )
+# Set by a Spark Connect client.
+_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 # Set by spark-submit and by a Spark Connect client: a JVM, or a server, exists.
-_HOSTS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
+_HOSTS = ("PYSPARK_GATEWAY_PORT", *_CONNECT, "DATABRICKS_RUNTIME_VERSION")
 
 # Runtime settings of the mirror's own queries; each is safe for other queries of the same session.
 RUNTIME = {
@@ -155,19 +157,7 @@ def _hosted_session() -> SparkSession:
         for key in _HOSTED:
             if not said.contains(key):
                 builder = builder.config(key, _LOCAL[key])
-    session = builder.getOrCreate()
-    if is_connect(session):
-        from mirrorlake.runtime.connect_retries import ConnectRetryPolicy
-
-        session.client.set_retry_policies([ConnectRetryPolicy()])
-    return session
-
-
-def stop_retrying(session: SparkSession) -> None:
-    """Stop all retries of an ended Connect session, also of running requests, because a process waits for them at its end."""
-    if is_connect(session):
-        for policy in session.client.get_retry_policies():
-            policy.max_retries = 0
+    return builder.getOrCreate()
 
 
 def _launch(conf: SparkConf) -> None:
@@ -198,15 +188,14 @@ def _launch(conf: SparkConf) -> None:
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Return whether a session's JVM or Connect server does not answer within 30 s."""
+    """Return whether a session's JVM does not answer within 30 s."""
     answers: list[str] = []
 
     def ask() -> None:
         with suppress(Exception):
-            # A Connect client caches the version, but requests a setting each time.
             answers.append(session.conf.get("spark.sql.session.timeZone"))
 
-    # In a thread, because over Connect the request is retried for a while, and the caller has other streams to run.
+    # In a thread, because the caller has other streams to run.
     thread = threading.Thread(target=ask, name="is Spark there", daemon=True)
     thread.start()
     thread.join(_ANSWER_TIMEOUT_S)
@@ -276,9 +265,23 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def require_classic_session(spark: SparkSession | None) -> None:
+    """Refuse a Spark Connect client, or None if this process' session would be one.
+
+    Raises:
+        UsageError: it is one; a stream's Python functions would run in the server, without its clients and its state.
+    """
+    if is_connect(spark) if spark is not None else any(map(os.environ.get, _CONNECT)):
+        raise UsageError(
+            "this session is a Spark Connect client, and streams need a classic Spark session",
+            consequence="nothing was landed, sent or published; questions and SQL work over Connect",
+            remedy="run the same command without SPARK_REMOTE, or on compute with a classic session (docs/clusters.md)",
+        )
+
+
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a session that nothing else uses, or over Connect the same one, whose jobs `InterruptibleJobs` tags."""
-    return spark if is_connect(spark) else prepare(spark.newSession())
+    """Return a session that nothing else uses."""
+    return prepare(spark.newSession())
 
 
 def prepare(spark: SparkSession) -> SparkSession:

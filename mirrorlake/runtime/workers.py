@@ -19,7 +19,6 @@ from mirrorlake.errors import MirrorlakeError, SafetyError, StoreError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
 from mirrorlake.runtime.folders import open_folder
-from mirrorlake.runtime.stopping import InterruptibleJobs
 from mirrorlake.runtime.tasks import TaskResult, find_failure, run_tasks
 
 if TYPE_CHECKING:
@@ -37,14 +36,17 @@ def require_usable_workers(spark: SparkSession, addresses: Sequence[str]) -> Non
     Law F: two simultaneous attempts of one lane would fence each other, so speculation is refused.
 
     Args:
-        spark: the session; a local one is not checked.
+        spark: the session; a local one is not checked, nor one of Spark Connect, which runs no tasks of this package.
         addresses: folders, or addresses in stores, that workers must reach.
 
     Raises:
         SafetyError: speculation is on, or a worker does not reach the lake.
         StoreError: no worker started, or one cannot run this package.
     """
-    if not is_cluster(spark):
+    # Loads pyspark, which a command that only queries does not need.
+    from mirrorlake.runtime.session import is_connect
+
+    if is_connect(spark) or not is_cluster(spark):
         return
     if spark.conf.get("spark.speculation", "false") == "true":
         raise SafetyError(
@@ -102,18 +104,15 @@ def _require_usable(host: str, version: str, unseen: Sequence[str]) -> None:
 
 def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[TaskResult]]) -> list[TaskResult]:
     """Run a job in its own session, and interrupt it if it gets no slot in time."""
-    # Loads pyspark, which a command that only queries does not need.
     from mirrorlake.runtime.session import own_session
 
     answers: list[TaskResult] = []
     failures: list[Exception] = []
     own = own_session(spark)
-    jobs = InterruptibleJobs(own)
 
     def work() -> None:
         try:
-            with jobs:
-                answers.extend(run(own))
+            answers.extend(run(own))
         except Exception as error:
             failures.append(error)
 
@@ -121,7 +120,7 @@ def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[Ta
     thread.start()
     thread.join(SLOT_TIMEOUT_S)
     if thread.is_alive():
-        jobs.interrupt()
+        own.interruptAll()
         raise no_slots_error(f"no task began within {SLOT_TIMEOUT_S:.0f} s")
     for failure in failures:
         if isinstance(failure, MirrorlakeError):

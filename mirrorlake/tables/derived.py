@@ -36,12 +36,9 @@ def with_derived(rows: DataFrame, table: TypedTable, *, is_guarded: bool = False
 
     columns = table.config.columns
     try:
-        found = rows.withColumns({name: value(text) for name, text in columns.items()})
-        # A Spark Connect client resolves it now.
-        _ = found.schema
+        return rows.withColumns({name: value(text) for name, text in columns.items()})
     except AnalysisException as error:
         raise _refused(rows, table, error) from None
-    return found
 
 
 def _refused(rows: DataFrame, table: TypedTable, error: Exception) -> UsageError:
@@ -51,7 +48,7 @@ def _refused(rows: DataFrame, table: TypedTable, error: Exception) -> UsageError
     place = f"{table.config.place}.columns"
     for name, text in table.config.columns.items():
         try:
-            _ = rows.selectExpr(f"{text} AS `{name}`").schema
+            rows.selectExpr(f"{text} AS `{name}`")
         except AnalysisException as own:
             place, error = f"{place}.{name}", own
             break
@@ -80,8 +77,6 @@ def mark_failures(decoded: DataFrame, table: TypedTable) -> DataFrame:
         for name, text in columns.items()
     ]
     try:
-        found = decoded.withColumn(FAULT, F.coalesce(F.col(FAULT), *reasons))
-        _ = found.schema
+        return decoded.withColumn(FAULT, F.coalesce(F.col(FAULT), *reasons))
     except AnalysisException:
         return decoded
-    return found

@@ -16,7 +16,6 @@ from mirrorlake.context import Context
 from mirrorlake.lake import BAD_RECORDS, quote
 from mirrorlake.progress import ProgressCallback
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural
-from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import UPKEEP, app_of, claim_batch, retried
 from mirrorlake.tables.definition import TypedTable, find_table
 from mirrorlake.tables.make import make_writer
@@ -173,8 +172,7 @@ class _Rebuild:
         """Let Spark forget the old table's log: it takes files of the same names for the same."""
         spark = self._lake.spark
         spark.catalog.clearCache()
-        if not is_connect(spark):
-            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # noqa: SLF001 - Python has no name for it
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # noqa: SLF001 - Python has no name for it
 
     def _drop_staging(self) -> None:
         location = self._lake.typed_location(self._staging.name)

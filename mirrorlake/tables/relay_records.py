@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import is_connect, prepare
+from mirrorlake.runtime import own_session, require_classic_session
 from mirrorlake.tables.definition import TypedTable
 
 if TYPE_CHECKING:
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 def session_of(spark: SparkSession) -> SparkSession:
-    """Return a new session, or over Connect the same one: the transaction of a MERGE is a setting of its session."""
-    if is_connect(spark):
-        return spark
-    session = prepare(spark.newSession())
+    """Return a new session: the transaction of a MERGE is a setting of its session.
+
+    Raises:
+        UsageError: it is one of Spark Connect.
+    """
+    require_classic_session(spark)
+    session = own_session(spark)
     for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):
         session.conf.set(name, str(spark.conf.get(name)))
     return session

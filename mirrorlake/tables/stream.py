@@ -16,7 +16,6 @@ from mirrorlake.context import Context
 from mirrorlake.lake import RelayPart
 from mirrorlake.model.owner import new_owner
 from mirrorlake.progress import ProgressCallback, log_context
-from mirrorlake.runtime import is_connect
 from mirrorlake.tables.commits import Overtaken, forget_erased
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.make import make_writer
@@ -79,12 +78,8 @@ class TableStream:
             self._catch_up()
             return
         while not stop.is_set():
-            if is_connect(self._lake.spark):
-                self._catch_up()
-                stop.wait(self._table.config.every.total_seconds())
-            else:
-                subscriber = Subscriber(self._table, self._batch, cancel=self._cancel, stop=stop)
-                self._queries.find(self._table).feed(subscriber, self._catch_up)
+            subscriber = Subscriber(self._table, self._batch, cancel=self._cancel, stop=stop)
+            self._queries.find(self._table).feed(subscriber, self._catch_up)
 
     def _catch_up(self) -> dict[str, int]:
         """Write what the relays hold past the positions, and return the versions that were read."""

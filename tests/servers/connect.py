@@ -17,23 +17,21 @@ from typing import IO, Any, NamedTuple, cast
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from mirrorlake.context.context import _WORKERS_LOAD
-from mirrorlake.daemon import LOADED_BY_WORKERS
 from mirrorlake.runtime import find_java
 from mirrorlake.runtime import session as own_session
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 
 HOUSE = Path(__file__).parents[2]
 _LONGEST_STEP_S = 600
-# What runs in the process of a client: a step a line, SQL or what a job does, each with its exit code and its answer.
+# What runs in the process of a client: a step a line, SQL or what a job does, each with its exit code and what it printed.
 _CLIENT = """
 import contextlib, io, json, runpy, sys
 for line in sys.stdin:
-    step, out = json.loads(line), io.StringIO()
+    step, out, code = json.loads(line), io.StringIO(), 0
     with contextlib.redirect_stdout(out):
         if step[0] == "sql":
             from pyspark.sql import SparkSession
-            code = [[str(value) for value in row] for row in SparkSession.builder.getOrCreate().sql(step[1]).collect()]
+            SparkSession.builder.getOrCreate().sql(step[1])
         else:
             sys.argv = step
             try:
@@ -49,9 +47,8 @@ for line in sys.stdin:
 
 
 class Said(NamedTuple):
-    """What a step gave: its exit code, or the rows of a query; what it printed, and what its process said besides."""
+    """What a step gave: what it printed, and what its process said besides."""
 
-    code: Any
     text: str
     log: str
 
@@ -83,11 +80,6 @@ class ConnectServer:
             **own_session._driver_conf(find_java()),
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": str(self._port),
-            "spark.mirrorlake.liveSlots": "4",
-            # As docs/clusters.md says where mirrorlake is installed: without it each task imports all that it needs.
-            "spark.python.daemon.module": "mirrorlake.daemon",
-            f"spark.executorEnv.{LOADED_BY_WORKERS}": ",".join(_WORKERS_LOAD),
-            "spark.speculation": "false",
             # With the default of 100 entries, a client of a catalog compiles the same code again and again.
             "spark.sql.codegen.cache.maxEntries": "3000",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -109,13 +101,8 @@ class ConnectServer:
         assert process.poll() is None, self.log[-4000:]
 
     def kill(self) -> None:
-        """Kill it as a machine dies: what it knew of sessions and of its catalog is gone, tables stand in the warehouse."""
         self._process.kill()
         self._process.wait()
-
-    def tables(self, schema: str) -> list[Path]:
-        """The folders of a schema's tables."""
-        return sorted((self._folder / "warehouse" / f"{schema}.db").iterdir())
 
     @property
     def is_up(self) -> bool:
@@ -145,12 +132,15 @@ class ConnectServer:
 
     @contextmanager
     def steps(self, **environ: str) -> Iterator[Callable[..., Said]]:
-        """Give what runs steps in one client, one when it is called: `"sql", text`, or a job's file or a command with arguments."""
+        """Give what runs steps in one client, one when it is called: `"sql", text`, or a job's file or a command with arguments.
+
+        A step must end with `code`.
+        """
         log = self._folder / "client.log"
         with log.open("w") as stderr, self.client("-c", _CLIENT, stderr=stderr, **environ) as process:
             given, told = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
 
-            def run(*step: str) -> Said:
+            def run(*step: str, code: int = 0) -> Said:
                 given.write(json.dumps(step) + "\n")
                 given.flush()
                 limit = threading.Timer(_LONGEST_STEP_S, process.kill)
@@ -159,9 +149,9 @@ class ConnectServer:
                 limit.cancel()
                 err = log.read_text(errors="replace")
                 assert line, f"{step} ended its process:\n{err[-6000:]}"
-                code, text = (json.loads(line)[name] for name in ("code", "said"))
-                assert not isinstance(code, int) or code == 0, f"{step}: {code}\n{err[-6000:]}"
-                return Said(code, text, err)
+                ended, text = (json.loads(line)[name] for name in ("code", "said"))
+                assert ended == code, f"{step}: {ended}\n{err[-6000:]}"
+                return Said(text, err)
 
             yield run
 

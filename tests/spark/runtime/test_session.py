@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from mirrorlake.runtime import own_session
 from mirrorlake.runtime.cache import cache_directory
-from mirrorlake.runtime.stopping import interrupt_jobs_on_stop
 from tests.archives import wait_for_archives
 
 
@@ -65,23 +64,20 @@ def waiting(seconds: float):  # type: ignore[no-untyped-def]
     return wait
 
 
-def test_jobs_of_a_session_are_interrupted_after_the_grace_and_others_go_on(spark: SparkSession) -> None:
-    stop, own = threading.Event(), spark.newSession()
+def test_jobs_of_a_session_are_interrupted_and_others_go_on(spark: SparkSession) -> None:
+    own = own_session(spark)
 
     def other() -> int:
         return spark.range(0, 1, 1, 1).mapInArrow(waiting(4), "id long").count()
 
-    def stopped() -> None:
-        with interrupt_jobs_on_stop(own, stop, name="a flow", grace_s=0.5):
-            stop.set()
-            own.range(0, 1, 1, 1).mapInArrow(waiting(600), "id long").collect()
-
     with ThreadPoolExecutor(2) as pool:
-        beside, ended = pool.submit(other), pool.submit(stopped)
+        beside = pool.submit(other)
+        ended = pool.submit(own.range(0, 1, 1, 1).mapInArrow(waiting(600), "id long").collect)
+        while not ended.done():
+            time.sleep(0.5)
+            own.interruptAll()
         with pytest.raises(Exception, match=r"(?i)cancel") as failure:
-            ended.result(timeout=120)
+            ended.result()
         assert beside.result(timeout=120) == 1
     assert isinstance(failure.value, PySparkException) or "Py4J" in type(failure.value).__name__
-    with interrupt_jobs_on_stop(own, threading.Event(), name="another", grace_s=0.0):
-        assert own.range(3).count() == 3
-    assert "another" not in {thread.name for thread in threading.enumerate()}
+    assert own.range(3).count() == 3

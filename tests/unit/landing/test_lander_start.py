@@ -21,6 +21,7 @@ from mirrorlake.lake import (
     LandedPositions,
     LandingCommit,
     LandingLog,
+    ReadProgress,
     accounts,
     count_landed_since,
     drop_live_locations,
@@ -69,7 +70,7 @@ class World:
         """Do a turn of a task: land offsets, and read up to an offset."""
         self.landed += 1
         at = NOON + timedelta(seconds=self.landed)
-        seat, progress = lander.writer.relay_claim(), lander.progress(start)
+        seat, progress = lander.writer.relay_claim(), ReadProgress(lander.read_to | lander.key_by_source(start))
         progress.read(
             lander.key_by_source({tp: end for tp, (_, end) in read.items()}),
             lander.key_by_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),

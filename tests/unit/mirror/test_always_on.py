@@ -76,6 +76,7 @@ def context(tmp_path: Path) -> Any:
         lake=Lake,
         running_flows=RunningFlows(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
         standing_session=lambda: None,
+        require_classic_session=lambda: None,
     )
 
 

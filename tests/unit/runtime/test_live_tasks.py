@@ -13,7 +13,7 @@ import pytest
 from mirrorlake.errors import StoreError
 from mirrorlake.runtime import LiveTasks, RunMarker, TaskResult, find_failure, live_tasks, task_heartbeats
 from mirrorlake.runtime.tasks import run_in_threads
-from tests.unit.runtime.test_workers import Cluster, Shared
+from tests.unit.runtime.test_workers import Cluster
 
 Each = Callable[[Any], Iterator[TaskResult]]
 
@@ -102,27 +102,6 @@ def test_a_worker_without_the_folder_says_so(tmp_path: Path, monkeypatch: pytest
         assert running.wait(30)
     with pytest.raises(StoreError, match="does not see the lake's checkpoints"):
         running.results()
-
-
-def test_over_connect_only_the_jobs_of_the_tasks_that_lack_a_slot_are_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spark, run_marker, ended = Shared(), RunMarker(tmp_path / "live", 1), threading.Event()
-
-    def run(*_: Any) -> list[TaskResult]:
-        while not spark.interrupted:
-            ended.wait(0.02)
-        raise RuntimeError("Job 0 cancelled")
-
-    monkeypatch.setattr(live_tasks, "run_tasks", run)
-    monkeypatch.setattr(live_tasks, "SLOT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(task_heartbeats, "INTERVAL_S", 0.05)
-    with live(spark, run_marker, ["a"], lambda _: iter(())) as running:
-        while not running.wait(0.1):
-            pass
-    with pytest.raises(StoreError, match="1 of 1 long-lived tasks"):
-        running.results()
-    assert len(set(spark.interrupted)) == 1
 
 
 @pytest.mark.law("F")

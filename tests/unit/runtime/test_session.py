@@ -1,21 +1,17 @@
-"""Whether Spark answers, asked without waiting for one that does not."""
+"""Whether Spark answers, asked without waiting for one that does not, and which sessions streams run in."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, cast
 
-import grpc
 import pytest
 from pyspark import SparkContext
-from pyspark.errors import RetriesExceeded
-from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
-from mirrorlake.runtime import connect_retries, host, session
-from mirrorlake.runtime.connect_retries import ConnectRetryPolicy
+from mirrorlake.errors import UsageError
+from mirrorlake.runtime import host, session
 
 
 class Answering:
@@ -27,7 +23,7 @@ class Ended:
 
 
 class Silent:
-    """A client of Spark Connect whose server is away tries again for minutes."""
+    """A JVM that is stuck answers nothing."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -38,7 +34,7 @@ class Silent:
         return Answering.conf
 
 
-def test_a_session_whose_server_is_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_whose_jvm_is_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not session.is_gone(cast("Any", Answering()))
     assert session.is_gone(cast("Any", Ended()))
     monkeypatch.setattr(session, "_ANSWER_TIMEOUT_S", 0.01)
@@ -62,52 +58,24 @@ def test_a_process_that_is_importing_pyspark_has_lost_no_jvm(monkeypatch: pytest
     assert not host.is_host_gone()
 
 
-class Away(grpc.RpcError):  # type: ignore[misc]
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNAVAILABLE
+class Connected:
+    """A client of Spark Connect."""
 
 
-def test_a_request_to_a_server_that_was_given_up_is_not_tried_again() -> None:
-    """A process would wait at its end for those that are under way, ten minutes for each."""
-    policy, tries = DefaultPolicy(), list[int]()
-    client = SimpleNamespace(get_retry_policies=lambda: [policy])
-    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "client": client})()
-
-    def ask() -> None:
-        for attempt in Retrying(policy, sleep=lambda _: None):
-            with attempt:
-                tries.append(1)
-                if len(tries) == 3:
-                    session.stop_retrying(cast("Any", connected))
-                raise Away
-
-    with pytest.raises(RetriesExceeded):
-        ask()
-    assert len(tries) == 3
+Connected.__module__ = "pyspark.sql.connect.session"
 
 
-def test_a_server_that_stays_away_is_waited_for_once_and_not_by_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, policy = [100.0], ConnectRetryPolicy()
-    monkeypatch.setattr(connect_retries, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    def waited_s(answers_after: int) -> float:
-        """Ask until the server answers, or the client gives up."""
-        began, tries = now[0], 0
-        with suppress(RetriesExceeded):
-            for attempt in Retrying(policy, sleep=sleep):
-                with attempt:
-                    tries += 1
-                    if tries <= answers_after:
-                        raise Away
-        return now[0] - began
-
-    assert 0 < waited_s(3) < 2, "a blink is sat out"
-    assert 10 < waited_s(99) < 20
-    assert waited_s(99) == 0, "what cleans up after it does not wait as long again"
-    now[0] += 9
-    assert waited_s(99) == 0, "it was away a moment ago"
-    now[0] += 60
-    assert 0 < waited_s(3) < 2, "the next time is another"
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_stream_needs_a_classic_session(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    session.require_classic_session(None)
+    with pytest.raises(UsageError, match="streams need a classic Spark session") as refused:
+        session.require_classic_session(cast("Any", Connected()))
+    assert refused.value.exit_code == 2
+    assert "nothing was landed, sent or published" in refused.value.consequence
+    assert "docs/clusters.md" in refused.value.remedy
+    monkeypatch.setenv(variable, "sc://127.0.0.1:1")
+    with pytest.raises(UsageError, match="streams need a classic Spark session"):
+        session.require_classic_session(None)
+    session.require_classic_session(cast("Any", Answering()))

@@ -21,6 +21,7 @@ class Cluster:
     def __init__(self, **settings: str) -> None:
         self._settings = {"spark.master": "spark://m:7077", **{k.replace("_", "."): v for k, v in settings.items()}}
         self.conf = self
+        self.interrupts = 0
 
     def get(self, key: str, default: str = "") -> str:
         return self._settings.get(key, default)
@@ -32,33 +33,7 @@ class Cluster:
         return self
 
     def interruptAll(self) -> None:  # noqa: N802  likewise
-        pass
-
-
-class Shared(Cluster):
-    """A client of Spark Connect to a cluster: there is one session, and jobs are told apart by tags."""
-
-    __module__ = "pyspark.sql.connect.session"
-
-    def __init__(self, **settings: str) -> None:
-        super().__init__(**settings)
-        self.tags: list[str] = []
-        self.interrupted: list[str] = []
-
-    def addTag(self, tag: str) -> None:  # noqa: N802  likewise
-        self.tags.append(tag)
-
-    def removeTag(self, tag: str) -> None:  # noqa: N802  likewise
-        self.tags.remove(tag)
-
-    def interruptTag(self, tag: str) -> None:  # noqa: N802  likewise
-        self.interrupted.append(tag)
-
-    def newSession(self) -> Cluster:  # noqa: N802  likewise
-        raise NotImplementedError("newSession() is not implemented")
-
-    def interruptAll(self) -> None:  # noqa: N802  likewise
-        raise AssertionError("the jobs of every stream were interrupted")
+        self.interrupts += 1
 
 
 def run_elsewhere(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
@@ -114,21 +89,13 @@ def test_a_worker_without_the_package_is_told_so(here: Path, monkeypatch: pytest
     assert "docs/clusters.md" in refused.value.remedy
 
 
-def test_over_connect_the_look_is_a_job_of_the_shared_session_by_its_tag(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_elsewhere(monkeypatch, here / "here")
-    spark = Shared()
-    require_usable_workers(spark, ["lake"])  # type: ignore[arg-type]
-    assert spark.tags == []
-    # A slot comes too late: the job under that tag alone ends, not those of the streams beside it.
-    waits = threading.Event()
+def test_a_look_that_gets_no_slot_in_time_is_interrupted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, waits = Cluster(), threading.Event()
     monkeypatch.setattr(workers, "run_tasks", lambda *_: waits.wait(30) and [])
     monkeypatch.setattr(workers, "SLOT_TIMEOUT_S", 0.2)
     with pytest.raises(StoreError, match="no task began"):
         require_usable_workers(spark, ["lake"])  # type: ignore[arg-type]
-    assert spark.interrupted == spark.tags
-    assert len(spark.tags) == 1
+    assert spark.interrupts == 1
     waits.set()
 
 
