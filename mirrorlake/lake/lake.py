@@ -117,10 +117,6 @@ class Lake(LakeReader):
         """Write to a typed table by a writer with options."""
         self._through_spark.save(writer, location)
 
-    def alter_typed(self, location: str, properties: Mapping[str, str]) -> None:
-        """Set properties that change a typed table's protocol: delta-rs would ask for more features than they need."""
-        self._through_spark.set_properties(location, properties)
-
     def compact_by_spark(self, location: str) -> tuple[int, int, int]:
         """Compact a table with deletion vectors; return the number of old files, their bytes, and the number of new files."""
         return self._through_spark.compact(location)

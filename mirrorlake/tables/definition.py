@@ -19,7 +19,8 @@ SETTINGS = "mirrorlake.settings"
 """The table property with the settings that a table was made with."""
 RECORDS = "records"
 """The view over all relays in SQL."""
-DELETION_VECTORS = "delta.enableDeletionVectors"
+# Not every reader knows deletion vectors; a person may switch them on.
+_PLAIN_FILES = {"delta.enableDeletionVectors": "false"}
 # What a row means and how it is read: the rows of a table cannot be of two kinds.
 _MEANING = ("mode", "keys", "values")
 _STAYS = {"partition_by": "all rows, also new ones, lie as they did"}
@@ -57,17 +58,12 @@ class TypedTable:
     @property
     def properties(self) -> dict[str, str]:
         """The table properties of a new table: its settings."""
-        return {**self.made_with, **self.protocol}
+        return {**self.made_with, **_PLAIN_FILES}
 
     @property
     def made_with(self) -> dict[str, str]:
         """The table property with the settings that the table's rows depend on."""
         return {SETTINGS: json.dumps(self.settings, sort_keys=True)}
-
-    @property
-    def protocol(self) -> dict[str, str]:
-        """The table property by which readers need deletion vectors, or need none."""
-        return {DELETION_VECTORS: str(self.config.deletion_vectors).lower()}
 
     def edits(self, properties: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
         """Return the settings that the table, by its properties, was made with otherwise: each before and now."""

@@ -33,7 +33,7 @@ from mirrorlake.tables.decoding import (
     RowFormat,
     decoding_job,
 )
-from mirrorlake.tables.definition import DELETION_VECTORS, TypedTable
+from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.derived import is_of_data, mark_failures, with_derived
 from mirrorlake.tables.merge import merge_newest
 from mirrorlake.tables.payload_columns import (
@@ -103,8 +103,6 @@ class TableWriter:
         kept = {} if self._is_new else self._lake.properties(self._location)
         if not self._is_new:
             self._table.refuse_edits(kept)
-            if kept.get(DELETION_VECTORS, "false") != self._table.protocol[DELETION_VECTORS]:
-                self._lake.alter_typed(self._location, self._table.protocol)
             self.partition_by = self._lake.partition_by(self._location)
         self._key = self._columns_of("keys", kept.get(KEY_TYPE))
         self._value = self._columns_of("values", kept.get(VALUE_TYPE))

@@ -35,7 +35,6 @@ KEYS = (10_000, 1_000_000)
 UPSERTS: dict[str, dict[str, Any]] = {
     "append": {},
     "upsert": {"mode": "upsert"},
-    "upsert, deletion vectors": {"mode": "upsert", "deletion_vectors": True},
 }
 _BATCH = 500
 _TABLES = 8

@@ -76,9 +76,6 @@ class TableConfig(Settings):
     every: Annotated[Interval, at_least(timedelta(seconds=1), "each batch is a commit", 'write "1s" or more')] = Field(
         default=timedelta(seconds=5), description="the shortest time between two batches"
     )
-    deletion_vectors: bool = Field(
-        default=False, description="upserts rewrite only rows that change; readers need Delta's deletion vectors"
-    )
     retention: Annotated[Interval, at_least(timedelta(hours=1), "no row would stay", 'write "30d"')] | None = Field(
         default=None, description="rows whose record is older may leave the table; unlimited without it"
     )
@@ -118,9 +115,6 @@ class TableConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TableConfig:
-        if self.deletion_vectors and self.mode != "upsert":
-            problem = f"no row of a table with mode: {self.mode} is replaced"
-            raise_any([SettingsFault(("deletion_vectors",), problem, "leave it out, or write mode: upsert")])
         if self.schema_text == _REGISTRY and self.values not in IN_REGISTRY:
             problem = f"values that are {self.values} name no schema of a registry"
             remedy = f"leave it out, or write values: {', '.join(IN_REGISTRY)}"

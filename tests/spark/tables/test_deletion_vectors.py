@@ -1,9 +1,6 @@
-"""Upserts with deletion vectors: no row that stays is rewritten, and what left is on no disk after its time."""
+"""Upserts where a person switched deletion vectors on: no row that stays is rewritten, and what left is on no disk after its time."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -22,10 +19,12 @@ def folded(mirror: Mirror) -> dict[tuple[str, str], dict[str, int]]:
 
 @pytest.mark.law("C", "F")
 def test_law_f_upserts_rewrite_no_other_row_and_erased_records_leave_the_files(make: Make) -> None:
-    mirror = make({"topics": "sales", "mode": "upsert", "deletion_vectors": True})
+    mirror = make({"topics": "sales", "mode": "upsert"})
     regions, location = Regions(mirror), mirror.lake.typed_location("sales")
     regions.land("east", "sales", *((f"k{n}", {"n": n}) for n in range(50)))
     mirror.keep_tables(once=True)
+    switched = "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    mirror.spark.sql(f"ALTER TABLE {mirror.lake.sql_name(location)} {switched}")
     for first in (100, 200):
         regions.land("east", "sales", ("k1", {"n": first}), ("k2", {"n": first + 1}), ("new", {"n": first}))
         mirror.keep_tables(once=True)
@@ -51,25 +50,3 @@ def test_law_f_upserts_rewrite_no_other_row_and_erased_records_leave_the_files(m
     assert ("east", 53) not in on_disk(mirror, "sales"), "the file named it still, behind a vector"
     assert folded(mirror) == regions.newest("sales")
     assert mirror.verify_table("sales").equal
-
-
-def test_deletion_vectors_that_are_switched_on_and_off_rule_batches_from_then_on(make: Make) -> None:
-    table = {"topics": "sales", "mode": "upsert"}
-    regions = Regions(make(table))
-    location = regions.mirror.lake.typed_location("sales")
-    regions.land("east", "sales", ("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3}))
-    for mirror, copied, key in (
-        (regions.mirror, None, "a"),
-        (make({**table, "deletion_vectors": True}), 0, "b"),
-        (make({**table, "deletion_vectors": False}), 1, "c"),
-    ):
-        mirror.keep_tables(once=True)
-        if copied is not None:
-            [merge] = DeltaTable(location).history(1)
-            assert int(merge["operationMetrics"]["numTargetRowsCopied"]) == copied
-        regions.mirror = mirror
-        regions.land("east", "sales", (key, {"n": 4}))
-    log = [json.loads(line) for path in Path(location, "_delta_log").glob("*.json") for line in path.open()]
-    assert [one["protocol"]["readerFeatures"] for one in log if "readerFeatures" in one.get("protocol", {})] == [
-        ["deletionVectors"]
-    ]

@@ -13,7 +13,6 @@ from mirrorlake.mirror import from_settings
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
-        ({"deletion_vectors": True}, "tables[0].deletion_vectors: no row of a table with mode: append is replaced"),
         ({"schema": "registry"}, "tables[0].schema: values that are json name no schema of a registry"),
         ({"values": "text", "schema": "n INT"}, "tables[0].schema: values that are text have one column, value"),
         ({"columns": {"_n": "n"}}, "tables[0].columns._n: '_n' is not a column's name"),
