@@ -134,10 +134,6 @@ class Lake(LakeReader):
         """Return the columns by which a table is partitioned."""
         return self._engine(location).partition_by(location)
 
-    def set_comments(self, location: str, comments: Mapping[tuple[str, ...], str]) -> None:
-        """Set comments of a typed table's columns by their path; the empty path is the table itself."""
-        self._through_spark.set_comments(location, comments)
-
     def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         """Return the tables that `create_all` would create, by location."""
         self._session_tables.forget()

@@ -254,16 +254,6 @@ class SparkTables:
             hours = max(1, round(keep / timedelta(hours=1)))
             self.session.sql(f"VACUUM {self.sql_name(location)} RETAIN {hours} HOURS")
 
-    def set_comments(self, location: str, comments: Mapping[tuple[str, ...], str]) -> None:
-        """Set the comments of columns by their path in one commit, and that of the empty path, the table's, in another."""
-        texts = [
-            f"{'.'.join(f'`{name}`' for name in path)} COMMENT {quote(text)}" for path, text in comments.items() if path
-        ]
-        if texts:
-            self.session.sql(f"ALTER TABLE {self.sql_name(location)} ALTER COLUMN {', '.join(texts)}")
-        if () in comments:
-            self.session.sql(f"COMMENT ON TABLE {self.sql_name(location)} IS {quote(comments[()])}")
-
     def texts(self, folder: str) -> dict[str, str]:
         """Return the texts of a folder's files by name, or {} if there is no folder."""
         from pyspark.errors import AnalysisException

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from mirrorlake.tables.avro_schema import PRIMITIVES, compact, docs_of, expanded_schema, reader_of, sole_type, type_name
+from mirrorlake.tables.avro_schema import PRIMITIVES, compact, expanded_schema, reader_of, sole_type, type_name
 from mirrorlake.tables.codec import NotATable, WriterKey, locate_id
 from mirrorlake.tables.json_types import MAX_COLUMNS, TEXT, count_columns
 from mirrorlake.tables.kinds import refuse_contradiction
@@ -82,10 +82,6 @@ class AvroCodec:
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
         """Return the defaults of fields."""
         return defaults_of(state)
-
-    def comments(self, state: Any) -> Mapping[tuple[str, ...], str]:
-        """Return `doc` of records and fields."""
-        return dict(docs_of(state))
 
 
 def arrow_type(kind: Any) -> pa.DataType:

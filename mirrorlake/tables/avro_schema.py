@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -163,20 +162,3 @@ def _compact(kind: Any, known: dict[str, Any]) -> Any:
         return {**kind, **renamed, "fields": [{**one, "type": _compact(one["type"], known)} for one in kind["fields"]]}
     parts = {part: _compact(kind[part], known) for part in ("items", "values") if part in kind}
     return {**kind, **parts}
-
-
-def docs_of(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield `doc` of an expanded schema's records and fields by path; a field's own comes after that of its type."""
-    one = sole_type(kind)
-    if not isinstance(one, dict):
-        return
-    if one.get("doc"):
-        yield path, str(one["doc"])
-    for part in ("items", "values"):
-        if part in one:
-            yield from docs_of(one[part], path)
-    for field in one.get("fields", ()):
-        place = (*path, field["name"])
-        yield from docs_of(field["type"], place)
-        if field.get("doc"):
-            yield place, str(field["doc"])

@@ -68,9 +68,6 @@ class Codec(Protocol):
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
         """Return the default of each column that a newer schema added, by path; a column without one is null."""
 
-    def comments(self, state: Any) -> Mapping[tuple[str, ...], str]:
-        """Return the comments of the schema's fields, by path; the empty path is the record."""
-
 
 def locate_id(payload: bytes) -> tuple[tuple[int], int] | None:
     """Return the id in a payload's frame, and where the body begins; None without a frame."""

@@ -57,7 +57,7 @@ def column_changes(have: DataType, want: DataType, place: str = "") -> ColumnCha
         return ColumnChanges(tuple(added), tuple(changed))
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
         return column_changes(have.elementType, want.elementType, place)
-    # Comments of members and whether these may be null do not count.
+    # Whether members may be null does not count.
     return ColumnChanges((), () if have.simpleString() == want.simpleString() else (place.removesuffix("."),))
 
 
@@ -87,11 +87,9 @@ def recast(
     if isinstance(have, StructType) and isinstance(want, StructType):
         known = {one.name: one.dataType for one in have.fields}
         members = [
-            recast(column[one.name], known[one.name], one.dataType, defaults, (*path, one.name)).alias(
-                one.name, metadata=one.metadata
-            )
+            recast(column[one.name], known[one.name], one.dataType, defaults, (*path, one.name)).alias(one.name)
             if one.name in known
-            else default_of((*path, one.name), one.dataType, defaults).alias(one.name, metadata=one.metadata)
+            else default_of((*path, one.name), one.dataType, defaults).alias(one.name)
             for one in want.fields
         ]
         return F.when(column.isNotNull(), F.struct(*members))

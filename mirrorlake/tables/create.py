@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.lake import APPEND_ONLY, REMOVABLE, Lake, TableSchema
-from mirrorlake.tables.comments import Comments, ddl_type, with_comments
 from mirrorlake.tables.decoding import KEY
 from mirrorlake.tables.definition import TypedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _COMMENTS = {
     "_source": "Alias of the source cluster",
@@ -25,27 +24,32 @@ _COMMENTS = {
 }
 
 
-def create_table(lake: Lake, table: TypedTable, columns: StructType, types: Mapping[str, str], told: Comments) -> None:
-    """Create a table unless it exists; `types` are its further properties, and `told` the comments of its schemas.
+def create_table(lake: Lake, table: TypedTable, columns: StructType, types: Mapping[str, str]) -> None:
+    """Create a table unless it exists; `types` are its further properties.
 
     Raises:
         UsageError: it cannot be partitioned as the settings say.
     """
-    made = commented(columns, table, told)
-    title = f"Records of {', '.join(table.topics)}: {table.config.mode}, values {table.config.values}"
     schema = TableSchema(
         name=table.name,
-        comment=told.get((), title),
-        columns={one.name: (ddl_type(one.dataType), str(one.metadata["comment"])) for one in made.fields},
+        comment=f"Records of {', '.join(table.topics)}: {table.config.mode}, values {table.config.values}",
+        columns={one.name: (_ddl_type(one.dataType), _comment(table, one.name)) for one in columns.fields},
         properties={**APPEND_ONLY, **REMOVABLE, **table.properties, **types},
         partition_by=_partitions(columns, table),
     )
     lake.create_typed(lake.typed_location(table.name), schema)
 
 
-def commented(columns: StructType, table: TypedTable, told: Comments) -> StructType:
-    """Return columns with the comments of their schemas; those of no schema have one that says what they are."""
-    return with_comments(columns, {**{(name,): _comment(table, name) for name in columns.names}, **told})
+def commented(columns: StructType, table: TypedTable) -> StructType:
+    """Return columns with comments that say what they are."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(one.name, one.dataType, one.nullable, {**one.metadata, "comment": _comment(table, one.name)})
+            for one in columns.fields
+        ]
+    )
 
 
 def _comment(table: TypedTable, column: str) -> str:
@@ -53,6 +57,19 @@ def _comment(table: TypedTable, column: str) -> str:
     if column in config.columns:
         return f"Derived: {config.columns[column]}"
     return _COMMENTS.get(column, f"Key of the record, {config.keys}" if column == KEY else "Member of the value")
+
+
+def _ddl_type(kind: DataType) -> str:
+    """Return a type as SQL."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'`{one.name}`: {_ddl_type(one.dataType)}' for one in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_ddl_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_ddl_type(kind.keyType)}, {_ddl_type(kind.valueType)}>"
+    return str(kind.simpleString())
 
 
 def _partitions(columns: StructType, table: TypedTable) -> tuple[str, ...]:

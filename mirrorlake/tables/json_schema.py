@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -25,31 +25,28 @@ _MAX_DEPTH = 32
 
 
 class JsonSchemaCodec:
-    """JSON Schema: the state is an Arrow type as text, and descriptions by path."""
+    """JSON Schema: the state is an Arrow type as text."""
 
     locate = staticmethod(locate_id)
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:  # noqa: ARG002  a schema has one type
-        """Return the type of a schema's documents, and its descriptions."""
+        """Return the type of a schema's documents."""
         try:
             document = json.loads(schema.text)
             others = {one.name: json.loads(one.schema.text) for one in schema.all_references()}
         except ValueError:
             raise NotATable("its schema is not JSON") from None
-        whole = _Document(document, others)
-        found = _type_of(document, whole, 0)
-        told = [[list(path), text] for path, text in _descriptions(document, whole, ())]
-        return {"kind": to_text(merged_kind(found, found)), "comments": told}
+        found = _type_of(document, _Document(document, others), 0)
+        return {"kind": to_text(merged_kind(found, found))}
 
     def state(self, writer: Any) -> Any:
-        """Return type and descriptions."""
+        """Return the type."""
         return writer
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the newer type and descriptions, with the older ones' members."""
+        """Return the newer type, with the older one's members."""
         kind = merged_kind(from_text(newer["kind"]), from_text(older["kind"]), otherwise=TEXT)
-        told = self.comments(older) | self.comments(newer)
-        return {"kind": to_text(kind), "comments": [[list(path), text] for path, text in told.items()]}
+        return {"kind": to_text(kind)}
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> JsonSchemaReader:
         """Return the reader."""
@@ -58,10 +55,6 @@ class JsonSchemaCodec:
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:  # noqa: ARG002
         """Return none: `default` of JSON Schema is a note for people."""
         return {}
-
-    def comments(self, state: Any) -> dict[tuple[str, ...], str]:
-        """Return the descriptions."""
-        return {tuple(path): text for path, text in state["comments"]}
 
 
 @dataclass(frozen=True)
@@ -157,20 +150,3 @@ def _object_type(schema: dict[str, Any], document: _Document, depth: int) -> pa.
         return pa.struct([(name, _type_of(one, document, depth + 1)) for name, one in members.items()])
     values = schema.get("additionalProperties")
     return pa.map_(TEXT, _type_of(values, document, depth + 1)) if isinstance(values, dict) else TEXT
-
-
-def _descriptions(schema: Any, document: _Document, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the descriptions of a schema whose type is known by path; the outer one of a member comes last."""
-    if not isinstance(schema, dict):
-        return
-    if "$ref" in schema:
-        found, home = document.resolve(str(schema["$ref"]))
-        yield from _descriptions(found, home, path)
-    for part in (*schema.get("allOf", ()), *schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        yield from _descriptions(part, document, path)
-    for part in ("items", "additionalProperties"):
-        yield from ((inner, text) for inner, text in _descriptions(schema.get(part), document, path) if inner != path)
-    for name, member in schema.get("properties", {}).items():
-        yield from _descriptions(member, document, (*path, name))
-    if isinstance(schema.get("description"), str):
-        yield path, schema["description"]

@@ -12,7 +12,6 @@ import pyarrow as pa
 from mirrorlake.errors import RegistryError, SchemaUnknown
 from mirrorlake.tables.codec import Codec, NotATable, WriterKey
 from mirrorlake.tables.columns import widened
-from mirrorlake.tables.comments import Comments, by_column
 from mirrorlake.tables.decoding import BinaryFormat, Format, JsonFormat, TextFormat, inference_job
 from mirrorlake.tables.json_types import NULL, from_text, named, to_text
 from mirrorlake.tables.registry_format import RegistryFormat, names_job
@@ -42,9 +41,6 @@ class PayloadColumns(Protocol):
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
         """Return the default of each column, by path; a column without one is null."""
 
-    def comments(self) -> Comments:
-        """Return the comment of each column, by path."""
-
 
 class FixedColumns:
     """Columns that no record changes."""
@@ -66,10 +62,6 @@ class FixedColumns:
         return None
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
-        """Return none."""
-        return {}
-
-    def comments(self) -> Comments:
         """Return none."""
         return {}
 
@@ -97,10 +89,6 @@ class JsonColumns:
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
         """Return none: a member that a document lacks is null."""
-        return {}
-
-    def comments(self) -> Comments:
-        """Return none."""
         return {}
 
 
@@ -195,10 +183,6 @@ class RegistryColumns:
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
         """Return the defaults of the newest schema."""
         return {} if self._state is None else self._codec.defaults(self._state)
-
-    def comments(self) -> Comments:
-        """Return the comments of the newest schemas, by column."""
-        return {} if self._state is None else by_column(self.format().kind, self._codec.comments(self._state))
 
 
 def _as_key(named: list[Any]) -> tuple[Any, ...]:

@@ -23,7 +23,6 @@ from mirrorlake.schemas import FRAME_BYTES, parse_message_indexes, parse_schema_
 from mirrorlake.tables.codec import NotATable, WriterKey
 from mirrorlake.tables.json_types import TEXT, from_text, to_text
 from mirrorlake.tables.kinds import completed, merged_kind, refuse_contradiction
-from mirrorlake.tables.protobuf_comments import comments_of, split_comments
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -70,7 +69,7 @@ class ProtobufCodec:
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
         """Return the compiled schema, and the full name of the message that the record names."""
-        compiled, comments = split_comments(compile_schema(schema))
+        compiled = compile_schema(schema)
         message = _message(compiled, named[1])
         kind, defaults = _kind_of(message, ()), _zeros(message, ())
         merged_kind(kind, kind)
@@ -79,25 +78,22 @@ class ProtobufCodec:
             "message": message.full_name,
             "kind": to_text(kind),
             "defaults": [[list(path), value] for path, value in defaults.items() if not isinstance(value, bytes)],
-            "comments": [[list(path), text] for path, text in comments_of(message, comments, ())],
         }
 
     def state(self, writer: Any) -> Any:
-        """Return type, zeros and comments."""
-        return {key: writer[key] for key in ("kind", "defaults", "comments")}
+        """Return type and zeros."""
+        return {key: writer[key] for key in ("kind", "defaults")}
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the newer type, zeros and comments, with the older ones' members."""
+        """Return the newer type and zeros, with the older ones' members."""
         kinds = [from_text(one["kind"]) for one in (newer, older)]
         kind = merged_kind(*kinds)
         for one in kinds:
             refuse_contradiction(one, kind)
         defaults = _defaults(older) | _defaults(newer)
-        told = self.comments(older) | self.comments(newer)
         return {
             "kind": to_text(kind),
             "defaults": [[list(path), value] for path, value in defaults.items()],
-            "comments": [[list(path), text] for path, text in told.items()],
         }
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> ProtobufReader:
@@ -109,10 +105,6 @@ class ProtobufCodec:
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
         """Return the zeros of fields without presence."""
         return _defaults(state)
-
-    def comments(self, state: Any) -> dict[tuple[str, ...], str]:
-        """Return the comments of the message and its fields in the schema's text; a compiled schema has none."""
-        return {tuple(path): text for path, text in state["comments"]}
 
 
 def _defaults(state: Any) -> dict[tuple[str, ...], Any]:
@@ -228,7 +220,6 @@ def _compile(schema: Schema) -> bytes:
             f"-I{root}",
             f"-I{known}",
             "--include_imports",
-            "--include_source_info",
             f"--descriptor_set_out={compiled}",
         ]
         if protoc.main(["protoc", *options, _MAIN]) != 0:

@@ -17,14 +17,12 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.bad_records import record_bad
 from mirrorlake.tables.codecs import CODECS
 from mirrorlake.tables.columns import column_changes, rewritten
-from mirrorlake.tables.comments import Comments, Path, has_path
 from mirrorlake.tables.commits import UPKEEP, Overtaken, app_of, is_conflict
 from mirrorlake.tables.create import commented, create_table
 from mirrorlake.tables.decoding import (
     COORDINATES,
     FAULT,
     FILTERED,
-    KEY,
     MISFIT,
     RAW_KEY,
     RAW_VALUE,
@@ -93,7 +91,6 @@ class TableWriter:
         self._value: PayloadColumns = TEXT_COLUMNS
         self._is_new = True
         self._columns: StructType | None = None
-        self._comments: Comments = {}
         self.partition_by: tuple[str, ...] = table.config.partition_by
         self.progress = TableProgress()
 
@@ -106,7 +103,6 @@ class TableWriter:
             self.partition_by = self._lake.partition_by(self._location)
         self._key = self._columns_of("keys", kept.get(KEY_TYPE))
         self._value = self._columns_of("values", kept.get(VALUE_TYPE))
-        self._comments = self._told()
         self.progress = TableProgress() if self._is_new else read_progress(self._lake, self._location)
 
     def _columns_of(self, of: Literal["keys", "values"], kept: str | None) -> PayloadColumns:
@@ -215,7 +211,7 @@ class TableWriter:
 
     def create_like(self, other: TableWriter) -> None:
         """Create the table with the columns of another one."""
-        create_table(self._lake, self._table, self._lake.typed(other._table.name).schema, other.types, other._told())
+        create_table(self._lake, self._table, self._lake.typed(other._table.name).schema, other.types)
 
     # -- decoding ---------------------------------------------------------------------------------------------------
 
@@ -334,18 +330,17 @@ class TableWriter:
     # -- columns ----------------------------------------------------------------------------------------------------
 
     def _require_columns(self, rows: StructType) -> None:
-        """Create the table, add its missing columns, widen those of a narrower type, and let comments follow their schemas."""
-        types, told = self.types, self._told()
-        self._columns = None
+        """Create the table, add its missing columns, and widen those of a narrower type."""
+        types, self._columns = self.types, None
         if not self._lake.exists(self._location):
-            create_table(self._lake, self._table, rows, types, told)
-            self._is_new, self._comments = False, told
+            create_table(self._lake, self._table, rows, types)
+            self._is_new = False
             return
         known = self._lake.properties(self._location)
         if not types.items() <= known.items():
             self._lake.set_properties(self._location, types)
         table = self._lake.typed(self._table.name)
-        wanted = commented(rows, self._table, told)
+        wanted = commented(rows, self._table)
         changed = column_changes(table.schema, wanted)
         defaults = {path: value for path, value in self._value.defaults().items() if ".".join(path) in changed.added}
         if changed.recast or defaults:
@@ -362,16 +357,6 @@ class TableWriter:
                 ",".join(changed.added),
                 ",".join(changed.recast),
             )
-        differing = {path: text for path, text in told.items() if self._comments.get(path) != text}
-        self._lake.set_comments(
-            self._location, {path: text for path, text in differing.items() if has_path(table.schema, path)}
-        )
-        self._comments = told
-
-    def _told(self) -> dict[Path, str]:
-        """Return the comments of the schemas that records name."""
-        keys = {(KEY, *path): text for path, text in self._key.comments().items() if path}
-        return {**keys, **self._value.comments()}
 
 
 def _advanced(
