@@ -1,7 +1,6 @@
 """Relay to target: fencing, lanes, the follower of the relay's log, the copies of the ledger, quarantine."""
 
 from mirrorlake.republish.fencing import merged_positions, read_lanes, read_last_records
-from mirrorlake.republish.files import list_files
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.republish.lost_topics import find_lost_topics, inspect_remote_topics, read_owner, resolve_lost_topic
 from mirrorlake.republish.make import make_republisher, open_quarantine

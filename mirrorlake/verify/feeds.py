@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules import View
 from mirrorlake.verify.content import Flags, Offsets
@@ -44,13 +43,12 @@ class FeedTarget:
 class Feed:
     """Records of one source partition and where the other end holds them; the labels of `offsets` are indexes of `targets`.
 
-    `files` hold the rows if a task reads them. `removed` are offsets that left the relay, explained elsewhere.
+    `removed` are offsets that left the relay, explained elsewhere.
     """
 
     key: FeedKey
     offsets: OffsetColumns
     targets: tuple[FeedTarget, ...]
-    files: tuple[RelayFile, ...] = ()
     removed: OffsetRanges = field(default_factory=OffsetRanges)
 
     @classmethod

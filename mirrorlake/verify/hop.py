@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,16 @@ from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.offset_columns import join_columns
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.runners import FedBy, RunnerChoice
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.stream_comparison import EqualRecords, Mismatch
-from mirrorlake.verify.unit import ComparisonUnit, UnitResult, group_by_shared_feed
+from mirrorlake.verify.unit import ComparisonUnit, UnitResult, compare_unit, group_by_shared_feed
 
 # What left a feed is told by this many ranges, because each one splits the proofs; more are joined over the fewest other records.
 _MAX_LEFT = 16
+# Python code uses one core; decompression, digests and Parquet decoding run beside it.
+_THREADS = 2
+# Partitions of one consumer: more cost memory, fewer cost connections.
+_MAX_PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ class HopEnds:
         ranges: the offsets to fetch, by partition.
         parts: settings of these partitions.
         feeds_into: returns the feeds that lead to ranges of partitions.
-        fed_by: returns the origin of a feed's rows.
+        fed_by: returns the relay that holds a feed's rows.
         ends: the ends of target partitions at the cut.
         relay: the relay whose source is fetched; None on a target.
         differences: those that are known without a comparison.
@@ -73,7 +78,7 @@ class HopEnds:
     ranges: Mapping[TopicPartition, OffsetRanges]
     parts: Callable[[TopicPartition, OffsetRange], FetchedPart]
     feeds_into: Callable[[Mapping[TopicPartition, OffsetRange]], Sequence[Feed]]
-    fed_by: FedBy
+    fed_by: Callable[[FeedKey], Relay]
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     relay: Relay | None = None
     differences: Sequence[Difference] = ()
@@ -88,7 +93,7 @@ class HopResult:
     verified: Counter[FeedKey] = field(default_factory=Counter)
 
 
-def compare_hop(hop: HopEnds, scope: Scope, choice: RunnerChoice, tell: Callable[[int], None]) -> HopResult:
+def compare_hop(hop: HopEnds, scope: Scope, tell: Callable[[int], None]) -> HopResult:
     """Compare the due records of a hop.
 
     Raises:
@@ -96,9 +101,8 @@ def compare_hop(hop: HopEnds, scope: Scope, choice: RunnerChoice, tell: Callable
     """
     found = HopResult(differences=list(hop.differences))
     for chosen in range_passes(hop.ranges):
-        runner = choice.choose(chosen.values())
-        units = _units(hop, chosen, runner.max_partitions)
-        results = runner.compare(units, fed_by=hop.fed_by, admin=hop.admin, tell=tell)
+        units = _units(hop, chosen)
+        results = _compare_units(hop, units, tell)
         found.differences += _name_differences(results, where="relay" if hop.relay else "target")
         for unit, result in zip(units, results, strict=True):
             found.verified += _count_verified(hop, result)
@@ -114,14 +118,14 @@ def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, Offset
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}
 
 
-def _units(hop: HopEnds, chosen: Mapping[TopicPartition, OffsetRange], together: int) -> list[ComparisonUnit]:
+def _units(hop: HopEnds, chosen: Mapping[TopicPartition, OffsetRange]) -> list[ComparisonUnit]:
     feeds = {feed.key: feed for feed in hop.feeds_into(chosen)}
     leading: dict[TopicPartition, set[FeedKey]] = {tp: set() for tp in sorted(chosen)}
     for key, feed in feeds.items():
         for tp in {way.tp for way in feed.targets} & leading.keys():
             leading[tp].add(key)
     units = []
-    for partitions in group_by_shared_feed(leading, together):
+    for partitions in group_by_shared_feed(leading, _MAX_PARTITIONS):
         spans = {tp: chosen[tp] for tp in partitions}
         units.append(
             ComparisonUnit(
@@ -133,6 +137,18 @@ def _units(hop: HopEnds, chosen: Mapping[TopicPartition, OffsetRange], together:
             )
         )
     return units
+
+
+def _compare_units(hop: HopEnds, units: Iterable[ComparisonUnit], tell: Callable[[int], None]) -> list[UnitResult]:
+    compare = partial(
+        compare_unit,
+        rows=lambda feed: hop.fed_by(feed.key).rows(feed.source, feed.span),
+        earliest=hop.admin.log_start_offsets,
+        latest=hop.admin.last_stable_offsets,
+        tell=tell,
+    )
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="verify") as pool:
+        return list(pool.map(compare, units))
 
 
 def _name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:

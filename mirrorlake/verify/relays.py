@@ -9,7 +9,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -46,10 +45,9 @@ class LandedCount:
 
 
 class Relay(ABC):
-    """One relay at one version; `has_files` if others than the session may read it. Threads may share it."""
+    """One relay at one version. Threads may share it."""
 
     version: int
-    has_files: bool
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,10 +71,6 @@ class Relay(ABC):
     @abstractmethod
     def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range, each once."""
-
-    @abstractmethod
-    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
-        """List the files that hold a range; there are some where `has_files`."""
 
     @abstractmethod
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -112,8 +106,6 @@ def open_relay(lake: Lake, alias: str) -> Relay:
 class FolderRelay(Relay):
     """A relay in a folder of this machine, by the files that its log names."""
 
-    has_files = True
-
     def __init__(self, log: RelayLog) -> None:
         super().__init__()
         self._files: dict[SourcePartition, list[RelayFile]] = {}
@@ -135,7 +127,7 @@ class FolderRelay(Relay):
 
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the offsets in a range."""
-        parts = [read_offsets(file) for file in self.files(source, span)]
+        parts = [read_offsets(file) for file in self._files_of(source, span)]
         offsets = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         low, high = np.searchsorted(offsets, span)
         return offsets[low:high]
@@ -143,7 +135,7 @@ class FolderRelay(Relay):
     def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range; files are opened where they cross its ends, overlap, or hold more than fits."""
         count = 0
-        for stretch in group_overlapping(self.files(source, span)):
+        for stretch in group_overlapping(self._files_of(source, span)):
             first, last = stretch[0].first_offset, max(file.last_offset for file in stretch)
             rows = sum(file.records for file in stretch)
             if len(stretch) == 1 and first >= span.first and last < span.end and rows <= last - first + 1:
@@ -153,8 +145,7 @@ class FolderRelay(Relay):
                 count += int(np.diff(np.searchsorted(offsets, span))[0])
         return count
 
-    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
-        """List the files that hold a range."""
+    def _files_of(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         return tuple(
             file
             for file in self._files.get(source, ())
@@ -162,12 +153,17 @@ class FolderRelay(Relay):
         )
 
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range."""
-        return rows_of_files(self.files(source, span), span)
+        """Yield the rows of a range, each offset once and in order (law D)."""
+        for rows in read_in_order(self._files_of(source, span), position=span.first, columns=ALL_COLUMNS):
+            low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
+            if low < high:
+                yield rows.slice(low, high - low)
+            if high < len(rows):
+                return
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
         """Return the duplicates, also within a file with holes, whose statistics do not show them."""
-        files = self.files(source, span)
+        files = self._files_of(source, span)
         are_whole = all(file.first_offset >= span.first and file.last_offset < span.end for file in files)
         if are_whole and sum(file.records for file in files) == records:
             return ()
@@ -181,25 +177,14 @@ class FolderRelay(Relay):
         return doubled
 
 
-def rows_of_files(files: Sequence[RelayFile], span: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of one source partition from its files, each offset once and in order (law D)."""
-    for rows in read_in_order(files, position=span.first, columns=ALL_COLUMNS):
-        low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
-        if low < high:
-            yield rows.slice(low, high - low)
-        if high < len(rows):
-            return
-
-
 class SessionRelay(Relay):
-    """A relay in a catalog or an object store, read through the session."""
+    """A relay that only the session reads: in a catalog, or in an object store without `lake.storage`."""
 
     def __init__(self, lake: Lake, alias: str) -> None:
         super().__init__()
         self.version = lake.version(lake.relay_location(alias))
         # Maintenance cleans a table's log, so a version may be gone from it after minutes.
         self._frame = lake.relay(alias, version=self.version)
-        self.has_files = not lake.is_catalog
 
     def _count_landed(self) -> dict[SourcePartition, LandedCount]:
         from pyspark.sql import functions as F
@@ -232,24 +217,6 @@ class SessionRelay(Relay):
         if held is not None and span.first <= held.first and held.last < span.end:
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
-
-    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
-        """List the files that hold a range; the first call reads the small columns of the whole relay."""
-        with self._lock:
-            listed = self._files.get(source, ())
-        return tuple(file for file in listed if file.last_offset >= span.first and file.first_offset < span.end)
-
-    @cached_property
-    def _files(self) -> dict[SourcePartition, list[RelayFile]]:
-        from pyspark.sql import functions as F
-
-        from mirrorlake.republish import list_files
-
-        found: dict[SourcePartition, list[RelayFile]] = {}
-        rows = self._frame.select(*SOURCE_KEY, "offset", F.input_file_name().alias("file"))
-        for file in sorted(list_files(rows)):
-            found.setdefault(file.source, []).append(file)
-        return found
 
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, some at a time."""

@@ -1,6 +1,6 @@
 """Compare one unit: some fetched partitions of a cluster, and the feeds that lead to them.
 
-It runs in a thread of this process or as a Spark task, and returns its result as a value.
+It runs in a thread of its own, and returns its result as a value.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,6 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.content import content_of, values_of
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.offset_ranges import OffsetRange
-from mirrorlake.verify.relays import rows_of_files
 from mirrorlake.verify.stream_comparison import EqualRecords, FeedResult, Mismatch, Rows, StreamComparison
 
 _WAIT_S = 0.1
@@ -73,35 +71,16 @@ class UnitResult:
     proven: Mapping[tuple[int, int], EqualRecords]
 
 
-Fetching = Callable[["ComparisonUnit", Mapping[TopicPartition, OffsetRange]], AbstractContextManager["Fetches"]]
 # Returns the log start offsets, or the ends, of some partitions.
 Ends = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
-
-
-def rows_of(feed: Feed) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a feed from its files."""
-    return rows_of_files(feed.files, feed.span)
-
-
-class Fetches(Protocol):
-    """A fetcher of a unit's cluster."""
-
-    def fetch(self, wait_s: float, /, *, max_s: float, max_bytes: int, max_records: int) -> Fetched:
-        """Return the next records (see `Fetcher.fetch`)."""
-
-
-def fetch_as_consumer(unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange]) -> Fetcher:
-    """Open a fetcher of librdkafka."""
-    return Fetcher(unit.alias, unit.options, {tp: span.first for tp, span in spans.items()})
 
 
 def compare_unit(
     unit: ComparisonUnit,
     *,
-    rows: Rows = rows_of,
+    rows: Rows,
     earliest: Ends,
     latest: Ends,
-    fetching: Fetching = fetch_as_consumer,
     tell: Callable[[int], None] = lambda _: None,
 ) -> UnitResult:
     """Fetch and compare a unit; repeat it without records that leave the cluster meanwhile.
@@ -111,7 +90,7 @@ def compare_unit(
     """
     for attempt in count(1):
         try:
-            return _compare(unit, rows, latest, fetching, tell)
+            return _compare(unit, rows, latest, tell)
         except PositionGone as error:
             if attempt == 3:
                 raise ClusterError(
@@ -123,18 +102,16 @@ def compare_unit(
     raise AssertionError
 
 
-def _compare(
-    unit: ComparisonUnit, rows: Rows, latest: Ends, fetching: Fetching, tell: Callable[[int], None]
-) -> UnitResult:
+def _compare(unit: ComparisonUnit, rows: Rows, latest: Ends, tell: Callable[[int], None]) -> UnitResult:
     comparison = StreamComparison(unit.feeds, unit.fetched, rows=rows, fed_is_source=unit.fed_is_source)
-    for got in fetch_to_end(unit, unit.spans, fetching):
+    for got in _fetch_to_end(unit, unit.spans):
         before = sum(one.matched for one in comparison.by_feed)
         for tp, read_to in got.read_to.items():
             for part in got.rows[tp].to_batches() if tp in got.rows else ():
                 comparison.take(tp, part, part.column("offset")[-1].as_py() + 1)
             comparison.take(tp, None, read_to)
         tell(sum(one.matched for one in comparison.by_feed) - before)
-    _read_past_end(unit, comparison, latest, fetching)
+    _read_past_end(unit, comparison, latest)
     comparison.finish()
     return UnitResult(
         unit=unit,
@@ -145,7 +122,7 @@ def _compare(
     )
 
 
-def _read_past_end(unit: ComparisonUnit, comparison: StreamComparison, latest: Ends, fetching: Fetching) -> None:
+def _read_past_end(unit: ComparisonUnit, comparison: StreamComparison, latest: Ends) -> None:
     """Read past the end of compacted logs that lack records: records written meanwhile may have replaced these.
 
     The end is read after the records were missed, so whatever replaced them is before it.
@@ -153,21 +130,19 @@ def _read_past_end(unit: ComparisonUnit, comparison: StreamComparison, latest: E
     if not (lacking := comparison.unexplained()):
         return
     past = {tp: OffsetRange(unit.fetched[tp].span.end, end) for tp, end in latest(lacking).items()}
-    for got in fetch_to_end(unit, past, fetching):
+    for got in _fetch_to_end(unit, past):
         for tp, rows in got.rows.items():
             for part in rows.to_batches():
                 comparison.note_survivors(tp, part)
 
 
-def fetch_to_end(
-    unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange], fetching: Fetching
-) -> Iterator[Fetched]:
+def _fetch_to_end(unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange]) -> Iterator[Fetched]:
     """Yield fetched rows until each partition is read to the end of its range, or past it."""
     spans = {tp: span for tp, span in spans.items() if span.first < span.end}
     if not spans:
         return
     left, moved_at = {tp: span.end for tp, span in spans.items()}, time.monotonic()
-    with fetching(unit, spans) as fetcher:
+    with Fetcher(unit.alias, unit.options, {tp: span.first for tp, span in spans.items()}) as fetcher:
         while left:
             got = fetcher.fetch(_WAIT_S, max_s=_AT_MOST_S, max_bytes=_MAX_BYTES, max_records=_MAX_RECORDS)
             yield got

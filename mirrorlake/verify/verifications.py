@@ -26,7 +26,7 @@ from mirrorlake.verify.scope import Scope, read_time_ranges
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.tracking import Timed, track_verification
-from mirrorlake.verify.verify import Manner, Verification, Verifier
+from mirrorlake.verify.verify import Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
 _MAX_LOGGED = 10
@@ -94,7 +94,7 @@ class Verifications:
         """Return the task of a running mirror that proves new records and logs differences."""
 
         def do() -> None:
-            for report in self._compare(self._context.config.flows, waits=False, may_job=False):
+            for report in self._compare(self._context.config.flows, waits=False):
                 # Records that wait are lag, which is reported elsewhere.
                 found = [one for one in report.differences if one.problem != "not_republished"]
                 for one in found[:_MAX_LOGGED]:
@@ -144,7 +144,6 @@ class Verifications:
         within: tuple[datetime | None, datetime | None] | None = None,
         lost: Collection[str] = (),
         waits: bool = True,
-        may_job: bool = True,
         tell: ProgressCallback = ignore_progress,
     ) -> Verification:
         context = self._context
@@ -164,8 +163,7 @@ class Verifications:
                 full=full,
                 between=None if within is None else read_time_ranges(context.lake, aliases, *within),
             ),
-            # In a running mirror a job's tasks would delay the live tasks that send.
-            manner=Manner(waits=waits, session=context.standing_session() if may_job else None),
+            waits=waits,
             tell=tell,
         ).run()
 

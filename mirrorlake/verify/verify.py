@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.kafka import spark_options
 from mirrorlake.lake import SOURCE_RELAY, ProofCache, ProvenRange, RangeProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress import ProgressCallback, ignore_progress
@@ -27,15 +25,11 @@ from mirrorlake.verify.completeness import find_lost_and_pending, wait_for_pendi
 from mirrorlake.verify.flow_at_cut import FlowAtCut, read_flow_at_cut
 from mirrorlake.verify.flow_report import build_flow_report
 from mirrorlake.verify.hop import HopResult, compare_hop
-from mirrorlake.verify.runners import RunnerChoice
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.source_hop import compare_dense_offsets, source_hop
 from mirrorlake.verify.target_end import TargetEnd, summarize_feeds
 from mirrorlake.verify.target_hop import target_hop
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
 
@@ -46,19 +40,6 @@ class Verification:
 
     reports: tuple[VerifyReport, ...]
     proofs: tuple[RangeProof, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How to compare.
-
-    Attributes:
-        waits: give a running flow time to send its pending records.
-        session: runs a Spark job for very many records; None for threads of this process.
-    """
-
-    waits: bool = True
-    session: SparkSession | None = None
 
 
 class Verifier:
@@ -72,7 +53,7 @@ class Verifier:
         targets: the targets of these flows at their cuts.
         views: the views of the rules, by flow.
         scope: the records to compare.
-        manner: how to compare them.
+        waits: give a running flow time to send its pending records.
         tell: is told how many records were compared.
     """
 
@@ -86,7 +67,7 @@ class Verifier:
         targets: Mapping[str, TargetEnd],
         views: Mapping[str, View],
         scope: Scope,
-        manner: Manner = Manner(),
+        waits: bool = True,
         tell: ProgressCallback = ignore_progress,
     ) -> None:
         self._context = context
@@ -96,7 +77,7 @@ class Verifier:
         self._targets = targets
         self._views = views
         self._scope = scope
-        self._manner = manner
+        self._waits = waits
         self._tell = tell
 
     def run(self) -> Verification:
@@ -165,33 +146,13 @@ class Verifier:
         else:
             admin, options = self._context.admin(end.alias), self._context.reader_options(end.alias)
             hop = source_hop(end, topics, known, self._scope, admin, options)
-            found = compare_hop(hop, self._scope, self._choice_at(end.alias), partial(progress.add, _LANDING))
+            found = compare_hop(hop, self._scope, partial(progress.add, _LANDING))
         found.differences += end.relay.list_doubles(topics)
         return found
 
     def _compare_sending(self, target: TargetEnd, stands: Sequence[FlowAtCut], progress: _Progress) -> HopResult:
         hop = target_hop(target, stands, self._sources, self._views, self._scope)
-        choice = self._choice(flow.source for flow in target.cut.flows.values())
-        return compare_hop(hop, self._scope, choice, partial(progress.add, _SENDING))
-
-    def _choice_at(self, source: str) -> RunnerChoice:
-        """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
-        choice = self._choice([source])
-        if self._context.admin(source).was_consumed():
-            return choice
-        # Elsewhere nothing of a verification loads pyspark.
-        from mirrorlake.verify.untouched import fetch_by_spark
-
-        options = spark_options(self._context.config.cluster(source))
-        return replace(choice, fetching=fetch_by_spark(self._context.lake.spark, options))
-
-    def _choice(self, sources: Iterable[str]) -> RunnerChoice:
-        """Allow a job where its tasks may read these relays, as tasks that send do."""
-        sources = set(sources)
-        flows = [flow for flow in self._context.config.flows if flow.source in sources]
-        may_read = all(self._sources[alias].relay.has_files for alias in sources)
-        is_allowed = may_read and all(flow.execution == "live" for flow in flows)
-        return RunnerChoice(session=self._manner.session if is_allowed else None)
+        return compare_hop(hop, self._scope, partial(progress.add, _SENDING))
 
     def _report(
         self, stand: FlowAtCut, landing: HopResult, sending: HopResult
@@ -202,7 +163,7 @@ class Verifier:
         lost, pending = find_lost_and_pending(
             flow.name, relay, stand.bounds, stand.target.cut, mapped, stand.source.removed, stand.unproven
         )
-        if self._manner.waits:
+        if self._waits:
             pending = wait_for_pending(relay, pending, flow, self._context)
         report = build_flow_report(stand, landing, sending, lost=lost, pending=pending, scope=self._scope)
         return report, [

@@ -15,13 +15,11 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.background import VerifyConfig
 from mirrorlake.lake import proven_until, quote
-from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.verify import runners, verifications
+from mirrorlake.verify import verifications
 from tests.flow.kit import (
     ABORTED,
-    commit,
     consume,
     end_of,
     odd_record,
@@ -152,8 +150,7 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
 
     at = tamper(mirror, topic)
     assert mirror.verify()[0].equal, "what is proven is not read again"
-    by_threads = mirror.verify(full=True)
-    [report] = by_threads
+    [report] = mirror.verify(full=True)
     found = sorted((d.where, d.problem, d.offset) for d in report.differences)
     remote = {
         offset: mirror.translate(flow.name, topic=topic, partition=0, offset=offset).offset
@@ -176,29 +173,6 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
     [report] = mirror.verify()
     assert not report.equal, "law E: what is known to differ is forgotten"
     assert sum(p.proven_before for p in report.partitions if p.partition == 1) == 810
-
-    # The tasks of a Spark job find and prove what threads do. Where nobody consumed before, threads read by Spark (law H).
-    commit(pair.east, "readers", topic, {0: 1})
-    jobs: list[int] = []
-
-    def counted(spark: Any, work: Any, each: Any) -> Any:
-        jobs.append(len(work))
-        return run_tasks(spark, work, each)
-
-    run_tasks = runners.run_tasks
-    monkeypatch.setattr(runners, "run_tasks", counted)
-    monkeypatch.setattr(runners, "JOB_RECORDS", 0)
-    by_job = mirror.verify(full=True)
-    assert jobs == [2, 2], "a job a hop, a task a partition"
-    assert by_job[0].differences == by_threads[0].differences
-    assert by_job[0].partitions == by_threads[0].partitions
-
-    def proven(verification: str) -> set[Any]:
-        rows = read_proofs(mirror.lake, verification)[1]
-        assert any(one.digest for one in rows)
-        return set(rows)
-
-    assert proven(by_job.verification) == proven(by_threads.verification), "law E: a job proves something else"
 
 
 @pytest.mark.law("E")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.verify import runners
-from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget, FetchedPart
+from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
 from mirrorlake.verify.hop import provable_ranges, range_passes, upstream_of
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
-from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner, ThreadRunner
 from mirrorlake.verify.scope import KnownRanges, Scope
-from mirrorlake.verify.unit import ComparisonUnit, group_by_shared_feed
+from mirrorlake.verify.unit import group_by_shared_feed
 
 ORDERS = SourcePartition("orders", 1, 0)
 
@@ -80,36 +75,6 @@ def test_partitions_that_share_a_feed_are_compared_together() -> None:
     placed = {tp: frozenset([a, b]) for tp in remotes[:30]}
     found = group_by_shared_feed({**placed, remotes[30]: frozenset(others[:1]), remotes[31]: frozenset()}, 16)
     assert [sorted(one) for one in found] == [remotes[:30], remotes[30:32]]
-
-
-def test_a_job_takes_what_is_very_much_where_there_is_a_session() -> None:
-    spans = [OffsetRange(0, 3_000_000), OffsetRange(7, 2_000_007)]
-    assert isinstance(RunnerChoice().choose(spans), ThreadRunner), "no session is started for it"
-    session: Any = object()
-    assert isinstance(RunnerChoice(session=session).choose(spans[:1]), ThreadRunner)
-    assert isinstance(RunnerChoice(session=session).choose(spans), SparkJobRunner)
-    assert RunnerChoice(session=session).choose(spans).max_partitions == 1, "a task a partition"
-    assert RunnerChoice(session=session).choose(spans * 500).max_partitions == 16, (
-        "and one consumer for several of very many"
-    )
-
-
-def test_what_a_task_says_is_small_and_the_asker_has_the_rest() -> None:
-    tp = TopicPartition("orders", 0)
-    unit = ComparisonUnit(
-        alias="east",
-        options={"sasl.password": "secret"},
-        fetched={tp: FetchedPart(span=OffsetRange(3, 3))},
-        feeds=(Feed.identity(ORDERS, [OffsetRange(0, 10)]),),
-        fed_is_source=True,
-    )
-    [answer] = runners._compare_in_task((0, unit))
-    assert b"secret" not in answer.body
-    number, found = runners._unpack_result([unit], answer)
-    assert (number, found.unit.options, found.unit.feeds[0].offsets.records) == (0, unit.options, 10)
-    wider = replace(unit, fetched={tp: FetchedPart(span=OffsetRange(0, 10))})
-    _, found = runners._unpack_result([wider], answer)
-    assert found.unit.feeds[0].offsets.records == 0, "what left the cluster meanwhile was not compared"
 
 
 def test_ranges_of_a_partition_come_one_after_another() -> None:

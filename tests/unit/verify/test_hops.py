@@ -31,7 +31,7 @@ from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
-from mirrorlake.verify.verify import Manner, Verification, Verifier
+from mirrorlake.verify.verify import Verification, Verifier
 from tests.builders import map_row, mirror_config, run_over
 from tests.unit.verify.test_stream_comparison import Row, batch
 
@@ -91,9 +91,6 @@ class Cluster:
 
     def topic_names(self) -> list[str]:
         return [self.topic]
-
-    def was_consumed(self) -> bool:
-        return True
 
     def trim(self) -> None:
         """Delete the offsets that are leaving."""
@@ -265,7 +262,7 @@ class Opened:
             targets={"west": TargetEnd.at(cut, "west", context)},
             views=views,
             scope=Scope(full=full),
-            manner=Manner(waits=False),
+            waits=False,
         ).run()
 
 
