@@ -18,7 +18,7 @@ from mirrorlake.failover.journal import FREEZE, failed_over
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
 from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
-from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_tombstones
+from mirrorlake.lake import Lake, landed_positions, micros, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.offsets import load_offset_maps
@@ -240,7 +240,7 @@ class ReturnFlows:
         return sorted(found)
 
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Read the downstream offsets that flows, re-drives and erasures wrote, as ascending `(first, end)`."""
+        """Read the downstream offsets that flows and re-drives wrote, as ascending `(first, end)`."""
         flow, lake, clusters = self._flow, self._work.lake, self._work.context
         flows = [*clusters.config.flows_to(flow.target)]
         again = {each.redrive().ledger_topic: each.redrive() for each in flows}
@@ -249,11 +249,6 @@ class ReturnFlows:
         for row in load_offset_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
-        for one in read_tombstones(lake, flow.target):
-            state = states.get(one.partition.topic)
-            if state is None or is_different_topic(one.topic_id, known_id(state.topic_id)):
-                continue
-            found.setdefault(one.partition, []).extend((first, first + length) for first, length in one.ranges)
         return {place: sorted(spans) for place, spans in found.items()}
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:

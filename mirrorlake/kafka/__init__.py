@@ -21,6 +21,5 @@ from mirrorlake.kafka.remotes import (
     lost_topic_error,
     truncated_topic_error,
 )
-from mirrorlake.kafka.tombstones import ERASED_KEY, ErasedOnTarget, TombstoneWriter
 from mirrorlake.kafka.topic_metadata import PartitionState, TopicSetting, TopicState, list_partitions
 from mirrorlake.kafka.watermarks import Offsets, SourceSilent, WatermarkReader

@@ -110,6 +110,5 @@ from mirrorlake.lake.table_content import TableColumn
 from mirrorlake.lake.table_maintenance import RELAY_ROWS, TableMaintenance
 from mirrorlake.lake.table_schema import APPEND_ONLY, REMOVABLE, TableSchema, measured_columns
 from mirrorlake.lake.times import TICK, from_micros, micros
-from mirrorlake.lake.tombstones import Tombstones, read_tombstones, write_tombstones
 from mirrorlake.lake.translation import list_tables
 from mirrorlake.lake.uncompressed_files import UncompressedBudget, is_uncompressed

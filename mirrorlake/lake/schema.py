@@ -122,25 +122,6 @@ REMOVED = TableSchema(
     },
 )
 
-TOMBSTONES = TableSchema(
-    name="tombstones",
-    comment="Tombstones that an erasure wrote to remote topics: records of the target that no flow sent (law E)",
-    columns={
-        "removal": ("string", "Id of the erasure, as in removed; the record's header mirrorlake.erased holds it, too"),
-        "flow": ("string", "Flow that had brought the erased records there"),
-        "target": ("string", "Alias of the target cluster"),
-        "topic": ("string", "Remote topic"),
-        "partition": ("int", "Target partition"),
-        "first_offset": ("bigint", "First downstream offset of a tombstone"),
-        "last_offset": ("bigint", "Last downstream offset of one"),
-        "ranges": (_RANGES, "The downstream offsets: all of these ranges, none between them"),
-        "record_count": ("bigint", "Tombstones"),
-        "reason": ("string", "The person's reason"),
-        "sent_at": ("timestamp", "Time of the target transaction; an aborted one wrote nothing"),
-        "target_topic_id": ("string", "Kafka's id of the remote topic then"),
-    },
-)
-
 POSITIONS = TableSchema(
     name="positions",
     comment="Positions over time, per source partition: source ends, landed, republished, group commits",
@@ -400,7 +381,6 @@ SIDE_TABLES = (
     BAD_RECORDS,
     GAPS,
     REMOVED,
-    TOMBSTONES,
     PROOFS,
     DIVERGENT,
     CHECKPOINTS,

@@ -1,17 +1,15 @@
-"""Erase chosen records from a mirror's lake, and apply the choice for the targets."""
+"""Erase chosen records from a mirror's lake."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, SafetyError, UsageError
 from mirrorlake.lake import AUDIT
 from mirrorlake.maintenance.compaction import SentUpTo
-from mirrorlake.maintenance.erased_targets import ErasedTargets
 from mirrorlake.maintenance.erasure import Eraser
-from mirrorlake.maintenance.erasure_results import CHOICES, REWRITE, TOMBSTONE, Erasure, sending_again
+from mirrorlake.maintenance.erasure_results import Erasure
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.maintenance.typed_tables import out_of_typed_tables
@@ -23,16 +21,10 @@ _KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def erase_records(
-    context: Context, source: str, topic: str, selector: Selector, *, reason: str, targets: str, apply: bool
+    context: Context, source: str, topic: str, selector: Selector, *, reason: str, apply: bool
 ) -> Erasure:
     """Erase records, or plan their erasure (see `Mirror.erase`)."""
     config = context.config
-    if targets not in CHOICES:
-        raise UsageError(
-            f"'{targets}' is not a choice for records on the targets ({', '.join(CHOICES)})",
-            consequence="nothing was erased",
-            remedy="choose what to do with records that were sent; see docs/erasure.md",
-        )
     if config.cluster(source).is_lake:
         raise SafetyError(
             f"{source} is a lake cluster: its relay shows what was published, and is never rewritten",
@@ -53,7 +45,7 @@ def erase_records(
         out_of_tables=partial(out_of_typed_tables, context),
     )
     if not apply:
-        return _on_targets(context, eraser.plan(topic, selector, reason), eraser, selector, targets)
+        return eraser.plan(topic, selector, reason)
     context.lake.create_side_table(AUDIT)
     done = eraser.erase(topic, selector, reason)
     after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
@@ -62,34 +54,7 @@ def erase_records(
     after |= {"tables": dict(done.rows_of_tables)} if done.rows_of_tables else {}
     change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
     context.audit().record([change], command="erase")
-    told = _on_targets(context, done, eraser, selector, targets)
-    written = [
-        Change(where=one.target, kind="topic", name=one.topic, action="write_tombstones", after=one.tombstones)
-        for one in told.targets
-        if one.tombstones
-    ]
-    context.audit().record(written, command="erase")
-    return told
-
-
-def _on_targets(context: Context, told: Erasure, eraser: Eraser, selector: Selector, choice: str) -> Erasure:
-    """Apply the choice for the targets, or return what would be done."""
-    if choice == REWRITE:
-        return replace(told, choice=choice, commands=tuple(sending_again(told.targets, context.servers)))
-    if choice != TOMBSTONE:
-        return told
-    erased = eraser.meant(told.topic, selector, planned=told.planned)
-    keys_held = partial(eraser.keys_held, told.topic, but=selector)
-    found = ErasedTargets(context, keys_held=keys_held)
-    flow_of = context.config.flow
-    own = {flow.name for flow in context.config.flows}
-    targets = tuple(
-        found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned)
-        if one.flow in own
-        else replace(one, stays=f"{one.flow} belongs to another settings file: erase with that one, too")
-        for one in told.targets
-    )
-    return replace(told, choice=choice, targets=targets)
+    return done
 
 
 def _kept_there(context: Context, standing: SentUpTo, topic: str) -> str:

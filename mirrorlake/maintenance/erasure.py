@@ -6,7 +6,7 @@ The plan reads the topic; `removal.py` carries it out. Offsets, maps and ledgers
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -24,12 +24,10 @@ from mirrorlake.lake import (
     RELAY_ROWS,
     Lake,
     accounted_positions,
-    erased_from,
     read_rows,
 )
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.disk_search import DiskSearch, Searched
-from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.selector import Selector
@@ -201,30 +199,6 @@ class Eraser:
                 remedy="give the topic's name on the source; its earlier names count as other topics",
                 alias=self._alias,
             )
-        return found
-
-    def meant(self, topic: str, selector: Selector, *, planned: bool) -> ErasedSpans:
-        """Return the ranges that this choice has taken out of a topic so far; with `planned` also those it would take out."""
-        mine: dict[str, bool] = {}
-        acts = [one for one in erased_from(self._lake, self._alias) if one.source.topic == topic]
-        for one in acts:
-            if one.removal not in mine:
-                mine[one.removal] = selector.made(one.evidence)
-        also = self._find(topic, selector).offsets if planned else {}
-        return ErasedSpans.of((one for one in acts if mine[one.removal]), also, reason="")
-
-    def keys_held(self, topic: str, keys: Collection[bytes], *, but: Selector) -> set[bytes]:
-        """Return the keys of records that the selector does not choose."""
-        found: set[bytes] = set()
-        columns = list(dict.fromkeys([*SOURCE_KEY, "offset", "key", *but.columns]))
-        for path, _ in self._files(topic) if keys else ():
-            with self._table.open(path) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
-                for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
-                    theirs = pc.is_in(batch.column("key"), pa.array(list(keys), pa.binary()))
-                    rows = batch.filter(pc.and_(pc.equal(batch.column("topic"), topic), theirs))
-                    for source, part in _by_life(rows, topic):
-                        meant, _ = but.chosen(source, part)
-                        found.update(part.column("key").filter(pa.array(~meant)).to_pylist())
         return found
 
     def _files(self, topic: str) -> Iterator[tuple[str, int]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from mirrorlake.maintenance.disk_search import Remains
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural, table
-
-LEAVE, TOMBSTONE, REWRITE = CHOICES = ("leave", "tombstone", "rewrite-by-replay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +32,6 @@ class OnTarget:
         passed: records that the flow has sent or withheld; None if its ledger does not answer.
         unsent: records that the flow has not reached, and will never send.
         keeps: how long the target retains sent records, by the remote topic's own settings.
-        standing: records still on the target; None if it was not read (`targets` is `leave`).
-        tombstones: how many tombstones were written, or would be.
-        stays: why some records remain there despite tombstones.
     """
 
     flow: str
@@ -45,9 +40,6 @@ class OnTarget:
     passed: int | None
     unsent: int | None
     keeps: str
-    standing: int | None = None
-    tombstones: int | None = None
-    stays: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -76,8 +68,6 @@ class Erasure(JsonDisplayable):
         searched: how many files that no commit names, and files of replays, were searched afterwards.
         remains: those of the searched files that hold some of the records, or cannot be read.
         sent_to: topics that got some of the records, each with its flow, also a renamed flow or a replay.
-        choice: the choice for the targets: `leave`, `tombstone` or `rewrite-by-replay`.
-        commands: with `rewrite-by-replay`, what to do next, line by line.
     """
 
     source: str
@@ -101,8 +91,6 @@ class Erasure(JsonDisplayable):
     searched: int = 0
     remains: tuple[Remains, ...] = ()
     sent_to: tuple[str, ...] = ()
-    choice: str = LEAVE
-    commands: tuple[str, ...] = ()
     json_include: ClassVar[tuple[str, ...]] = ("records", "ok")
 
     @property
@@ -112,9 +100,8 @@ class Erasure(JsonDisplayable):
 
     @property
     def ok(self) -> bool:
-        """Whether no chosen or undecided record is left in the lake, nor on targets against the choice."""
-        stays = self.left or self.undecided or self.waiting or self.remains
-        return not (stays or any(one.stays for one in self.targets))
+        """Whether no chosen or undecided record is left in the lake."""
+        return not (self.left or self.undecided or self.waiting or self.remains)
 
     def sheet(self) -> Sheet:
         """Return the erased records, and their remaining copies, as a sheet."""
@@ -146,17 +133,11 @@ class Erasure(JsonDisplayable):
             ]
             columns = ["flow", "remote topic", "sent or withheld", "will never be sent", "what was sent stays there"]
             parts.append(table("", columns, rows_of_targets))
-        if self.choice == TOMBSTONE:
-            buried = [
-                (one.flow, f"{one.target} {one.topic}", one.standing, one.tombstones, one.stays) for one in self.targets
-            ]
-            verb = "tombstones to write" if self.planned else "tombstones written"
-            parts.append(table("", ["flow", "remote topic", "erased and still there", verb, "stays, because"], buried))
         if self.remains:
             parts.append(
                 table("", ["still on disk", "records", "why"], [(o.path, o.records, o.why) for o in self.remains])
             )
-        notes = [*self.commands]
+        notes = list[str]()
         if self.sent_to:
             notes.append(
                 f"not reached: {', '.join(self.sent_to)} got some of them; the log of {self.source} and backups may hold them, too"
@@ -175,30 +156,3 @@ class Erasure(JsonDisplayable):
             badge("plan", "note") if self.planned else badge("erased", "good") if self.ok else badge("not all", "warn")
         )
         return Sheet(title=f"Erasure from {self.source}", badge=mood, facts=tuple(facts), parts=(*parts, *notes))
-
-
-def sending_again(targets: Iterable[OnTarget], servers: Callable[[str], str]) -> Iterator[str]:
-    """Yield the commands that send each remote topic again without the erased records.
-
-    `servers` returns a cluster's addresses.
-
-    Example:
-        >>> one = OnTarget(flow="a->b", target="b", topic="a.orders", passed=1, unsent=0, keeps="")
-        >>> for line in sending_again([one], {"b": "b:9092"}.__getitem__):
-        ...     print(line)
-        once the records are erased, and nobody consumes a.orders on b:
-          kafka-topics.sh --bootstrap-server b:9092 --delete --topic a.orders
-          mirrorlake republish --flow 'a->b' --topic a.orders --send-again --choose   # no mirror runs: --once for --choose
-          mirrorlake verify --flow 'a->b'
-    """
-    flows: dict[tuple[str, str], list[str]] = {}
-    for one in targets:
-        flows.setdefault((one.target, one.topic), []).append(one.flow)
-    for (target, topic), names in sorted(flows.items()):
-        yield f"once the records are erased, and nobody consumes {topic} on {target}:"
-        yield f"  kafka-topics.sh --bootstrap-server {servers(target)} --delete --topic {topic}"
-        for name in names:
-            again = f"mirrorlake republish --flow '{name}' --topic {topic} --send-again --choose"
-            yield f"  {again}   # no mirror runs: --once for --choose"
-        for name in names:
-            yield f"  mirrorlake verify --flow '{name}'"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,11 +106,6 @@ class Selector:
         """Return a salted hash of the choice: whoever knows the value can check it, and nobody can read it back."""
         salt = os.urandom(16)
         return {"by": self.by, "scrypt": f"{salt.hex()}:{self._digest(salt)}"}
-
-    def made(self, evidence: Mapping[str, Any]) -> bool:
-        """Return whether an earlier erasure's evidence is of this choice."""
-        salt, _, digest = str(evidence.get("scrypt", "")).partition(":")
-        return evidence.get("by") == self.by and bool(digest) and self._digest(bytes.fromhex(salt)) == digest
 
     def _digest(self, salt: bytes) -> str:
         secret = self.where.encode() if self.key is None else self.key

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from mirrorlake.context import Context
-from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.results import Expired, KeptTable
 from mirrorlake.maintenance.retention import Guard, KeepReason
 from mirrorlake.maintenance.tiers import KeptFile
@@ -28,7 +27,10 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
     if not removed:
         return {}
     lake = context.lake
-    spans = ErasedSpans.of(removed, {}, reason="").spans
+    spans: dict[SourcePartition, list[tuple[int, int]]] = {}
+    for one in removed:
+        ranges = one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),)
+        spans.setdefault(one.source, []).extend((first, first + length) for first, length in ranges)
     eraser = RowEraser(context, source, spans)
     known = {one.name: one for one in list_tables(context.config, {source: {at.topic for at in spans}})}
     of_other_topics = {one.name for one in find_tables(context)}

@@ -190,13 +190,12 @@ class RecoveryMethods(MirrorBase):
         key: bytes | str | None = None,
         header: tuple[str, bytes | str] | None = None,
         where: str = "",
-        targets: str = "leave",
         apply: bool = False,
     ) -> Erasure:
         """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` nothing changes.
 
         They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will;
-        offsets stay exact, and are explained as `erased`. The source is not touched (law H), targets by choice only:
+        offsets stay exact, and are explained as `erased`. Source (law H) and targets are not touched:
         the result says which copies remain on each, and for how long. After a kill, a second call has the same
         result.
 
@@ -207,8 +206,6 @@ class RecoveryMethods(MirrorBase):
             key: erase the records with this key. Exactly one of `key`, `header` and `where` is given.
             header: erase those with this header, name and value.
             where: erase those for which a predicate is true, written as in a flow's rules.
-            targets: the choice for sent records: `leave`; `tombstone` writes one, on a compacted remote topic, for each key
-                whose newest record on it was erased; `rewrite-by-replay` explains how to send the topic again.
             apply: erase them.
 
         Raises:
@@ -229,6 +226,4 @@ class RecoveryMethods(MirrorBase):
             header=None if header is None else (header[0], raw(header[1])),
             where=where,
         )
-        return maintenance.erase_records(
-            self._context, source, topic, selector, reason=reason, targets=targets, apply=apply
-        )
+        return maintenance.erase_records(self._context, source, topic, selector, reason=reason, apply=apply)

@@ -146,18 +146,15 @@ class NoRecord(_OneLine, Displayable):
 
     `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; or why
     the record left the relay before it was sent: `erased`, `expired_from_relay`. It is None until the lander has
-    accounted for the offset, and for a downstream offset of another writer or of a transaction marker. A downstream
-    offset is `erased` where an erasure wrote a tombstone; `reason` is then the reason that the person gave.
+    accounted for the offset, and for a downstream offset of another writer or of a transaction marker.
     """
 
     resume_at: int | None
     kind: str | None = None
-    reason: str = ""
     status: str = field(default="in_a_hole", init=False)
 
     def _facts(self) -> list[str | None]:
-        why = f"{self.kind}: {self.reason}" if self.reason else self.kind
-        return [why or "no record of the other side stands there", _resume(self.resume_at)]
+        return [self.kind or "no record of the other side stands there", _resume(self.resume_at)]
 
 
 @dataclass(frozen=True, slots=True)

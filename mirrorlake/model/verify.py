@@ -68,8 +68,8 @@ class PartitionProof:
 class Explained:
     """Offsets or records missing on one side, and why (law E); `certainty` is `certain` or `likely`.
 
-    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`), `relay` (landed and removed since:
-    `expired`, `erased`) or `target` (of no flow: `tombstone`, written by an erasure).
+    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`) or `relay` (landed and removed since:
+    `expired`, `erased`).
     """
 
     where: str

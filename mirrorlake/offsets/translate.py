@@ -11,16 +11,13 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import (
     OFFSET_MAP,
-    IncarnationFilter,
     KnownTopic,
     Lake,
     SourceTopics,
-    Tombstones,
     load_incarnation_filter,
-    read_tombstones,
     removed_between,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
     BeforeFirst,
@@ -37,7 +34,7 @@ from mirrorlake.model.offset_map import (
     UnknownPartition,
     standing_at,
 )
-from mirrorlake.model.removed import ERASED, LEFT, why_left
+from mirrorlake.model.removed import why_left
 from mirrorlake.model.withheld import QUARANTINED, lies_in
 from mirrorlake.offsets.neighbours import to_mapped_range
 
@@ -222,27 +219,11 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     fallen = kept.stale_sql() if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
-    written = (
-        [] if isinstance(found, Exact) else _tombstones(lake, flow, kept, TopicPartition(topic, partition), offset)
-    )
-    if written:
-        # An erasure wrote it: the offset has no upstream record.
-        resume_at = found.resume_at if isinstance(found, NoRecord) else None
-        return NoRecord(resume_at, LEFT[ERASED], reason=written[-1].reason)
     if isinstance(found, UnknownPartition):
         return UnknownPartition(
             _hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()})
         )
     return found
-
-
-def _tombstones(
-    lake: Lake, flow: FlowConfig, kept: IncarnationFilter, place: TopicPartition, offset: int
-) -> list[Tombstones]:
-    """Return the tombstones of erasures at an offset of the present remote topic."""
-    life = kept.recorded.get((flow.target, place.topic))
-    found = read_tombstones(lake, flow.target, at=(place, offset))
-    return [one for one in found if life is None or one.topic_id == life.topic_id]
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:

@@ -35,7 +35,7 @@ class RowEraser:
     Args:
         context: the mirror's.
         source: the source.
-        spans: the erased upstream offsets as ascending `(first, end)`.
+        spans: the erased upstream offsets as `(first, end)`.
     """
 
     def __init__(self, context: Context, source: str, spans: Mapping[SourcePartition, Ranges]) -> None:

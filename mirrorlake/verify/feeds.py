@@ -91,13 +91,12 @@ class FetchedPart:
     """A fetched partition: its offsets and settings.
 
     `own` are aliases: only records whose last hop names one of them count; None counts all (the target writes none itself).
-    `compacts` tells that its log may be compacted; `tombstones` are offsets that an erasure wrote.
+    `compacts` tells that its log may be compacted.
     """
 
     span: OffsetRange
     own: frozenset[str] | None = None
     compacts: bool = False
-    tombstones: OffsetRanges = field(default_factory=OffsetRanges)
 
 
 class ReadHorizons:

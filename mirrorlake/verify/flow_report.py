@@ -110,8 +110,6 @@ def _count_explained(at_cut: FlowAtCut) -> tuple[Explained, ...]:
     for topic, kinds in at_cut.source.explained.items():
         if at_cut.flow.carries(topic):
             counts += kinds
-    mine = (one.records for one in at_cut.target.tombstones if one.flow == at_cut.flow.name)
-    counts["target", "tombstone"] += sum(mine)
     return tuple(
         Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
         for (where, kind), offsets in sorted((+counts).items())

@@ -28,7 +28,6 @@ _THEN = {
     "metadata": ("the next look at the clusters writes what it sees", "mirrorlake doctor, then mirrorlake plan"),
     "gaps": ("not made again: offsets may lack their explanation", "mirrorlake verify names them"),
     "removed": ("not made again: what left the relay may lack its explanation", "mirrorlake verify names it"),
-    "tombstones": ("not made again: tombstones of erasures count as extra", "mirrorlake verify names them"),
     "divergent": (
         "not made again: records of an old source that a failback kept; the source may hold them yet",
         "compare with the old source",

@@ -22,7 +22,7 @@ from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MAX_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, content_of, differing, values_of
-from mirrorlake.verify.feeds import Feed, FeedTarget, FetchedPart, ReadHorizons, within
+from mirrorlake.verify.feeds import Feed, FeedTarget, FetchedPart, ReadHorizons
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRanges
 from mirrorlake.verify.windows import FeedRecords, Window
 
@@ -296,7 +296,7 @@ class StreamComparison:
         if rows is None or not len(only):
             return
         settings = part.settings
-        only = only[~(part.horizons.removed(offsets[only]) | within(settings.tombstones, offsets[only]))]
+        only = only[~part.horizons.removed(offsets[only])]
         if settings.own is not None and len(only):
             only = only[_by_flows(rows.column("headers").take(pa.array(only)), settings.own)]
         if not len(only):

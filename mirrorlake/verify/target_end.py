@@ -10,12 +10,9 @@ from typing import Any
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import Tombstones, read_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.remotes import is_different_topic
 from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.feeds import FeedKey
-from mirrorlake.verify.offset_ranges import OffsetRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +33,12 @@ class TargetEnd:
     admin: ClusterAdmin
     options: Mapping[str, Any]
     cut: FixedCut
-    tombstones: Sequence[Tombstones]
     summaries: Sequence[FeedSummary] = ()
 
     @classmethod
     def at(cls, cut: FixedCut, alias: str, context: Context) -> TargetEnd:
         """Return the target of a cut, without summaries."""
-        tombstones = read_tombstones(context.lake, alias)
-        return cls(admin=context.admin(alias), options=context.reader_options(alias), cut=cut, tombstones=tombstones)
+        return cls(admin=context.admin(alias), options=context.reader_options(alias), cut=cut)
 
     @property
     def last_ends(self) -> dict[TopicPartition, int]:
@@ -51,15 +46,6 @@ class TargetEnd:
         found: dict[TopicPartition, int] = {}
         for piece in self.summaries:
             found[piece.target] = max(found.get(piece.target, 0), piece.end)
-        return found
-
-    def tombstone_ranges(self, ids: Mapping[str, str]) -> dict[TopicPartition, OffsetRanges]:
-        """Return the offsets of erasures' tombstones in the present remote topics; `ids` are theirs."""
-        found: dict[TopicPartition, OffsetRanges] = {}
-        for one in self.tombstones:
-            if not is_different_topic(one.topic_id, ids.get(one.partition.topic, "")):
-                spans = OffsetRanges((first, first + length) for first, length in one.ranges)
-                found[one.partition] = found.get(one.partition, OffsetRanges()) + spans
         return found
 
     def sources_of_shared(self) -> dict[str, frozenset[str]]:

@@ -81,13 +81,12 @@ def target_hop(
 
 def _settings_of_parts(end: TargetEnd, ids: Mapping[str, str]) -> Callable[[TopicPartition, OffsetRange], FetchedPart]:
     """Return how partitions of the present topics are compared; `ids` are their ids."""
-    tombstones, shared = end.tombstone_ranges(ids), end.sources_of_shared()
+    shared = end.sources_of_shared()
     compacting = compacting_topics(end.admin, ids)
     return lambda tp, span: FetchedPart(
         span=span,
         own=shared.get(tp.topic),
         compacts=tp.topic in compacting,
-        tombstones=tombstones.get(tp, OffsetRanges()),
     )
 
 

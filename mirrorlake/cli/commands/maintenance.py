@@ -51,13 +51,6 @@ def erase(
     where: Annotated[
         str, typer.Option("--where", help="Records for which a predicate is true, as rules write it.")
     ] = "",
-    targets: Annotated[
-        str,
-        typer.Option(
-            "--targets",
-            help="What to do with records already sent: leave, tombstone (compacted topics), or rewrite-by-replay (says how).",
-        ),
-    ] = "leave",
     apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
 ) -> int:
     """Erase records from the lake for good.
@@ -70,8 +63,6 @@ def erase(
 
         raise UsageError("a header is given without a value", remedy="write --header NAME=VALUE")
     named = None if header is None else (name, value)
-    done = cli.mirror.erase(
-        source, topic, reason=reason, key=key, header=named, where=where, targets=targets, apply=apply
-    )
+    done = cli.mirror.erase(source, topic, reason=reason, key=key, header=named, where=where, apply=apply)
     cli.answer(done)
     return 0 if done.ok else 1

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from mirrorlake.lake import left_before, proven_until, removed_from
-from mirrorlake.maintenance import Erasure
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord
 from mirrorlake.verify import source_end
 from tests.flow.kit import (
-    Record,
     assert_equal_topics,
     count,
     end_of,
@@ -203,75 +201,6 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog_and_beside_a_verification
     for one in done.remains:
         Path(one.path).unlink()
     assert renamed.erase("east", pair.topic, key="11", reason="request 4712", apply=True).ok
-
-
-@pytest.mark.law("A", "C", "D", "E", "F")
-def test_law_e_tombstones_for_what_was_erased_beside_a_mirror_that_runs(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair.create(**{"cleanup.policy": "compact"})
-    send(pair.east, pair.topic, [(b"v%d" % n, (b"ada", b"bob", b"eve")[n % 3], n % 2) for n in range(60)])
-    mirror = pair.mirror()
-
-    def erase(**choice: Any) -> Erasure:
-        return mirror.erase("east", pair.topic, reason="request 4711", targets="tombstone", **choice)
-
-    def on_target(done: Erasure) -> tuple[int | None, int | None, str]:
-        [found] = done.targets
-        return found.standing, found.tombstones, found.stays
-
-    with staying_on(mirror) as failures:
-        wait_until(lambda: failures or count(pair.central, pair.remote) == 60, "all has arrived")
-        wait_until(lambda: failures or not erase(key="ada").waiting, "landing has accounted for it")
-        assert on_target(erase(key="ada")) == (20, 2, ""), "a plan says so, and writes nothing"
-        assert count(pair.central, pair.remote) == 60
-
-        class Dead(BaseException): ...
-
-        def die(*_: Any, **__: Any) -> None:
-            raise Dead
-
-        with monkeypatch.context() as patch:
-            patch.setattr("mirrorlake.maintenance.erased_targets.write_tombstones", die)
-            with pytest.raises(Dead):
-                erase(key="ada", apply=True)
-        assert count(pair.central, pair.remote) == 60, "nothing of a transaction that was not announced is seen"
-        done = erase(key="ada", apply=True)
-        assert (done.records, done.ok, on_target(done)) == (0, True, (20, 2, "")), "the lake was done already"
-        assert on_target(erase(key="ada", apply=True)) == (20, 0, ""), "once"
-        # Bob goes on: his newest record is none that is erased.
-        send(pair.east, pair.topic, [(b"new", b"bob", partition) for partition in range(2)])
-        wait_until(lambda: failures or count(pair.central, pair.remote) == 64, "Bob's have arrived")
-        kept = erase(where="key = 'bob' AND offset < 20", apply=True)
-        assert on_target(kept) == (13, 0, ""), "the cleaner removes these for the newer ones"
-        newest = max(record.offset for record in pair.source()[0] if record.key == b"eve")
-        some = erase(where=f"partition = 0 AND offset = {newest}", apply=True)
-        assert (on_target(some)[:2], some.ok) == ((1, 0), False)
-        assert "erase them by --key" in on_target(some)[2]
-    written = {
-        partition: [record for record in records if ("mirrorlake.erased", done_by(record)) in record.headers]
-        for partition, records in pair.target().items()
-    }
-    assert {partition: [one.key for one in several] for partition, several in written.items()} == {
-        0: [b"ada"],
-        1: [b"ada"],
-    }
-    found = mirror.verify()
-    assert found.equal, found
-    assert [(one.where, one.kind, one.offsets) for one in found[0].explained if one.where == "target"] == [
-        ("target", "tombstone", 2)
-    ]
-    back = mirror.translate("east->central", topic=pair.remote, partition=0, offset=written[0][0].offset, reverse=True)
-    assert isinstance(back, NoRecord)
-    assert (back.kind, back.reason) == ("erased", "request 4711")
-    assert mirror.verify(full=True).equal
-    send(pair.central, pair.remote, [(None, b"somebody", 0)])
-    [[strange]] = [one.differences for one in mirror.verify(full=True)]
-    assert strange.problem == "extra", "a stranger's tombstone is none of ours"
-
-
-def done_by(record: Record) -> bytes | None:
-    return dict(record.headers).get("mirrorlake.erased")
 
 
 @pytest.mark.law("E")

@@ -328,26 +328,3 @@ def test_law_f_a_compaction_before_and_one_at_the_same_moment_keep_no_copy(
     assert [offset for part in read_in_order(held) for offset in part.column("offset").to_pylist()] == left
     [last] = [file for file in held if file.first_offset == 2 * FANOUT - 1]
     assert [offset for part in read_in_order([last]) for offset in part.column("offset").to_pylist()] == left[-1:]
-
-
-@pytest.mark.law("E")
-def test_law_e_what_a_choice_took_out_is_known_again_by_whoever_knows_the_choice(world: World) -> None:
-    eraser = world.eraser()
-    assert eraser.meant("orders", ADA, planned=True).spans == {ORDERS: [(offset, offset + 1) for offset in GONE]}
-    assert eraser.meant("orders", ADA, planned=False).spans == {}
-    done = eraser.erase("orders", ADA, "request 4711")
-    eraser.erase("orders", Selector(where="offset = 7"), "another")
-    meant = eraser.meant("orders", ADA, planned=False)
-    assert (meant.spans, meant.removal, meant.reason) == (
-        {ORDERS: [(offset, offset + 1) for offset in GONE]},
-        done.removal,
-        "request 4711",
-    )
-    assert eraser.meant("orders", Selector(key=b"eve"), planned=False).spans == {}
-
-
-def test_keys_of_records_that_stay_are_told_from_those_that_leave(world: World) -> None:
-    chosen = Selector(where="offset = 5 OR offset = 6")
-    assert world.eraser().keys_held("orders", [b"ada", b"6", b"7", b"none"], but=chosen) == {b"ada", b"7"}
-    world.eraser().erase("orders", chosen, "why")
-    assert world.eraser().keys_held("orders", [b"ada", b"6", b"7", b"none"], but=chosen) == {b"ada", b"7"}

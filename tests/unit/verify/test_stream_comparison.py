@@ -73,7 +73,7 @@ class World:
     fetched_sizes: list[int]
     where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def merge(self, *, removed: OffsetRanges | None = None, tombstones: OffsetRanges | None = None) -> StreamComparison:
+    def merge(self, *, removed: OffsetRanges | None = None) -> StreamComparison:
         feeds = [
             Feed(
                 key=FeedKey("f", SourcePartition("t", 1, number)),
@@ -83,10 +83,7 @@ class World:
             )
             for number, places in enumerate(self.places)
         ]
-        fetched = {
-            tp(number): FetchedPart(span=OffsetRange(0, end), tombstones=tombstones or OffsetRanges())
-            for number, end in enumerate(self.ends)
-        }
+        fetched = {tp(number): FetchedPart(span=OffsetRange(0, end)) for number, end in enumerate(self.ends)}
 
         def rows(feed: Feed) -> Iterator[pa.RecordBatch]:
             return map(batch, chunks(self.relay[feed.source.partition], self.fed_sizes))
@@ -267,17 +264,3 @@ def test_law_c_the_digest_tells_null_from_empty_and_one_place_from_another() -> 
     ]
     assert len({text(plain), *map(text, others)}) == len(others) + 1
     assert text((0, 5, b"a", b"bc", None)) != text((0, 5, b"ab", b"c", None))
-
-
-@pytest.mark.law("E")
-def test_law_e_tombstones_of_an_erasure_are_explained_and_others_are_extra() -> None:
-    rows: list[Row] = [(0, 5, b"a", b"1", None), (1, 5, b"b", b"1", None)]
-    log = [rows[0], (1, 6, b"x", None, None), (2, *rows[1][1:]), (3, 6, b"y", None, None)]
-    places = OffsetColumns(
-        upstream=np.array([0, 1]), downstream=np.array([0, 2]), lengths=np.array([1, 1]), labels=np.array([0, 0])
-    )
-    world = World([rows], [log], [places], [4], [9], [1])
-    merge = world.merge(tombstones=OffsetRanges([(3, 4)]))
-    assert [(found.offset, found.fed) for found in merge.mismatches] == [(1, None)]
-    merge = world.merge(tombstones=OffsetRanges([(1, 2), (3, 4)]))
-    assert (merge.mismatches, merge.by_feed[0].suspects.offsets, matched(merge)) == ([], set(), [2])
