@@ -14,7 +14,6 @@ from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, re
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.model.plan import Change
-from mirrorlake.replay import EXPORT
 
 # The settings that decide how long a topic retains a record.
 _KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
@@ -41,7 +40,6 @@ def erase_records(
         on_target=partial(_kept_there, context),
         now=context.now,
         foreign_flows=foreign_flows(context, [source])[source],
-        exports=list(dict.fromkeys(one.object for one in context.audit().entries(source, EXPORT))),
         out_of_tables=partial(out_of_typed_tables, context),
     )
     if not apply:
@@ -49,7 +47,6 @@ def erase_records(
     context.lake.create_side_table(AUDIT)
     done = eraser.erase(topic, selector, reason)
     after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
-    after |= {"searched_files": done.searched, "still_in": [one.path for one in done.remains]}
     after["sent_to"] = list(done.sent_to)
     after |= {"tables": dict(done.rows_of_tables)} if done.rows_of_tables else {}
     change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)

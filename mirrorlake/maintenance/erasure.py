@@ -1,4 +1,4 @@
-"""Erase records from a relay for good: chosen by content, taken out by offset, proven gone from the disk.
+"""Erase records from a relay for good: chosen by content, taken out by offset, gone from the disk.
 
 The plan reads the topic; `removal.py` carries it out. Offsets, maps and ledgers remain: they name records, and hold none.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,6 @@ from mirrorlake.lake import (
     read_rows,
 )
 from mirrorlake.maintenance.compaction import SentUpTo
-from mirrorlake.maintenance.disk_search import DiskSearch, Searched
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.selector import Selector
@@ -36,6 +34,12 @@ from mirrorlake.model.removed import ERASED, Removed
 from mirrorlake.model.withheld import ranges_of
 
 _ROWS = 10_000
+_SENT = """
+    SELECT DISTINCT m.flow, m.target_topic FROM {offset_map} AS m JOIN {erased} AS e
+    ON m.source_topic = e.topic AND m.generation = e.generation AND m.source_partition = e.partition
+        AND m.first_upstream <= e.last AND m.last_upstream >= e.first
+    ORDER BY 1, 2
+"""
 
 
 @dataclass(slots=True)
@@ -77,7 +81,6 @@ class Eraser:
         on_target: Callable[[SentUpTo, str], str],
         now: Callable[[], datetime],
         foreign_flows: Sequence[str] = (),
-        exports: Sequence[str] = (),
         out_of_tables: OutOfTables = lambda _alias, _removed: {},
     ) -> None:
         table = lake.open_maintenance(lake.relay_location(alias))
@@ -94,7 +97,6 @@ class Eraser:
         self._now = now
         self._table = table
         self._foreign_flows = foreign_flows
-        self._exports = exports
         self._removals = Removals(lake, alias, table, foreign_flows, out_of_tables)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
@@ -119,7 +121,7 @@ class Eraser:
         told = self._told(topic, selector, reason, found)
         self._refuse_streams(found)
         at, removal = self._now(), str(uuid.uuid4())
-        evidence = {**selector.evidence(), "files": found.files}
+        evidence = {"by": selector.by, "files": found.files}
         announced = [
             Removed(
                 removal=removal,
@@ -135,15 +137,7 @@ class Eraser:
             )
             for source, offsets in sorted(found.offsets.items())
         ]
-        searches: list[Searched] = []
-
-        def prove() -> dict[str, Any]:
-            searches.append(self._search_disk(topic, selector, found))
-            return searches[-1].evidence()
-
-        done = self._removals.take_out(announced, prove)
-        # The disk may hold the records even if the tables do not.
-        searched = searches[-1] if searches else self._search_disk(topic, selector, found)
+        done = self._removals.take_out(announced)
         # Records landed or quarantined meanwhile.
         left = self._find(topic, selector)
         return replace(
@@ -153,25 +147,20 @@ class Eraser:
             removal=removal if done else "",
             relay_version=max((one.relay_version or 0 for one in done), default=None),
             rows_of_tables=done[0].evidence["tables"] if done else {},
-            deleted_files=(*(done[0].evidence["deleted_files"] if done else ()), *searched.deleted),
-            searched=searched.files,
-            remains=searched.remains,
-            sent_to=searched.sent_to,
+            deleted_files=tuple(done[0].evidence["deleted_files"]) if done else (),
+            sent_to=self._sent_to(found),
             left=left.records + left.waiting,
         )
 
-    def _search_disk(self, topic: str, selector: Selector, found: _Found) -> Searched:
-        """Search the disk for the chosen records, and name the topics that got the erased ones."""
-        search = DiskSearch(
-            self._lake, self._alias, self._table, foreign_flows=self._foreign_flows, exports=self._exports
-        )
-
-        def matches(batch: pa.RecordBatch) -> int:
-            meant = _matches(batch, topic, selector, _Found())
-            return sum(len(offsets) for _, offsets in meant)
-
-        spans = [(s, min(several), max(several)) for s, several in sorted(found.offsets.items())]
-        return search.run(selector.columns, matches, spans)
+    def _sent_to(self, found: _Found) -> tuple[str, ...]:
+        """Return the topics that got erased records, each with its flow; also renamed and retired flows, and replays."""
+        rows = [
+            {**asdict(source), "first": min(offsets), "last": max(offsets)} for source, offsets in found.offsets.items()
+        ]
+        if not rows:
+            return ()
+        sent = self._lake.query_rows(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
+        return tuple(f"{row.target_topic} by {row.flow}" for row in sent if row.flow not in self._foreign_flows)
 
     def _find(self, topic: str, selector: Selector) -> _Found:
         found = _Found()

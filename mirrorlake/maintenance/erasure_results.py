@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from mirrorlake.maintenance.disk_search import Remains
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural, table
 
@@ -65,8 +64,6 @@ class Erasure(JsonDisplayable):
         relay_version: the first version of the relay without them.
         rows_of_tables: the number of rows that left each typed table.
         deleted_files: relay files with these records, by name: they were deleted from the disk.
-        searched: how many files that no commit names, and files of replays, were searched afterwards.
-        remains: those of the searched files that hold some of the records, or cannot be read.
         sent_to: topics that got some of the records, each with its flow, also a renamed flow or a replay.
     """
 
@@ -88,8 +85,6 @@ class Erasure(JsonDisplayable):
     relay_version: int | None = None
     rows_of_tables: Mapping[str, int] = field(default_factory=dict)
     deleted_files: tuple[str, ...] = ()
-    searched: int = 0
-    remains: tuple[Remains, ...] = ()
     sent_to: tuple[str, ...] = ()
     json_include: ClassVar[tuple[str, ...]] = ("records", "ok")
 
@@ -101,7 +96,7 @@ class Erasure(JsonDisplayable):
     @property
     def ok(self) -> bool:
         """Whether no chosen or undecided record is left in the lake."""
-        return not (self.left or self.undecided or self.waiting or self.remains)
+        return not (self.left or self.undecided or self.waiting)
 
     def sheet(self) -> Sheet:
         """Return the erased records, and their remaining copies, as a sheet."""
@@ -118,11 +113,6 @@ class Erasure(JsonDisplayable):
             )
             facts.append(f"{plural(len(self.deleted_files), 'file')} deleted")
         facts += [f"{plural(rows, 'row')} of the table {name}" for name, rows in self.rows_of_tables.items() if rows]
-        if not self.planned:
-            facts.append(
-                f"{plural(self.searched, 'file')} searched that no table names; {len(self.remains) or 'none'} of them "
-                f"{'hold' if len(self.remains) > 1 else 'holds'} erased records"
-            )
         parts = []
         if self.parts:
             rows = [(one.source, one.records, one.first_offset, one.last_offset) for one in self.parts]
@@ -133,10 +123,6 @@ class Erasure(JsonDisplayable):
             ]
             columns = ["flow", "remote topic", "sent or withheld", "will never be sent", "what was sent stays there"]
             parts.append(table("", columns, rows_of_targets))
-        if self.remains:
-            parts.append(
-                table("", ["still on disk", "records", "why"], [(o.path, o.records, o.why) for o in self.remains])
-            )
         notes = list[str]()
         if self.sent_to:
             notes.append(

@@ -46,7 +46,6 @@ from mirrorlake.lake import (
     write_files,
     write_removed,
 )
-from mirrorlake.maintenance.disk_search import unnamed_files
 from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
@@ -91,14 +90,14 @@ class Removals:
         """Finish announced removals whose process died; return them."""
         return self._done(unfinished(self._lake, self._alias))
 
-    def take_out(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
-        """Announce removals, carry them out, confirm them with `prove`; return the confirmed."""
+    def take_out(self, removals: Sequence[Removed]) -> list[Removed]:
+        """Announce removals, carry them out, confirm them; return the confirmed."""
         if not removals:
             return []
         write_removed(self._lake, self._alias, removals)
-        return self._done(removals, prove)
+        return self._done(removals)
 
-    def _done(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
+    def _done(self, removals: Sequence[Removed]) -> list[Removed]:
         if not removals:
             return []
         # Not at the table's creation: most relays never lose a record, and the property shows that.
@@ -113,7 +112,6 @@ class Removals:
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
             # After the tables: a batch that these dropped has recorded its bad records.
             evidence["bad_records"] = self._out_of_copies(BAD_RECORDS, erased)
-            evidence |= prove()
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -342,8 +340,9 @@ def purge(table: TableMaintenance, holds: Callable[[str], bool]) -> list[str]:
     They are files of older versions, of a rewriting, and of dead writers. A commit in progress adds none of these records: its
     offsets are newer, or it replaces files that are no longer live, and is refused.
     """
-    deleted = []
-    for name in unnamed_files(table):
+    deleted, held = [], table.list_files()
+    live = {unquote(path) for path in table.live().column("path").to_pylist()}
+    for name in (name for name in held if unquote(name) not in live):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             # An unreadable file is being written, or was never finished.
             if holds(name):

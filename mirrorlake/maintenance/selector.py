@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +17,6 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules import FALSE, TRUE, answers
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-# Guessing a short key costs as much as guessing a password.
-_SCRYPT = {"n": 2**14, "r": 8, "p": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +97,3 @@ class Selector:
         if self.key is not None:
             return "key"
         return "predicate" if self.header is None else f"header {self.header[0]}"
-
-    def evidence(self) -> dict[str, str]:
-        """Return a salted hash of the choice: whoever knows the value can check it, and nobody can read it back."""
-        salt = os.urandom(16)
-        return {"by": self.by, "scrypt": f"{salt.hex()}:{self._digest(salt)}"}
-
-    def _digest(self, salt: bytes) -> str:
-        secret = self.where.encode() if self.key is None else self.key
-        if self.header is not None:
-            secret = self.header[1]
-        return hashlib.scrypt(secret, salt=salt, dklen=32, **_SCRYPT).hex()
