@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.kafka import FetchedRows
+from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake import OFFSET_MAP
@@ -49,6 +51,14 @@ def batch_of(
         "headers": pa.array(headers or none, HEADERS),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def fetched_rows(tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
+    """Return records as a fetcher gives them."""
+    of_schema = {tp: table.select(_SCHEMA.names).cast(_SCHEMA) for tp, table in tables.items()}
+    return FetchedRows(
+        [Block(rows, [tp], [0, len(rows)]) for tp, table in of_schema.items() for rows in table.to_batches()]
+    )
 
 
 def run(

@@ -123,14 +123,6 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
             for partition, start, end in block.parts():
                 self._parts.setdefault(partition, []).append((block.records, start, end))
 
-    @classmethod
-    def from_tables(cls, tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
-        """Return records that another client has fetched, as tables by partition."""
-        of_schema = {tp: table.select(_SCHEMA.names).cast(_SCHEMA) for tp, table in tables.items()}
-        return cls(
-            [Block(rows, [tp], [0, len(rows)]) for tp, table in of_schema.items() for rows in table.to_batches()]
-        )
-
     def __getitem__(self, partition: TopicPartition) -> pa.Table:
         return pa.Table.from_batches(self._batches(partition), _SCHEMA)
 

@@ -82,7 +82,7 @@ def read_flow_at_cut(
     # A source partition may have left the relay altogether.
     known = {s for s in source.relay.landed if flow.carries(s.topic)} | {piece.key.source for piece in mine}
     bounds = find_send_bounds(flow, lake, target.cut, known, mine, kept)
-    proven = KnownRanges.of(ranges, [RELAY_TARGET], sources=source.ids, targets=_target_ids(flow, known, target))
+    proven = KnownRanges.of(ranges, RELAY_TARGET, sources=source.ids, targets=_target_ids(flow, known, target))
     due = {s: scope.of(flow.source, s, proven.unproven(s, one.span, scope)) for s, one in bounds.items()}
     return FlowAtCut(
         flow=flow,

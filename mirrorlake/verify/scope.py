@@ -75,20 +75,19 @@ class KnownRanges:
     def of(
         cls,
         ranges: Iterable[ProvenRange],
-        kinds: Iterable[str],
+        kind: str,
         *,
         sources: Mapping[str, str],
         targets: Mapping[str, str],
     ) -> KnownRanges:
         """Build it from a hop's ranges on the present topics (their ids by name)."""
-        kinds = set(kinds)
         found: dict[bool, dict[SourcePartition, list[tuple[int, int]]]] = {False: {}, True: {}}
         for one in ranges:
             ends = (
                 (one.source_topic_id, sources.get(one.partition.topic)),
                 (one.target_topic_id, targets.get(one.target_topic or "")),
             )
-            if one.kind in kinds and not any(is_different_topic(then or "", now or "") for then, now in ends):
+            if one.kind == kind and not any(is_different_topic(then or "", now or "") for then, now in ends):
                 found[one.is_gone].setdefault(one.partition, []).append((one.first, one.end))
         proven, gone = (
             {source: OffsetRanges(spans) for source, spans in found[which].items()} for which in (False, True)

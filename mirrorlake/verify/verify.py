@@ -137,7 +137,7 @@ class Verifier:
     ) -> HopResult:
         end = stands[0].source
         # Proofs of this hop are the same for every flow from the source.
-        known = KnownRanges.of(ranges[stands[0].flow.name], [SOURCE_RELAY], sources=end.ids, targets={})
+        known = KnownRanges.of(ranges[stands[0].flow.name], SOURCE_RELAY, sources=end.ids, targets={})
         topics = {s.topic for stand in stands for s in stand.landed}
         if end.is_lake:
             found = compare_dense_offsets(end, topics, known, self._scope)

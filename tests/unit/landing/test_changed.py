@@ -17,6 +17,7 @@ from mirrorlake.landing import live_task
 from mirrorlake.landing.live_task import LandTaskSpec, _find_change
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskResult
+from tests.builders import fetched_rows
 from tests.lakes import SCHEMA, batch, rows
 from tests.unit.lake.test_landing_log import Relay
 
@@ -125,7 +126,7 @@ def attempt(relay: Relay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, 
 
         def fetch(self, *_: Any, **__: Any) -> Fetched:
             happens()
-            return Fetched(FetchedRows.from_tables({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
+            return Fetched(fetched_rows({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
 
     monkeypatch.setattr(live_task, "Fetcher", Source)
     monkeypatch.setattr(live_task, "ClusterAdmin", Source)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema import LakeConfig
-from mirrorlake.kafka import Fetched, FetchedRows, PositionGone, TopicState
+from mirrorlake.kafka import Fetched, PositionGone, TopicState
 from mirrorlake.lake import RELAY, KnownTopic, Lake, ProofCache, RangeProof, arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.metadata import topic_row
@@ -32,7 +32,7 @@ from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.verify import Verification, Verifier
-from tests.builders import map_row, mirror_config, run_over
+from tests.builders import fetched_rows, map_row, mirror_config, run_over
 from tests.unit.verify.test_stream_comparison import Row, batch
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -125,7 +125,7 @@ class Reader:
                 rows[tp] = pa.Table.from_batches([batch(held)])
                 self.cluster.fetches += len(held)
         self.positions |= read_to
-        return Fetched(FetchedRows.from_tables(rows), read_to)
+        return Fetched(fetched_rows(rows), read_to)
 
 
 class Shouting:
