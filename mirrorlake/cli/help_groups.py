@@ -11,7 +11,7 @@ GROUPS = {
         *("run", "land", "republish", "pause", "resume", "tables", "rules", "publish"),
     ),
     "Watch": ("console", "status", "events", "lag", "sample", "report", "verify", "runs"),
-    "Find": ("topics", "records", "passport", "offsets", "conflicts"),
+    "Find": ("topics", "records", "passport", "offsets"),
     "Recover": ("groups", "failover", "failback", "cutover", "drill", "replay"),
     "Keep": ("maintain", "quarantine", "repair", "retire", "erase"),
 }

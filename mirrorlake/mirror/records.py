@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from mirrorlake.kafka import Groups
     from mirrorlake.offsets import MovedPositions
     from mirrorlake.records import (
-        Anchor,
         BrowsedRecord,
         ClusterLog,
         LandedLog,
         Page,
         Passport,
-        SideBySide,
         Stop,
     )
     from mirrorlake.topics import TopicBrowser, TopicList, TopicPage
@@ -268,43 +266,6 @@ class RecordMethods(MirrorBase):
             )
         return settings
 
-    def side_by_side(
-        self,
-        flow: str,
-        topic: str,
-        partition: int = 0,
-        *,
-        anchor: Anchor = "source",
-        offset: int | None = None,
-        at: str | datetime | None = None,
-        count: int = 20,
-    ) -> SideBySide:
-        """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
-
-        Args:
-            flow: the flow's name.
-            topic: the source topic.
-            partition: the partition on the anchor's side.
-            anchor: the side of `offset` or `at`: source, relay or target.
-            offset: first offset wanted on that side; the newest records without it and without `at`.
-            at: or the first record at or after a time.
-            count: the maximum number of records of each side, 1 to 1 000.
-
-        Raises:
-            UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
-        """
-        where = TopicPartition(topic, partition)
-        return records.read_side_by_side(
-            self.lake,
-            self.config.flow(flow),
-            where,
-            browser=self,
-            anchor=anchor,
-            offset=offset,
-            at=self._time(at),
-            count=count,
-        )
-
     def passport(
         self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
     ) -> Passport:
@@ -324,20 +285,6 @@ class RecordMethods(MirrorBase):
         self._context.create_tables()
         registry = records.Registry(self.lake, self._context)
         return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
-
-    def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
-        """Return the pairs of records with one key that two regions wrote within a time.
-
-        `topic` is its name on the sources that its records were produced to; `within` bounds the time between two
-        timestamps.
-
-        Raises:
-            UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
-
-        Example:
-            >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
-        """
-        return records.key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     def sql(self, query: str, **values: Any) -> DataFrame:
         """Return the result of a SQL query over the lake; tables have names, whatever their paths are.
@@ -369,28 +316,3 @@ class RecordMethods(MirrorBase):
             >>> mirror.query("SELECT _source, sum(amount) AS amount FROM sales GROUP BY ALL").to_pandas()  # doctest: +SKIP
         """
         return records.run_query(self._context, query, values)
-
-    def json_view(
-        self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
-    ) -> DataFrame:
-        """Create a view of a source topic with the members of its JSON values, and return it: `value.amount`.
-
-        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`,
-        `key` (text), `value` (null for tombstones and for other values than JSON objects) and `value_text`. Each
-        query reads the present relays, and parses their JSON; the view has the same name in SQL cells and in `sql`, until
-        the session ends. For what is asked often, for Avro, or for the newest record of each key, an entry of `tables:`
-        is better (docs/typed-tables.md).
-
-        Args:
-            topic: the source topic.
-            name: of the view; by default the topic's, with `_` for characters that SQL would quote.
-            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; by default that of the newest records.
-            newest: the number of records that decide the type.
-
-        Raises:
-            UsageError: no record of the topic is a JSON object, and no schema is given; or a table has the name.
-
-        Example:
-            >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
-        """
-        return records.json_view(self._context, topic, name=name, schema=schema, newest=newest)

@@ -156,30 +156,6 @@ class Page(Displayable):
 _OF_ONE = [field.name for field in fields(Stretch)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SideBySide(Displayable):
-    """The same records of one partition on all sides of a flow; a side is None if unreadable, and `notes` has the reason.
-
-    The target's page begins with the first of these records that was republished.
-    """
-
-    flow: str
-    source: Page | None = None
-    relay: Page | None = None
-    target: Page | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def pages(self) -> dict[str, Page | None]:
-        """The pages by side."""
-        return {"source": self.source, "relay": self.relay, "target": self.target}
-
-    def sheet(self) -> Sheet:
-        """Return the pages in one sheet."""
-        parts = [page.sheet() for page in self.pages.values() if page is not None]
-        return Sheet(title=self.flow, parts=(*parts, *self.notes))
-
-
 def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
     """List the inclusive ranges in `start..end-1` without any of the ascending offsets.
 

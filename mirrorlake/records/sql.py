@@ -1,4 +1,4 @@
-"""Query the lake with SQL: typed tables, relays, all records and side tables by name, and views of JSON values.
+"""Query the lake with SQL: typed tables, relays, all records and side tables by name.
 
 Views are SQL texts rather than DataFrames: a view of a DataFrame shows the table of the moment when it was created, a view
 of a text reads the table each time.
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 _PLACE = ("topic", "generation", "partition", "offset", "timestamp", "timestamp_type")
 _BYTES = ("key", "value")
 _QUESTION = re.compile(r"\s*(?:\(\s*)*(?:SELECT|WITH)\b", re.IGNORECASE)
-_TYPE = re.compile(r"`(?:[^`]|``)*`|OBJECT<|DECIMAL\(\d+,\s*\d+\)|\bVOID\b")
 
 
 def run_sql(context: Context, query: str, values: Mapping[str, Any]) -> DataFrame:
@@ -69,36 +68,6 @@ def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Tab
             remedy="mirror.sql asks Spark, which knows your views, too",
         ) from error
     return run_sql(context, query, values).toArrow() if answer is None else answer
-
-
-def json_view(context: Context, topic: str, *, name: str | None, schema: str | None, newest: int) -> DataFrame:
-    """Create a view of one topic and return it (see `Mirror.json_view`).
-
-    Raises:
-        UsageError: no record of the topic has a JSON object, and no schema is given; or a table has the view's name.
-    """
-    lake, view = context.lake, name or view_name(topic)
-    if view.lower() in map(str.lower, _tables(context)):
-        raise UsageError(
-            f"{view} is a table of the lake, which queries would take for the view",
-            consequence="no view was made",
-            remedy=f'query {view} by mirror.sql, or name the view: name="{view}_json"',
-            topic=topic,
-        )
-    relays = _relays(lake, context.config.sources)
-    found = schema
-    if found is None:
-        [row] = json_type(lake.spark.sql(topic_sql(relays, topic)), newest=newest).collect()
-        if row.type is None or not row.type.startswith("OBJECT<"):
-            raise UsageError(
-                f"no value of {topic} in the relays of {', '.join(sorted(relays))} is a JSON object",
-                consequence="no view was made",
-                remedy='look at them: mirror.sql("SELECT * FROM records"), or give the view\'s schema',
-                topic=topic,
-            )
-        found = ddl_of(row.type)
-    _make(lake, view, json_sql(relays, topic, found))
-    return lake.spark.table(view)
 
 
 def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
@@ -184,53 +153,3 @@ def records_sql(relays: Mapping[str, str]) -> str:
         f"SELECT {quote(alias)} AS source, {', '.join(columns)} FROM {relay}"  # noqa: S608 - the lake's own names
         for alias, relay in sorted(relays.items())
     )
-
-
-def topic_sql(relays: Mapping[str, str], topic: str) -> str:
-    """Return the query of one topic's records (see `records_sql`)."""
-    return f"SELECT * FROM ({records_sql(relays)}) WHERE topic = {quote(topic)}"  # noqa: S608 - quoted
-
-
-def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
-    """Return the query of one topic's records with typed values (`value.amount`); `schema` is a DDL string.
-
-    `value` is null for tombstones and for values that are not JSON objects; `value_text` distinguishes them.
-    """
-    text = "value_text"
-    return (
-        f"SELECT source, {', '.join(f'`{name}`' for name in _PLACE)}, landed_at, key_text AS key,"  # noqa: S608 - quoted
-        f" CASE WHEN startswith(ltrim({text}), '{{') AND try_parse_json({text}) IS NOT NULL"
-        f" THEN from_json({text}, {quote(schema)}) END AS value, {text}"
-        f" FROM ({topic_sql(relays, topic)})"
-    )
-
-
-def json_type(records: DataFrame, *, newest: int) -> DataFrame:
-    """Return one row and column `type`: the type of the JSON objects among the values, or null.
-
-    The `newest` objects count; the rows are read once.
-    """
-    from pyspark.sql import functions as F
-
-    objects = records.where(F.ltrim("value_text").startswith("{"))
-    latest = objects.orderBy(F.col("landed_at").desc(), F.col("offset").desc()).limit(newest)
-    return latest.agg(F.schema_of_variant_agg(F.try_parse_json("value_text")).alias("type"))
-
-
-def ddl_of(variant: str) -> str:
-    """Convert Spark's type of a variant into a DDL type for `from_json`.
-
-    Decimals become DOUBLE: the narrowest decimal of some records cannot hold a larger later one.
-
-    Example:
-        >>> ddl_of("OBJECT<amount: DECIMAL(5,2), note: VOID, tags: ARRAY<STRING>>")
-        'STRUCT<amount: DOUBLE, note: STRING, tags: ARRAY<STRING>>'
-    """
-
-    def mend(found: re.Match[str]) -> str:
-        text = found.group()
-        if text.startswith("`"):
-            return text
-        return {"OBJECT<": "STRUCT<", "VOID": "STRING"}.get(text, "DOUBLE")
-
-    return _TYPE.sub(mend, variant)

@@ -33,7 +33,6 @@ for one in threads: one.start()
 for one in threads: one.join()
 mirror.run(once=True)
 [counted] = mirror.sql("SELECT count(*) AS n, count(DISTINCT partition, offset) AS places FROM records").collect()
-amounts = [row.n for row in mirror.json_view(topic, name="published").select("value.n").limit(3).collect()]
 views = mirror.create_views()
 page = mirror.browse("app", topic, key="7", count=5)
 passport = mirror.passport("app", topic, 1, 3)
@@ -41,7 +40,7 @@ from pyspark import SparkContext
 mapped = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
 print(json.dumps({
     "published": first.records, "repeated": again.repeated, "counted": counted.n, "places": counted.places,
-    "amounts": len(amounts), "views": len(views), "found": len(page.records), "passport": str(passport),
+    "views": len(views), "found": len(page.records), "passport": str(passport),
     "verified": mirror.verify().equal, "translated": str(mirror.translate("app->central", topic=topic, partition=1, offset=3)),
     "archived": "/class-data/" in mapped,
 }))
@@ -79,7 +78,7 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["published"], said["repeated"]) == (200, True)
     assert said["counted"] == said["places"] == 350, "each offset once, although four published at the same time"
-    assert (said["amounts"], said["verified"]) == (3, True)
+    assert said["verified"]
     assert said["views"]
     assert said["found"]
     assert topic in said["passport"]

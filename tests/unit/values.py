@@ -27,7 +27,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPosition, Resume
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
-from mirrorlake.records import Page, SideBySide
+from mirrorlake.records import Page
 from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
 from mirrorlake.replay.plan import ReplayPlan
@@ -187,7 +187,6 @@ def every(text: str) -> list[Displayable]:
         status(text),
         Status(flows=(status(text),), observed_at=NOON),
         page(text),
-        SideBySide(flow=text, source=page(text), notes=(text,)),
         lag_verdict(text),
         lag_page(text),
         report_page(text),

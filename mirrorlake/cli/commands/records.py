@@ -1,10 +1,9 @@
-"""Records: browse them on any side, follow one everywhere, list conflicts and quarantined records."""
+"""Records: browse them on any side, follow one everywhere, list quarantined records."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,41 +109,6 @@ def passport(
     found = cli.mirror.passport(cluster, topic, partition, offset, generation=generation)
     cli.answer(found)
     return 0 if found.accounted_for else 1
-
-
-@command()
-def conflicts(
-    cli: Invocation,
-    topic: Annotated[str, typer.Option("--topic", help="The topic, as it is called where its records are produced.")],
-    within: Annotated[str, typer.Option("--within", help="The most time between the two records.")] = "5 minutes",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The most pairs to show.")] = 1000,
-) -> int:
-    """List keys that two regions wrote at about the same time.
-
-    Exit 1 if there are any.
-    """
-    frame = cli.mirror.conflicts(topic, within=within).orderBy("first_timestamp", "first_source").limit(limit)
-    found = [row.asDict() for row in frame.collect()]
-    cli.document(
-        {"topic": topic, "within": within, "conflicts": [one | {"key": bytes(one["key"]).hex()} for one in found]}
-    )
-    rows = [
-        (
-            bytes(one["key"]),
-            _place(one, "first"),
-            _place(one, "second"),
-            timedelta(milliseconds=one["apart_ms"]),
-            one["same_value"],
-        )
-        for one in found
-    ]
-    columns = ["key", "first", "second", "apart", "same value"]
-    cli.table(f"{topic}: {plural(len(found), 'conflict')} within {within}", columns, rows)
-    return 1 if found else 0
-
-
-def _place(row: dict[str, object], side: str) -> str:
-    return f"{row[f'{side}_source']} {row[f'{side}_topic']}-{row[f'{side}_partition']}@{row[f'{side}_offset']}"
 
 
 @command()

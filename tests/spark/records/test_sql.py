@@ -1,4 +1,4 @@
-"""SQL over the lake: names, typed JSON, and what is neither JSON nor text."""
+"""SQL over the lake: names, and the queries of its page."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import POSITIONS, position_row
+from mirrorlake.lake import OFFSET_MAP, POSITIONS, position_row
 from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from tests.builders import map_row, run
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 BINARY = b"\xff\xfe{}"
@@ -34,10 +35,15 @@ def mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> Mirror:
     return from_settings(settings, spark=spark)
 
 
-def land(mirror: Mirror, source: str, topic: str, values: Iterable[bytes | None], *, first: int = 0) -> None:
+def land(mirror: Mirror, source: str, topic: str, values: Iterable[bytes | None]) -> None:
+    write(mirror, source, topic, ((offset, 0, b"k", value, None) for offset, value in enumerate(values)))
+
+
+def write(mirror: Mirror, source: str, topic: str, records: Iterable[tuple[Any, ...]]) -> None:
+    """Land records of (offset, seconds after noon, key, value, hop or None)."""
     rows = [
-        (topic, 1, 0, offset, NOW, 0, b"k", None if value is None else bytearray(value), None, NOW)
-        for offset, value in enumerate(values, first)
+        (topic, 1, 0, offset, NOW + timedelta(seconds=at), 0, key, value, hop and [("mirrorlake.hop", hop)], NOW)
+        for offset, at, key, value, hop in records
     ]
     frame = mirror.spark.createDataFrame(rows, schema=RELAY.ddl)
     mirror.lake.append(frame, mirror.lake.relay_location(source))
@@ -60,53 +66,8 @@ def test_a_source_that_was_never_landed_is_no_hindrance(mirror: Mirror) -> None:
     land(mirror, "east", "orders", [b'{"n": 1}'])
     shutil.rmtree(mirror.lake.relay_location("west"))
     assert values(mirror, "SELECT count(*) FROM records")[0][0] == 1
-    assert mirror.json_view("orders").count() == 1
     with pytest.raises(UsageError, match="relay_west is not in the lake yet"):
         mirror.sql("TABLE relay_west")
-
-
-def test_json_has_types_and_what_is_none_keeps_its_text(mirror: Mirror) -> None:
-    odd = [
-        b'{"amount": 1.5, "lines": [{"item": "book"}]}',
-        None,
-        b'{"amount": ',
-        b"[1]",
-        BINARY,
-        b'{"amount": 2, "new": true}',
-    ]
-    land(mirror, "east", "sales.eu", odd)
-    view = mirror.json_view("sales.eu")
-    assert dict(view.select("value.*").dtypes) == {
-        "amount": "double",
-        "lines": "array<struct<item:string>>",
-        "new": "boolean",
-    }
-    found = values(
-        mirror, "SELECT value.amount AS amount, value IS NULL AS odd, value_text FROM sales_eu ORDER BY offset"
-    )
-    assert [row.amount for row in found] == [1.5, None, None, None, None, 2.0]
-    assert [row.value_text for row in found if row.odd] == [None, '{"amount": ', "[1]", None]
-
-
-def test_a_view_shows_what_lands_later(mirror: Mirror) -> None:
-    land(mirror, "east", "orders", [b'{"n": 1}'])
-    mirror.json_view("orders", name="o")
-    land(mirror, "east", "orders", [b'{"n": 2}'], first=1)
-    assert {row.n for row in values(mirror, "SELECT value.n AS n FROM o")} == {1, 2}
-
-
-def test_a_type_that_is_given_is_taken(mirror: Mirror) -> None:
-    land(mirror, "east", "orders", [b'{"n": 1.10}'])
-    view = mirror.json_view("orders", schema="STRUCT<n: DECIMAL(12,2)>")
-    assert str(view.select("value.n").first()[0]) == "1.10"
-
-
-def test_a_topic_without_json_gets_no_view(mirror: Mirror) -> None:
-    land(mirror, "east", "plain", [b"text", None])
-    with pytest.raises(
-        UsageError, match="no value of plain in the relays of east, west is a JSON object; no view was made"
-    ):
-        mirror.json_view("plain")
 
 
 def test_a_lake_without_tables_says_what_makes_them(spark: SparkSession, tmp_path: Path) -> None:
@@ -164,3 +125,63 @@ def test_the_page_tells_what_was_and_what_changed(mirror: Mirror) -> None:
         assert (dict(rows[0]["configs_before"]), rows[2]["acl"]["principal"]) == ({"retention.ms": "1"}, "User:a")
         [group] = answer(groups).to_pylist()
         assert (group["group_id"], group["topic"], group["partition"], group["position"]) == ("g", "orders", 0, 9)
+
+
+def test_the_page_reads_json(mirror: Mirror) -> None:
+    sold = [
+        b'{"customer": "ada", "amount": 1.10}',
+        b'{"customer": "bob", "amount": 5}',
+        b'{"customer": "ada", "amount": 2}',
+    ]
+    land(mirror, "east", "sales", [*sold, None, b'{"amount": ', b"[1]", BINARY])
+    [query] = of_the_page("A look at JSON")
+    found = [(row.customer, row.amount and str(row.amount)) for row in values(mirror, query)]
+    assert found == [("bob", "5.00"), ("ada", "3.10"), (None, None)]
+
+
+def test_the_page_pairs_records_with_one_key_that_two_regions_wrote_within_a_time(mirror: Mirror) -> None:
+    east = [
+        (0, 0, b"k", b"1", None),
+        (1, 10, b"same", b"x", None),
+        (2, 20, b"k", b"2", b"west/orders/0/0"),
+        (3, 30, None, b"1", None),
+        (4, 100, b"far", b"1", None),
+        (5, 40, b"gone", None, None),
+    ]
+    west = [
+        (0, 20, b"k", b"2", None),
+        (1, 10, b"same", b"x", None),
+        (2, 0, b"k", b"1", b"east/orders/0/0"),
+        (3, 30, None, b"1", None),
+        (4, 401, b"far", b"2", None),
+        (5, 39, b"gone", b"", None),
+        (6, 300, b"k", b"3", None),
+        (7, 301, b"k", b"4", None),
+    ]
+    for source, records in (("east", east), ("west", west)):
+        write(mirror, source, "orders", records)
+    [query] = of_the_page("Same key, two regions")
+    found = {(r.key_text, r.source, r.offset, r.other, r.other_offset, r.same_value) for r in values(mirror, query)}
+    assert found == {
+        ("k", "east", 0, "west", 0, False),
+        ("k", "east", 0, "west", 6, False),
+        ("same", "east", 1, "west", 1, True),
+        ("gone", "east", 5, "west", 5, False),
+    }
+
+
+def test_the_page_finds_the_places_of_records_on_the_target(mirror: Mirror) -> None:
+    write(mirror, "east", "orders", ((at, 0, b"k", b"v", None) for at in (1099, 1100, 1101, 1104, 1105, 1106)))
+    place, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 2)
+    # 1104 was withheld, 1106 is not sent yet.
+    sent = run(1099, 1105, 7, source=place, target=target, holes=[(1102, 3)])
+    mirror.lake.append_rows(OFFSET_MAP, [map_row(sent, flow="east->central")])
+    [query] = of_the_page("The same records on both sides")
+    found = [(r.offset, r.target_topic, r.target_partition, r.downstream_offset) for r in values(mirror, query)]
+    assert found == [
+        (1100, "east.orders", 2, 8),
+        (1101, "east.orders", 2, 9),
+        (1104, None, None, None),
+        (1105, "east.orders", 2, 10),
+        (1106, None, None, None),
+    ]

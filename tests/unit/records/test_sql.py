@@ -1,4 +1,4 @@
-"""Views of the relay: names, types and quotes, and parameters of notebooks."""
+"""Views of the relay: names and quotes, and parameters of notebooks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ import mirrorlake as ml
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import quote
 from mirrorlake.notebook.params import read
-from mirrorlake.records.sql import ddl_of, json_sql, records_sql, view_name
-
-
-def test_types_of_json_are_types_that_from_json_takes() -> None:
-    assert ddl_of("OBJECT<a: OBJECT<b: DECIMAL(18, 2)>, c: VOID>") == "STRUCT<a: STRUCT<b: DOUBLE>, c: STRING>"
-
-
-def test_a_member_that_is_called_like_a_type_keeps_its_name() -> None:
-    assert ddl_of("OBJECT<`VOID OBJECT<`: BIGINT, VOIDED: VOID>") == "STRUCT<`VOID OBJECT<`: BIGINT, VOIDED: STRING>"
+from mirrorlake.records.sql import records_sql, view_name
 
 
 @given(st.text(min_size=1))
@@ -41,10 +33,6 @@ def test_records_of_all_sources_say_where_they_are_from() -> None:
     text = records_sql({"west": "w", "east": "e"})
     assert text.index("'east' AS source") < text.index("'west' AS source")
     assert text.count("UNION ALL") == 1
-
-
-def test_a_topic_with_a_quote_in_its_name_stays_a_literal() -> None:
-    assert "topic = 'it\\'s'" in json_sql({"east": "e"}, "it's", "STRUCT<a: INT>")
 
 
 def test_widgets_are_read_with_the_types_of_the_defaults() -> None:
