@@ -59,7 +59,7 @@ def check_refusals(step: Callable[..., Said], conf: list[str]) -> None:
         job("run"),
         job("land", "--source", "east", "--once"),
         job("republish", "--flow", "east->central"),
-        job("tables", "--once"),
+        job("tables", "--run", "--once"),
     ):
         refused = step(*stream, *conf, code=2)
         assert "streams need a classic Spark session" in refused.log.rpartition("error")[2], stream
