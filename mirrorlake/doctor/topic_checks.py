@@ -85,7 +85,7 @@ def _target_partitions(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Every remote topic has at least as many partitions as its source: a record without a place stops its lane."""
     small = False
     for name, held in at.remotes.items():
-        wanted = at.flow.placement.remote_partitions(name, at.topics[name].partitions)
+        wanted = at.flow.placement.remote_partitions(at.topics[name].partitions)
         if held.partitions < wanted:
             small = True
             said = f"{held.partitions} partitions on {at.flow.target}, {wanted} are needed"

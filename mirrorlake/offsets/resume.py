@@ -3,7 +3,7 @@
 Law A (never ahead): a position never skips a record that the reader has not read. It is exact if the offset map has the
 answer. Otherwise the reader waits at the last republished position, or gets no position but a reason.
 
-Several source partitions may feed a target partition: of one flow (placement by key or by a list) or of several flows
+Several source partitions may feed a target partition: of one flow (placement by key) or of several flows
 (a merged topic). All records that the reader reads on any of their sources count, so every flow gives the same
 answer.
 """
@@ -147,7 +147,7 @@ class _ResumeQuery:
             topic, partition = one[0].topic, one[0].partition
             begins[one] = standing.republished_from
             # Later records may go to any of these partitions, and a reader must have a position there before they do.
-            remote, candidates = flow.remote_topic(topic), flow.placement.targets(topic, partition)
+            remote, candidates = flow.remote_topic(topic), flow.placement.targets(partition)
             places[one] = {
                 TopicPartition(remote, p): NeighbourOffsets(None, None) for p in candidates
             } | standing.by_target

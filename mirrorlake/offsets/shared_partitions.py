@@ -1,6 +1,6 @@
 """Target partitions that several source partitions feed: the flows that share them, and the offsets their ledgers cover.
 
-Placement by key or by a list merges source partitions of one flow; a merged topic also merges flows.
+Placement by key merges source partitions of one flow; a merged topic also merges flows.
 """
 
 from __future__ import annotations

@@ -10,9 +10,6 @@ import json
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-import numpy as np
-import numpy.typing as npt
-
 from mirrorlake.config.schema import Placement
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.murmur2 import partitions_for
@@ -25,9 +22,6 @@ class Placer:
 
     Args:
         placement: the flow's `placement`.
-
-    Raises:
-        ValueError: `placement` does not map a source partition; `RemoteTopics` refuses it before anything is sent.
     """
 
     placement: Placement
@@ -41,16 +35,8 @@ class Placer:
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
         """Return the view with the target partition of each record, by the key that is sent."""
-        partitions = self._partitions(source, viewed)
-        return viewed if partitions is None else replace(viewed, partitions=partitions)
-
-    def _partitions(self, source: SourcePartition, viewed: Viewed) -> npt.NDArray[np.int32] | None:
         count = self.placement.count
-        if count is not None:
-            return partitions_for(viewed.records.column("key"), count, nulls=source.partition % count)
-        mapping = self.placement.mapping(source.topic)
-        if mapping is None:
-            return None
-        if source.partition not in mapping:
-            raise ValueError(f"placement: {source} stands in no list")
-        return np.full(len(viewed.records), mapping[source.partition], np.int32)
+        if count is None:
+            return viewed
+        partitions = partitions_for(viewed.records.column("key"), count, nulls=source.partition % count)
+        return replace(viewed, partitions=partitions)

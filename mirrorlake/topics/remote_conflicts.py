@@ -10,7 +10,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, TopicConflict
 from mirrorlake.kafka import ClusterAdmin, TopicState
-from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
+from mirrorlake.lake import Audit, Lake, newest_topics
 from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.topics.other_files import OtherFiles
@@ -115,27 +115,12 @@ class ConflictCheck:
         if partitions < wanted.partitions and not (
             flow.sync.partitions and (not topic.fresh or name in self._made_here)
         ):
-            needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
             raise self._conflict(
-                f"{name} exists on {flow.target} with {partitions} partitions, but {needs} {flow.source} has {wanted.partitions}",
+                f"{name} exists on {flow.target} with {partitions} partitions, but its source on {flow.source} has {wanted.partitions}",
                 consequence="records would lose their partition; nothing was republished to it",
                 remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
                 "(keys of other producers may change partition); or choose another policy",
                 topic=name,
-            )
-
-    def require_mapped(self, topic: KnownTopic, remote: str) -> None:
-        """Refuse a source topic with partitions that `placement` does not map."""
-        flow = self._flow
-        missing = flow.placement.unmapped(topic.name, topic.partitions)
-        if missing:
-            raise self._conflict(
-                f"`placement` of {flow.name} does not map partition {', '.join(map(str, missing))} of {topic.name}, which has "
-                f"{topic.partitions} partitions on {flow.source}",
-                consequence="their records would have no partition on the target; nothing of this batch was republished",
-                remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
-                topic=topic.name,
-                partition=missing[0],
             )
 
     @cached_property

@@ -46,7 +46,7 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
     sync = flow.sync.config_sync
     return TopicSpec(
         name=flow.remote_topic(sources[0].name),
-        partitions=max(placement.remote_partitions(topic.name, topic.partitions) for topic in sources),
+        partitions=max(placement.remote_partitions(topic.partitions) for topic in sources),
         is_keyed=placement.kind == "key",
         configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
         replication_factor=flow.replication_factor or -1,
@@ -177,7 +177,7 @@ class RemoteTopics:
                 call, nothing is made.
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or
                 `sync.partitions: false` forbids growing; the partitions are not the count of placement by key;
-                `placement` does not map a source partition; a topic holds records of others, or records would come round.
+                a topic holds records of others.
             ClusterError: the target does not answer, or refuses a topic.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
@@ -194,8 +194,6 @@ class RemoteTopics:
         missing: list[WantedTopic] = []
         for remote, topics in needed.items():
             with _noting(refused, remote):
-                for topic in topics.values():
-                    check.require_mapped(topic, remote)
                 spec = wanted_remote_topic(self._flow, topics.values())
                 ready = self._ready.get(remote)
                 if ready is None:

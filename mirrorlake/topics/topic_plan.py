@@ -113,8 +113,7 @@ def topic_plan(
         configs = ends.source_configs.get(name, {})
         topic = KnownTopic(name=name, partitions=state.partitions, configs=configs)
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
-    changes = [change for topics in by_remote.values() for topic in topics for change in _unmapped(flow, topic)]
-    changes += [_held(one) for one in lost.values()]
+    changes = [_held(one) for one in lost.values()]
     wanted = {r: wanted_remote_topic(flow, topics) for r, topics in sorted(by_remote.items()) if r not in lost}
     actual = {
         name: TopicSpec(name=name, partitions=state.partitions, configs=ends.remote_configs.get(name, {}))
@@ -265,14 +264,6 @@ def _held(one: LostTopic) -> Change:
         reason=f"{one.cause}; {one.remedy}",
         flow=one.flow,
     )
-
-
-def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:
-    missing = flow.placement.unmapped(topic.name, topic.partitions)
-    if not missing:
-        return []
-    reason = f"`placement` does not map source partition {', '.join(map(str, missing))}; add it to the settings"
-    return [_conflict(flow, flow.remote_topic(topic.name), f"{topic.partitions} source partitions", reason)]
 
 
 def _conflict(flow: FlowConfig, remote: str, after: str, reason: str) -> Change:

@@ -1,4 +1,4 @@
-"""Other partition counts and merged topics, on real brokers: by key as Java does, by a list, several regions in one topic."""
+"""Other partition counts and merged topics, on real brokers: by key as Java does, several regions in one topic."""
 
 from __future__ import annotations
 
@@ -177,29 +177,6 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(pair: Pair)
     assert back == Exact(some.offset, SourcePartition(topic, 1, 2))
     commit(east, group, topic, {p: end_of(east, topic, p) for p in source})
     assert all(position.resume.exact for position in mirror[flow_name].groups())
-
-
-@pytest.mark.law("C", "D", "E")
-def test_a_list_moves_partitions_and_refuses_what_it_leaves_out(pair: Pair) -> None:
-    topic, flow_name = pair.topic, "east->central"
-    pair.create(partitions=3)
-    write(pair.east, topic, 200, seed=5, partitions=3)
-    mirror = pair.mirror(placement={"map": {0: 3, 1: 0}})
-    [conflict] = mirror.plan(flow_name).conflicts
-    assert "source partition 2" in str(conflict)
-    with pytest.raises(TopicConflict, match="does not map partition 2") as refused:
-        mirror.run(once=True)
-    assert "placement: {map:" in refused.value.remedy
-    assert pair.remote not in mirror.admin("central").topic_names(), "told before anything is sent"
-    mirror = pair.mirror(placement={"map": {0: 3, 1: 0, 2: 0}})
-    mirror.run(once=True)
-    source, target = pair.source(), pair.target()
-    assert [len(target[p]) for p in sorted(target)] == [len(source[1]) + len(source[2]), 0, 0, len(source[0])]
-    assert [r.content for r in target[3]] == [r.content for r in source[0]], "law D"
-    for partition in (1, 2):
-        values = {r.value for r in source[partition]}
-        assert [r.content for r in target[0] if r.value in values] == [r.content for r in source[partition]], "law D"
-    assert_every_offset(pair.lake, flow_name, topic, source, target)
 
 
 def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_keys(pair: Pair) -> None:

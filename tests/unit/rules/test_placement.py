@@ -35,15 +35,11 @@ def view(*keys: bytes | None) -> Viewed:
         ("keep", 5),
         ({"by": "key", "count": 12}, 12),
         ({"by": "key", "count": "3"}, 3),
-        ({"map": {0: 3, 1: 0}}, 4),
-        ({"map": {"0": "3"}}, 4),
-        ({"map": {"ord.*": {0: 7}, "orders": {0: 1}}}, 2),
-        ({"map": {"clicks": {0: 7}}}, 5),
     ],
 )
 def test_a_placement_is_read_and_says_what_the_remote_topic_needs(written: Any, needs: int) -> None:
     placement = read(written)
-    assert placement.remote_partitions("orders", 5) == needs
+    assert placement.remote_partitions(5) == needs
     assert read(placement.plain()) == placement
     copy = pickle.loads(pickle.dumps(Placer(placement)))  # noqa: S301
     assert copy == Placer(placement), "workers get it pickled"
@@ -60,12 +56,6 @@ def test_a_placement_is_read_and_says_what_the_remote_topic_needs(written: Any, 
         ({"by": "key", "count": True}, "not a number of partitions"),
         ({"by": "key", "count": 10**9}, "not a number of partitions"),
         ({"by": "key", "count": 3, "cuont": 3}, "unknown key 'cuont'"),
-        ({"map": {}}, "a mapping is expected"),
-        ({"map": {"orders": {}}}, "it is empty"),
-        ({"map": {0: -1}}, "not two partitions"),
-        ({"map": {"a": 1}}, "not two partitions"),
-        ({"map": {0: 1, "orders": {0: 1}}}, "mixed in one mapping"),
-        ({"map": {"(": {0: 1}}}, "("),
     ],
 )
 def test_what_is_no_placement_is_a_fault_with_a_remedy(written: Any, problem: str) -> None:
@@ -74,15 +64,6 @@ def test_what_is_no_placement_is_a_fault_with_a_remedy(written: Any, problem: st
     findings = caught.value.errors()[0]["ctx"]["findings"]
     assert any(problem in finding.problem for finding in findings), findings
     assert all(finding.remedy for finding in findings)
-
-
-def test_what_a_list_leaves_out_is_named() -> None:
-    placement = read({"map": {"orders": {0: 3, 2: 0}}})
-    assert placement.unmapped("orders", 4) == [1, 3]
-    assert placement.unmapped("clicks", 4) == []
-    assert read({"by": "key", "count": 2}).unmapped("orders", 4) == []
-    with pytest.raises(ValueError, match="in no list"):
-        Placer(placement)(SourcePartition("orders", 1, 1), view(b"k"))
 
 
 @pytest.mark.law("D")
@@ -94,16 +75,13 @@ def test_law_d_by_key(keys: list[bytes | None], count: int, partition: int) -> N
     assert found.tolist() == expected, "law D: equal keys in equal partitions, no key by source partition"
 
 
-def test_a_list_moves_whole_partitions_and_keep_leaves_the_view_alone() -> None:
+def test_keep_leaves_the_view_alone() -> None:
     viewed = view(b"a", None)
-    moved = Placer(read({"map": {5: 2}}))(SourcePartition("orders", 1, 5), viewed)
-    assert moved.partitions is not None
-    assert moved.partitions.tolist() == [2, 2]
     assert Placer(Placement())(SourcePartition("orders", 1, 5), viewed) is viewed
 
 
 def test_every_placement_has_a_fingerprint_of_its_own() -> None:
-    written: list[Any] = [{"by": "key", "count": 3}, {"by": "key", "count": 4}, {"map": {0: 1}}, {"map": {0: 2}}]
+    written: list[Any] = [{"by": "key", "count": 3}, {"by": "key", "count": 4}]
     assert len({Placer(read(one)).version for one in written}) == len(written)
     assert Placer(Placement()).version == ""
 
@@ -123,8 +101,6 @@ def spec(written: Any, partitions: int) -> TopicSpec:
         ({"by": "key", "count": 3}, 8, 3, []),
         ({"by": "key", "count": 3}, 4, 2, ["conflict"]),
         ({"by": "key", "count": 3}, 4, 6, ["conflict"]),
-        ({"map": {0: 5, 1: 0}}, 2, 3, ["add_partitions"]),
-        ({"map": {0: 5, 1: 0}}, 2, 9, []),
     ],
 )
 def test_what_a_remote_topic_needs(written: Any, source: int, there: int | None, actions: list[str]) -> None:
