@@ -102,9 +102,7 @@ def rules(
 def import_mm2(
     file: Annotated[
         Path,
-        typer.Argument(
-            help="MirrorMaker 2's properties, connector configurations (JSON), or Strimzi's KafkaMirrorMaker2."
-        ),
+        typer.Argument(help="MirrorMaker 2's properties, or Strimzi's KafkaMirrorMaker2."),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the settings there instead of printing them.")

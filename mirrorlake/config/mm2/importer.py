@@ -54,7 +54,7 @@ class Mm2Import:
 
 
 def import_mm2(path: str | Path) -> Mm2Import:
-    """Import a MirrorMaker 2 from properties, connector configurations as JSON, or Strimzi's resource.
+    """Import a MirrorMaker 2 from properties or Strimzi's resource.
 
     Raises:
         ConfigError: the file cannot be read, is none of these, or names no clusters or flows.

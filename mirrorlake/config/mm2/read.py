@@ -1,9 +1,7 @@
 """Read the settings of a MirrorMaker 2, in any format, as the properties of its dedicated mode.
 
-a properties file       dedicated mode, or one connector of MSK Connect
-Kafka Connect's JSON    one connector's configuration, or several: as in the REST API (`{"name", "config"}`, `?expand=info`),
-                        MSK Connect's `{"connectorName", "connectorConfiguration"}`, or a list of these
-Strimzi                 a `KafkaMirrorMaker2` resource, YAML or JSON (`strimzi.py`)
+a properties file    dedicated mode
+Strimzi              a `KafkaMirrorMaker2` resource, YAML or JSON (`strimzi.py`)
 """
 
 from __future__ import annotations
@@ -14,37 +12,25 @@ from typing import Any
 
 import yaml
 
-from mirrorlake.config.mm2.connect import read_connectors
 from mirrorlake.config.mm2.properties import Mm2File, read_properties
 from mirrorlake.config.mm2.strimzi import read_strimzi
 from mirrorlake.errors import ConfigError, Fault
 
 
 def read(data: bytes, *, file: str) -> Mm2File:
-    """Read a file of any of these formats. Raises ConfigError: it has none of them."""
+    """Read a file of either format. Raises ConfigError: it has none of them."""
     document = _document(data, file)
     if document is None:
-        return _by_connector(read_properties(data, file=file), file)
+        return read_properties(data, file=file)
     resources = list(_resources(document))
-    if resources:
-        try:
-            return read_strimzi(resources, file=file)
-        except (AttributeError, TypeError) as error:
-            problem = f"its `spec` is not that of a KafkaMirrorMaker2 ({error})"
-            raise ConfigError(
-                [Fault(file, "spec", problem, "mend it, or export it with kubectl get -o yaml")]
-            ) from None
-    return read_connectors(document, file=file)
-
-
-def _by_connector(found: Mm2File, file: str) -> Mm2File:
-    # Amazon's samples for MSK Connect name `clusters`, too, beside the aliases of the connector's ends.
-    keys = found.properties.keys()
-    if "connector.class" not in keys or ("clusters" in keys and "source.cluster.alias" not in keys):
-        return found
-    read = read_connectors(found.properties, file=file)
-    read.report[:0], read.notes[:0] = found.report, found.notes
-    return read
+    if not resources:
+        remedy = "write the connectors' settings as properties of the dedicated mode: clusters = a, b; a->b.topics = …"
+        raise ConfigError([Fault(file, "", "it is neither properties nor a KafkaMirrorMaker2", remedy)])
+    try:
+        return read_strimzi(resources, file=file)
+    except (AttributeError, TypeError) as error:
+        problem = f"its `spec` is not that of a KafkaMirrorMaker2 ({error})"
+        raise ConfigError([Fault(file, "spec", problem, "mend it, or export it with kubectl get -o yaml")]) from None
 
 
 def _document(data: bytes, file: str) -> Any:

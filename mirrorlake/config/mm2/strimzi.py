@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirrorlake.config.mm2.connect import complete
 from mirrorlake.config.mm2.properties import Mm2File
 from mirrorlake.errors import ConfigError, Fault
 
@@ -46,8 +45,26 @@ def read_strimzi(resources: Sequence[Mapping[str, Any]], *, file: str) -> Mm2Fil
     if not mirrored:
         problem = "no mirror in it has a sourceConnector, so it mirrors no records"
         raise ConfigError([Fault(file, "spec.mirrors", problem, "name a KafkaMirrorMaker2 that mirrors topics")])
-    complete(found, mirrored)
+    _complete(found, mirrored)
     return found
+
+
+def _complete(found: Mm2File, kinds: Mapping[tuple[str, str], set[str]]) -> None:
+    """Add the properties that follow from the present and absent connectors."""
+    found.properties["clusters"] = ", ".join(dict.fromkeys(alias for pair in kinds for alias in pair))
+    for (source, target), there in kinds.items():
+        start = f"{source}->{target}."
+        found.properties.setdefault(f"{start}enabled", "true")
+        if "checkpoint" not in there:
+            found.properties |= {
+                f"{start}emit.checkpoints.enabled": "false",
+                f"{start}sync.group.offsets.enabled": "false",
+            }
+            found.notes.append(
+                f"{source}->{target}: there is no checkpoint connector, so no groups; is it in another file?"
+            )
+        if "heartbeat" not in there:
+            found.properties[f"{start}emit.heartbeats.enabled"] = "false"
 
 
 class _Resource:

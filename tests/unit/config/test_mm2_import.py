@@ -269,68 +269,6 @@ def test_client_settings_of_connect_s_workers_are_told_as_such() -> None:
         assert status(found, key) == "no_counterpart"
 
 
-SOURCE = {
-    "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
-    "clusters": "east,central",
-    "source.cluster.alias": "east",
-    "target.cluster.alias": "central",
-    "source.cluster.bootstrap.servers": "east:9092",
-    "target.cluster.bootstrap.servers": "central:9092",
-    "source.cluster.security.protocol": "SSL",
-    "topics": "orders",
-    "tasks.max": 4,
-    "sync.topic.acls.enabled": False,
-    "replication.policy.class": "com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
-    "consumer.auto.offset.reset": "latest",
-}
-CHECKPOINT = SOURCE | {
-    "connector.class": "org.apache.kafka.connect.mirror.MirrorCheckpointConnector",
-    "tasks.max": 2,
-    "sync.group.offsets.enabled": "true",
-}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        SOURCE,
-        {"name": "msc", "config": SOURCE},
-        {"connectorName": "msc", "connectorConfiguration": SOURCE},
-        [{"name": "msc", "config": SOURCE}, {"name": "other", "config": {"connector.class": "FileStream"}}],
-        {"msc": {"info": {"name": "msc", "config": SOURCE}}},
-    ],
-)
-def test_connector_configurations_are_read(document: object) -> None:
-    found = import_properties(json.dumps(document).encode())
-    config = loads(found.yaml)
-    mirrored = config.flow("east->central")
-    assert (mirrored.topics.expressions, mirrored.lanes, mirrored.start.kind) == (("orders",), 4, "latest")
-    assert mirrored.remote_topic("orders") == "orders", "Amazon's policy keeps names"
-    assert config.cluster("east").client == {"security.protocol": "SSL"}
-    assert not mirrored.sync.groups
-    assert not mirrored.mm2.checkpoints
-    assert not [line for line in found.report if line.status == "unknown"]
-
-
-def test_the_connectors_of_a_pair_become_one_flow() -> None:
-    found = import_properties(json.dumps([CHECKPOINT, SOURCE]).encode())
-    [mirrored] = loads(found.yaml).flows
-    assert (mirrored.lanes, mirrored.sync.groups, mirrored.mm2.checkpoints, mirrored.mm2.heartbeats) == (
-        *(4, True, True),
-        False,
-    )
-    other = CHECKPOINT | {"source.cluster.security.protocol": "SASL_SSL"}
-    with pytest.raises(ConfigError, match="this name sets it for one of them only"):
-        loads(import_properties(json.dumps([other, SOURCE]).encode()).yaml)
-
-
-def test_one_connector_as_msk_connect_takes_it() -> None:
-    text = "\n".join(f"{key}={value}" for key, value in SOURCE.items())
-    assert loads(import_properties(text.encode()).yaml).flow("east->central").lanes == 4
-    with pytest.raises(ConfigError, match="no MirrorSourceConnector"):
-        import_properties(json.dumps(CHECKPOINT).encode())
-
-
 STRIMZI = """
 apiVersion: kafka.strimzi.io/v1beta2
 kind: KafkaMirrorMaker2
@@ -458,6 +396,8 @@ def test_every_key_of_mirrormaker_is_accounted_for(key: str) -> None:
         ("a = b", "there is no `clusters = a, b`"),
         ("clusters = a, b", "no flow is enabled"),
         ("clusters = a, b\na->b.enabled=true\nx = \\u12", "malformed escape"),
+        ('{"name": "msc", "config": {"topics": "orders"}}', "neither properties nor a KafkaMirrorMaker2"),
+        ("connector.class = MirrorSourceConnector\nsource.cluster.alias = a", "there is no `clusters = a, b`"),
     ],
 )
 def test_a_file_that_is_none_is_refused(text: str, problem: str) -> None:
