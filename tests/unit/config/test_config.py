@@ -462,7 +462,7 @@ def test_whatever_stands_in_the_file_is_settings_or_a_config_error(place: tuple[
 
 
 CONF_FILES = sorted((Path(__file__).parents[3] / "conf").glob("*.yml"))
-LOOPS = {"bidirectional.yml", "aggregation.yml"}
+LOOPS = {"two-way.yml", "aggregation.yml"}
 
 
 @pytest.mark.parametrize("path", CONF_FILES, ids=lambda path: path.name)
