@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock links site pictures release clean
+.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit lock links site pictures release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,11 +97,6 @@ docs: env ## the pages of docs/ that are made from code
 AUDIT ?=
 audit: env ## known weaknesses of what is locked; needs a network
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(AUDIT)
-
-SBOM := build/mirrorlake.cdx.json
-sbom: env ## build/mirrorlake.cdx.json: what is locked, with versions and sums (CycloneDX)
-	@mkdir -p $(dir $(SBOM))
-	$(BIN)/cyclonedx-py requirements requirements.lock --output-reproducible --output-format JSON --output-file $(SBOM)
 
 lock: env ## resolve requirements.lock anew from pyproject.toml and requirements.in
 	$(BIN)/python -m venv build/lock
