@@ -1,4 +1,4 @@
-"""Offset lag and time lag: positions over time, verdicts, forecasts, and the report of a day."""
+"""Offset lag and time lag: positions over time, verdicts and forecasts."""
 
 from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.hop_verdicts import HopVerdict
@@ -7,7 +7,6 @@ from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.monitor import Monitor
 from mirrorlake.lag.others import SIGN_TIMEOUT, count_waiting
 from mirrorlake.lag.partition_status import PartitionStatus, TopicStatus, format_proven, status_badge
-from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LINE_COLUMNS, lag_lines
 from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status

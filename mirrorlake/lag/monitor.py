@@ -1,33 +1,28 @@
-"""Sample the positions of a mirror, and build its lag, status and report."""
+"""Sample the positions of a mirror, and build its lag and status."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from mirrorlake.config import identity, plain, when
+from mirrorlake.config import when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.events import Events, read_events
-from mirrorlake.lag.event_effects import EventEffects
 from mirrorlake.lag.hanging_transactions import HangingTransaction, find_hanging_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.others import other_flows
-from mirrorlake.lag.report import Report, make_report
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.unreachable import UnreachableClusters
-from mirrorlake.lake import newest_proofs
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import load_offset_maps
 from mirrorlake.tables import read_tables
 
@@ -37,13 +32,12 @@ _WINDOWS_AGE = timedelta(seconds=15)
 
 
 class Monitor:
-    """Sample, lag, status and report of one mirror; they share the memory of unreachable clusters."""
+    """Sample, lag and status of one mirror; they share the memory of unreachable clusters."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         # A snapshot does not wait again for a cluster that another one found unreachable.
         self._unreachable = UnreachableClusters()
-        self._effects = EventEffects(self.lag)
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
 
     def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
@@ -80,37 +74,13 @@ class Monitor:
             every=context.config.sampling.every,
         )
 
-    def report(
-        self,
-        flows: Sequence[FlowConfig],
-        *,
-        since: str | timedelta | datetime,
-        known: Iterable[tuple[VerifyReport, datetime]],
-    ) -> Report:
-        """Report on lag, latency, RPO and verdicts since a time, with `known` verifications and their times."""
-        end, known = self._context.now(), [*known]
-        start = when(since, now=end)
-        others = {flow.name for flow in flows} - {found.flow for found, _ in known}
-        return make_report(
-            self.lag(flows),
-            start=start,
-            end=end,
-            settings=identity(plain(self._context.config)),
-            verifications=[found for found, _ in known],
-            verified_at=min((at for _, at in known), default=None),
-            recorded=newest_proofs(self._context.lake, sorted(others)) if others else (),
-            events=self.events(start, flows[0].name if len(flows) == 1 else None),
-            mirror=", ".join(flow.name for flow in flows),
-            host=socket.gethostname(),
-        )
-
     def events(self, since: str | timedelta | datetime, flow: str | None = None) -> Events:
         """Return what happened since a time, or to one flow (see `Mirror.events`)."""
         context, flows = self._context, self._context.chosen(flow)
         events = read_events(context, when(since, now=context.now()))
         if flow is not None:
             events = events.of(flow, flows[0].source, flows[0].target)
-        return self._effects.add(events, flows)
+        return events
 
     def status(self, flow: str | None = None) -> Status:
         """Return the status of each flow, or of one."""

@@ -1,4 +1,4 @@
-"""Read lag, latency and RPO as time series: partitions summed in the lake, and the worst value of each bucket of a chart."""
+"""Read lag and latency as time series: partitions summed in the lake, and the worst value of each bucket of a chart."""
 
 from __future__ import annotations
 
@@ -23,20 +23,6 @@ LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_la
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagPoint:
-    """The worst lag of one hop of one flow in a time bucket, or None if a partition's was unknown.
-
-    `line` names flow, hop and group.
-    """
-
-    at: datetime
-    line: str
-    time_lag_ms: int | None
-    offset_lag: int | None
-    is_group: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPoint:
     """Percentiles of the time from a record's timestamp to its target, in milliseconds, in one time bucket."""
 
@@ -47,16 +33,6 @@ class LatencyPoint:
     p50_ms: float
     p95_ms: float
     p99_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpoPoint:
-    """A possible loss: the count of records, and the age of the oldest in milliseconds, None while it is unknown."""
-
-    at: datetime
-    flow: str
-    records: int
-    data_ms: int | None
 
 
 def lag_lines(lag: Lag, since: When = "1h") -> Any:
@@ -81,39 +57,21 @@ _TOTALS = """
 
 
 Over = Callable[[datetime, datetime], LagQuery]
-"""Query a time range: `Lag.query_over`, `Lag.query_rpo`."""
-
-
-def lag_points(over: Over, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
-    """Read the lag of each hop, with as many points as a chart holds."""
-    return tuple(
-        LagPoint(
-            at=row.at,
-            line=f"{row.flow} {row.hop}" + (f" by {row.group_id}" if row.group_id else ""),
-            time_lag_ms=row.time_lag_ms,
-            offset_lag=row.offset_lag,
-            is_group=bool(row.group_id),
-        )
-        for row in _worst_lags(over, start, end)
-    )
+"""Query a time range: `Lag.query_over`."""
 
 
 def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
+    """Query interval by interval, so that the samples of a month are never in memory together; intervals hold whole buckets.
+
+    Raises:
+        UsageError: nothing was sampled up to the end.
+    """
     text = f"""
         SELECT flow, hop, group_id, max(observed_at) AS at,
             CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms,
             CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
         FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
         """  # noqa: S608  no value enters the text
-    return _by_interval(text, over, start, end)
-
-
-def _by_interval(text: str, over: Over, start: datetime, end: datetime) -> Iterator[Any]:
-    """Query interval by interval, so that the samples of a month are never in memory together; intervals hold whole buckets.
-
-    Raises:
-        UsageError: nothing was sampled up to the end.
-    """
     values, least = _buckets(start, end), timedelta(seconds=bucket_s(start, end))
     # Buckets start at a whole second.
     length, at = max(1, _INTERVAL // least) * least, start.replace(microsecond=0)
@@ -139,16 +97,6 @@ def latency_points(latency: LagQuery) -> tuple[LatencyPoint, ...]:
     """Read the rows of a latency query, oldest first."""
     text = "SELECT bucket AS at, flow, topic, records, p50_ms, p95_ms, p99_ms FROM {answer} ORDER BY at, flow, topic"
     return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
-
-
-def rpo_points(rpo: Over, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
-    """Read the worst RPO of each time bucket, unknown if that of one sample is."""
-    text = f"""
-        SELECT flow, max(records) AS records, max(observed_at) AS at,
-            CASE WHEN count(data_ms) = count(*) THEN max(data_ms) END AS data_ms
-        FROM {{answer}} GROUP BY flow, {_BUCKET} ORDER BY at, flow
-        """  # noqa: S608  no value enters the text
-    return tuple(RpoPoint(**vars(row)) for row in _by_interval(text, rpo, start, end))
 
 
 def bucket_s(start: datetime, end: datetime) -> int:

@@ -59,11 +59,9 @@ from mirrorlake.lake.partitions import folder_values, split_rows
 from mirrorlake.lake.proofs import (
     RELAY_TARGET,
     SOURCE_RELAY,
-    NewestProof,
     ProofCache,
     ProvenRange,
     RangeProof,
-    newest_proofs,
     proven_until,
     read_proofs,
 )

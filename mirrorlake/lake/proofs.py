@@ -19,7 +19,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
 
 SOURCE_RELAY, RELAY_TARGET = "source-relay", "relay-target"
-FULL, PRESENT, GONE, DIFFERENT = "full", "present", "gone", "different"
+FULL, GONE, DIFFERENT = "full", "gone", "different"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,45 +65,6 @@ class ProvenRange:
     target_topic: str | None
     target_topic_id: str | None
     proven_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewestProof:
-    """The newest verification that wrote proofs of a flow; `records` is the number that it compared itself."""
-
-    flow: str
-    verification: str
-    at: datetime
-    records: int
-    differs: bool
-
-
-def newest_proofs(lake: Lake, flows: Iterable[str]) -> tuple[NewestProof, ...]:
-    """Return the verification that wrote the newest proofs of each flow, in any process; omit flows without proofs."""
-    rows = lake.query_rows(_NEWEST, missing_ok=True, flows=sorted(flows))
-    return tuple(
-        NewestProof(
-            flow=row.flow,
-            verification=row.verification,
-            at=row.proven_at,
-            records=int(row.compared or 0),
-            differs=bool(row.differing),
-        )
-        for row in rows
-    )
-
-
-_NEWEST = f"""
-    WITH newest AS (
-        SELECT flow, max_by(verification, proven_at) AS verification FROM {{proofs}}
-        WHERE array_contains(:flows, flow) GROUP BY flow
-    )
-    SELECT p.flow, p.verification, max(p.proven_at) AS proven_at,
-        sum(CASE WHEN p.how IN ('{FULL}', '{PRESENT}') THEN p.records ELSE 0 END) AS compared,
-        sum(CASE WHEN p.how = '{DIFFERENT}' THEN 1 ELSE 0 END) AS differing
-    FROM {{proofs}} AS p JOIN newest AS n ON p.flow = n.flow AND p.verification = n.verification
-    GROUP BY p.flow, p.verification ORDER BY p.flow
-"""  # noqa: S608  no value enters the text
 
 
 def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mirrorlake import groups as consumer_groups
@@ -13,7 +13,7 @@ from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import FlowStatus, Lag, Monitor, Report
+from mirrorlake.lag import FlowStatus, Lag, Monitor
 from mirrorlake.lake import AUDIT
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.flow_recovery import FlowRecoveryMethods
@@ -296,14 +296,6 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
     def lag(self) -> Lag:
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
         return self._context.shared(Monitor).lag([self.config])
-
-    def report(self, *, since: str | timedelta | datetime = "24h", verify: bool = False) -> Report:
-        """Report on this flow (see `Mirror.report`)."""
-        context = self._context
-        if verify:
-            self.verify()
-        known = context.shared(verification.Verifications).newest([self.config])
-        return context.shared(Monitor).report([self.config], since=since, known=known)
 
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""

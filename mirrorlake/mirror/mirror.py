@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake import doctor, mm2, replay, tracking
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Lag, Monitor, Report, Status
+from mirrorlake.lag import Lag, Monitor, Status
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.base import of_flow
 from mirrorlake.mirror.flow import FlowHandle
@@ -222,26 +222,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
         """
         return self.lag.create_views(days=days)
-
-    def report(
-        self, *, since: str | timedelta | datetime = "24h", flow: str | None = None, verify: bool = False
-    ) -> Report:
-        """Report on lag, latency, RPO and verdicts since a time; `write` saves it to a file.
-
-        It includes the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
-
-        Raises:
-            UsageError: the settings have no such flow, or `since` is not a time.
-            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
-
-        Example:
-            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
-        """
-        context, flows = self._context, self._context.chosen(flow)
-        if verify:
-            self.verify(flow)
-        known = self._verifications.newest(flows)
-        return context.shared(Monitor).report(flows, since=since, known=known)
 
     def events(self, since: str | timedelta | datetime = "24h", *, flow: str | None = None) -> Events:
         """Return what happened to the mirror since a time, or to one flow: pauses, parked streams, outages, changes, proofs, losses.

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import COLOURS, DURATIONS, broken_at_gaps, limit_labels, middle, split_limits
+from mirrorlake.render import COLOURS, broken_at_gaps, duration_ticks, limit_labels, middle, split_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,7 +263,7 @@ def _figure(
             index += 1
         peak = max((value for _, _, values in lines for value in values if value is not None), default=0.0)
         in_ms = {name: 1000 * value for name, value in (limits or {}).items()} if row == 1 else {}
-        near, far = split_limits(in_ms, 1000 * peak, DURATIONS)
+        near, far = split_limits(in_ms, 1000 * peak)
         figure.add_annotation(
             text=_text("; ".join([title + left_out, *far])),
             showarrow=False,
@@ -316,12 +316,8 @@ def _ticks(unit: str, top: float) -> dict[str, Any]:
     # Below a minute, plotly divides seconds well, and anew when a person zooms.
     if unit != "seconds" or top < 60:
         return {"title": unit}
-    values = DURATIONS.ticks(1000 * top)
-    return {
-        "title": "",
-        "tickvals": [value / 1000 for value in values],
-        "ticktext": list(map(DURATIONS.tick_text, values)),
-    }
+    ticks = duration_ticks(1000 * top)
+    return {"title": "", "tickvals": [value / 1000 for value in ticks], "ticktext": [*ticks.values()]}
 
 
 def _text(text: str) -> str:

@@ -10,6 +10,15 @@ Foreign text is escaped once, in this package: the result of `html()` can be put
 from __future__ import annotations
 
 from mirrorlake.render.badge import Badge, Mood, badge
+from mirrorlake.render.chart import (
+    COLOURS,
+    MAX_POINTS,
+    Mark,
+    broken_at_gaps,
+    duration_ticks,
+    limit_labels,
+    split_limits,
+)
 from mirrorlake.render.content import (
     BREAK,
     SHORT_NAME,
@@ -26,7 +35,6 @@ from mirrorlake.render.content import (
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.linked_text import LinkedText, link
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
-from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, Mark, chart, limit_labels, split_limits
 from mirrorlake.render.table import (
     MAX_NAME,
     MAX_ROWS,
@@ -39,5 +47,4 @@ from mirrorlake.render.table import (
     condensed,
     table,
 )
-from mirrorlake.render.time_axis import DURATIONS, broken_at_gaps
 from mirrorlake.render.whole import hex_text, json_text, whole_text

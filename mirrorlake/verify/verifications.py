@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime
 from functools import cached_property
@@ -41,7 +41,6 @@ class Verifications:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._newest: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
 
     @cached_property
@@ -77,13 +76,8 @@ class Verifications:
         ended_at = context.now()
         for each, report in zip(chosen, found, strict=True):
             track_verification(context, Timed(found=report, began_at=began_at, ended_at=ended_at), each)
-        self._newest |= {report.flow: (report, ended_at) for report in found}
         self._reports[found.verification] = tuple(found), began_at
         return found
-
-    def newest(self, flows: Iterable[FlowConfig]) -> list[tuple[VerifyReport, datetime]]:
-        """Return the last reports of these flows with their times, as far as this object compared them."""
-        return [self._newest[flow.name] for flow in flows if flow.name in self._newest]
 
     def report(self, verification: str) -> ProofReport:
         """Make the report of a verification (see `Mirror.proof_report`)."""

@@ -19,8 +19,6 @@ from mirrorlake.doctor.registry import Catalogue, Check
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import RetentionLimits, judge_windows
 from mirrorlake.lag.lag_page import LagPage
-from mirrorlake.lag.report import Report
-from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -117,21 +115,6 @@ def lag_page(text: str) -> LagPage:
     return LagPage(SimpleNamespace(observed_at=at, **row, **lags) for at in looks)
 
 
-def report_page(text: str) -> Report:
-    """Return a report with everything in it."""
-    return Report(
-        start=NOON,
-        end=NOON + timedelta(minutes=1),
-        settings=text,
-        verdict=lag_verdict(text),
-        lag=tuple(LagPoint(at=NOON, line=text, time_lag_ms=ms, offset_lag=ms) for ms in (5, 7)),
-        latency=(LatencyPoint(at=NOON, flow=text, topic=text, records=5, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0),),
-        rpo=(RpoPoint(at=NOON, flow=text, records=5, data_ms=7),),
-        verifications=(report(text),),
-        verified_at=NOON,
-    )
-
-
 def filled(kind: type, text: str, /, **given: Any) -> Any:
     """Return a dataclass with `text` in every field that takes one, one row of everything, and 7 for numbers."""
     others = {name: _filling(hint, text) for name, hint in _hints(kind).items() if name not in given}
@@ -189,7 +172,6 @@ def every(text: str) -> list[Displayable]:
         page(text),
         lag_verdict(text),
         lag_page(text),
-        report_page(text),
         replay,
         Replay(unused, replay, leave=ReplayConsent()),
         VerifyReports([report(text), report(text, equal=True)]),

@@ -1,10 +1,9 @@
-"""Lag: status, lag, sample, report."""
+"""Lag: status, lag, sample."""
 
 from __future__ import annotations
 
 import sys
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -161,28 +160,3 @@ def as_document(seen: PositionSnapshot) -> dict[str, object]:
             {**{name: getattr(look, name) for name in columns}, "positions": len(look.positions)} for look in seen.looks
         ],
     }
-
-
-@command()
-def report(
-    cli: Invocation,
-    out: Annotated[Path, typer.Option("--out", help="The file to write; an existing one is replaced.")] = Path(
-        "report.html"
-    ),
-    since: Annotated[
-        str, typer.Option("--since", help="Where the page begins: -24h, '2026-11-22 03:30' (UTC).")
-    ] = "24h",
-    flow: Flow = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare source, relay and target first, as `mirrorlake verify` does.")
-    ] = False,
-) -> int:
-    """Write lag, latency, RPO and verdicts as one HTML file.
-
-    It needs no network and no script.
-    """
-    found = cli.mirror.report(since=since, flow=flow, verify=verify)
-    path = found.write(out)
-    cli.document(found.as_dict() | {"path": str(path)})
-    cli.say(f"{found}\nwritten to {path}")
-    return 0 if found.verdict.is_fine and all(one.equal for one in found.verifications) else 1

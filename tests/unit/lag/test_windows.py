@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.judge import RetentionLimits, judge_lag, read_windows
-from mirrorlake.lag.series import lag_points, rpo_points
-from mirrorlake.lag.sql import LAG_COLUMNS, RPO_COLUMNS, LagQuery
+from mirrorlake.lag.series import _worst_lags
+from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.arrow_types import arrow_type
 from mirrorlake.lake.delta_rs import FolderTables
@@ -96,7 +96,7 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
     assert not_landed.retention.left_ms == 3_600_000 - 34 * 60_000, "no older than the last record that was landed"
 
 
-def test_points_of_a_report_are_the_worst_of_their_stretch_of_time() -> None:
+def test_points_of_a_chart_are_the_worst_of_their_stretch_of_time() -> None:
     rows = []
     for second in range(720):
         at = NOON + timedelta(seconds=second)
@@ -104,7 +104,7 @@ def test_points_of_a_report_are_the_worst_of_their_stretch_of_time() -> None:
             lag = None if (second, partition) == (10, 1) else second * 10 + partition
             rows.append((at, "f", "east", "orders", 1, partition, "landed", None, 0, lag, lag, NOON, lag))
     start, end = NOON, NOON + timedelta(seconds=720)
-    points = lag_points(lambda *_: answer(LAG, rows), start, end)
+    points = list(_worst_lags(lambda *_: answer(LAG, rows), start, end))
     assert len(points) == 240, "three seconds each"
     assert [(p.time_lag_ms, p.offset_lag) for p in points[:5]] == [
         (21, 41),
@@ -114,9 +114,4 @@ def test_points_of_a_report_are_the_worst_of_their_stretch_of_time() -> None:
         (141, 281),
     ]
     assert [p.at for p in points[:2]] == [NOON + timedelta(seconds=2), NOON + timedelta(seconds=5)]
-    assert {p.line for p in points} == {"f landed"}
-
-    losses = [(NOON + timedelta(seconds=s), "f", s, None if s == 4 else 1000 - s, True) for s in range(9)]
-    columns = pa.schema({name: arrow_type(kind) for name, (kind, _) in RPO_COLUMNS.items()})
-    rpo = answer(columns, losses)
-    assert [(p.records, p.data_ms) for p in rpo_points(lambda *_: rpo, start, end)] == [(2, 1000), (5, None), (8, 994)]
+    assert {(p.flow, p.hop) for p in points} == {("f", "landed")}

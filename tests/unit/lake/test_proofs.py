@@ -15,7 +15,6 @@ from mirrorlake.lake import (
     Lake,
     ProofCache,
     RangeProof,
-    newest_proofs,
     newest_topics,
     proven_until,
 )
@@ -57,24 +56,6 @@ def sent(first: int, last: int, **changes: object) -> RangeProof:
 
 def prove(lake: Lake, *proofs: RangeProof, minutes: float = 0) -> None:
     write_proofs(lake, proofs, verification=str(minutes), at=AT + timedelta(minutes=minutes))
-
-
-def test_the_newest_verification_of_each_flow_is_known_whatever_process_ran_it(lake: Lake) -> None:
-    assert newest_proofs(lake, ["east->central"]) == (), "nothing was verified"
-    prove(lake, landed(0, 99), sent(0, 49), sent(50, 99, how="gone"))
-    prove(lake, landed(100, 149), minutes=1)
-    prove(lake, sent(0, 9, flow="east->west"), minutes=2)
-    [found] = newest_proofs(lake, ["east->central"])
-    assert (found.flow, found.verification, found.at, found.records, found.differs) == (
-        "east->central",
-        "0",
-        AT,
-        50,
-        False,
-    ), "what is gone was not compared, and landing is no flow's"
-    prove(lake, sent(0, 9), sent(10, 10, how="different"), minutes=3)
-    here, there = newest_proofs(lake, ["east->west", "east->central"])
-    assert (here.verification, here.records, here.differs, there.verification) == ("3", 10, True, "2")
 
 
 @pytest.mark.law("E")
