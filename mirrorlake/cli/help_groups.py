@@ -10,7 +10,7 @@ GROUPS = {
         *("sandbox", "import-mm2", "takeover", "doctor", "plan", "apply"),
         *("run", "land", "republish", "pause", "resume", "tables", "rules", "publish"),
     ),
-    "Watch": ("console", "status", "events", "lag", "sample", "verify", "runs"),
+    "Watch": ("console", "status", "events", "lag", "verify"),
     "Find": ("topics", "records", "passport", "offsets"),
     "Recover": ("groups", "failover", "failback", "cutover", "drill", "replay"),
     "Keep": ("maintain", "quarantine", "repair", "retire", "erase"),

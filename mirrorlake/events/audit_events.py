@@ -6,10 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
-from functools import partial
 from typing import Any
 
-from mirrorlake.events.bursts import bursts_since
 from mirrorlake.events.event import UPKEEP, Event
 from mirrorlake.events.outages import COMMAND as OUTAGES
 from mirrorlake.lake import MAINTAIN, Lake, micros
@@ -31,18 +29,21 @@ _MAX_NAMED = 3
 
 
 def audit_events(lake: Lake, since: datetime) -> list[Event]:
-    """Return the changes and operations since a time, each from its begin; the parts of one plan are one event."""
+    """Return the changes and operations since a time, each from its begin; the parts of one plan in one hour are one event."""
 
-    def read(text: str, start: datetime) -> list[Any]:
+    def read(text: str) -> list[Any]:
         hidden = list(_NOT_SHOWN)
-        return lake.query_rows(text, since=micros(start), intended=INTENDED, hidden=hidden, missing_ok=True, cache=True)
+        return lake.query_rows(text, since=micros(since), intended=INTENDED, hidden=hidden, missing_ok=True, cache=True)
 
-    # A running mirror makes the same correction again, days later.
-    plans = bursts_since(partial(read, _CHANGES), since, lambda row: (row.command, row.who, row.plan_hash))
+    plans: dict[tuple[Any, ...], list[Any]] = {}
+    for row in read(_CHANGES):
+        # A running mirror makes the same correction again, days later.
+        hour = row.at.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        plans.setdefault((row.command, row.who, row.plan_hash, hour), []).append(row)
     operations: dict[str, list[Any]] = {}
-    for row in read(_STEPS, since):
+    for row in read(_STEPS):
         operations.setdefault(row.object, []).append(row)
-    return [*(_changes(rows, root=lake.address) for rows in plans), *map(_operation, operations.values())]
+    return [*(_changes(rows, root=lake.address) for rows in plans.values()), *map(_operation, operations.values())]
 
 
 def maintenance_passes(lake: Lake, since: datetime) -> list[Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from mirrorlake.events.bursts import bursts_since
 from mirrorlake.events.event import NOT_SAMPLED, UPKEEP, VERIFY_FAILED, Event
 from mirrorlake.events.outages import Transition
 from mirrorlake.lake import Lake, micros
@@ -50,42 +49,36 @@ def _not_sampled(at: datetime, until: datetime | None) -> Event:
 
 
 def lost_records(lake: Lake, since: datetime) -> list[Event]:
-    """Return the ranges of offsets that left a source before they were landed."""
-
-    def read(start: datetime) -> list[Any]:
-        return lake.query_rows(_GAPS, since=micros(start), kinds=list(_LOST), missing_ok=True, cache=True)
-
+    """Return the offsets that left a source before they were landed: an event an hour of each topic and cause."""
+    rows = lake.query_rows(_GAPS, since=micros(since), kinds=list(_LOST), missing_ok=True, cache=True)
     return [
         Event(
-            at=several[0].at,
-            last_at=several[-1].at,
+            at=row.at,
+            last_at=row.last_at,
             kind="records lost",
-            subject=f"{several[0].topic} of {several[0].source}",
-            cluster=several[0].source,
-            why=_LOST[several[0].kind],
-            effect=f"{plural(int(sum(row.missing for row in several)), 'offset')} never landed",
+            subject=f"{row.topic} of {row.source}",
+            cluster=row.source,
+            why=_LOST[row.kind],
+            effect=f"{plural(int(row.missing), 'offset')} never landed",
         )
-        for several in bursts_since(read, since, lambda row: (row.source, row.topic, row.kind))
+        for row in rows
     ]
 
 
 def quarantined(lake: Lake, since: datetime) -> list[Event]:
-    """Return the bursts of records that a rule could not judge."""
-
-    def read(start: datetime) -> list[Any]:
-        return lake.query_rows(_QUARANTINED, since=micros(start), missing_ok=True, cache=True)
-
+    """Return the records that a rule could not judge: an event an hour of each topic and rule."""
+    rows = lake.query_rows(_QUARANTINED, since=micros(since), missing_ok=True, cache=True)
     return [
         Event(
-            at=several[0].at,
-            last_at=several[-1].last_at,
+            at=row.at,
+            last_at=row.last_at,
             kind="quarantined",
-            subject=several[0].topic,
-            flow=several[0].flow,
-            why=f"{several[0].rule}: {several[0].reason}",
-            effect=f"{plural(int(sum(row.records for row in several)), 'record')} withheld from the target",
+            subject=row.topic,
+            flow=row.flow,
+            why=f"{row.rule}: {row.reason}",
+            effect=f"{plural(int(row.records), 'record')} withheld from the target",
         )
-        for several in bursts_since(read, since, lambda row: (row.flow, row.topic, row.rule))
+        for row in rows
     ]
 
 
@@ -148,15 +141,16 @@ _UNSAMPLED = """
 """
 _LAST_SAMPLE = "SELECT max(observed_at) AS at FROM {samples} WHERE observed_at < :before"
 _GAPS = """
-    SELECT source, topic, kind, detected_at AS at, sum(missing) AS missing FROM {gaps}
-    WHERE unix_micros(detected_at) >= :since AND array_contains(:kinds, kind) GROUP BY source, topic, kind, detected_at
+    SELECT source, topic, kind, min(detected_at) AS at, max(detected_at) AS last_at, sum(missing) AS missing FROM {gaps}
+    WHERE unix_micros(detected_at) >= :since AND array_contains(:kinds, kind)
+    GROUP BY source, topic, kind, floor(unix_micros(detected_at) / 3600000000)
 """
 _QUARANTINED = """
     SELECT flow, topic, rule, min(reason) AS reason, min(quarantined_at) AS at, max(quarantined_at) AS last_at,
         count(*) AS records
     FROM {quarantine}
     WHERE unix_micros(quarantined_at) >= :since
-    GROUP BY flow, topic, rule, floor(unix_micros(quarantined_at) / 60000000)
+    GROUP BY flow, topic, rule, floor(unix_micros(quarantined_at) / 3600000000)
 """
 _EXPIRED = """
     SELECT removal, source, reason, max(removed_at) AS at, sum(record_count) AS records FROM {removed}

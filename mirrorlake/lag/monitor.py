@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +16,6 @@ from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.others import other_flows
 from mirrorlake.lag.sampler import Sampler
-from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.unreachable import UnreachableClusters
@@ -46,15 +43,6 @@ class Monitor:
         Reuse it while it samples, because it remembers positions.
         """
         return Sampler(self._context, flows, unreachable=self._unreachable)
-
-    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[PositionSnapshot], None]) -> None:
-        """Sample all positions until `stop` is set (see `Mirror.sample`)."""
-        sampler = self.sampler()
-        while not stop.is_set():
-            begun = time.monotonic()
-            tell(sampler.once())
-            every = every_s or self._context.config.sampling.every.total_seconds() or _SAMPLE_S
-            stop.wait(max(0.0, begun + every - time.monotonic()))
 
     def lag(self, flows: Sequence[FlowConfig], *, status: Callable[[], Status] | None = None) -> Lag:
         """Build the lag of these flows; verdicts use `status`, or else a sampler of their own."""

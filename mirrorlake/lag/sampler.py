@@ -50,7 +50,7 @@ class Sampler:
         unreachable: the unreachable clusters that other samplers know.
 
     Example:
-        >>> sample = mirror.sample(once=True)  # doctest: +SKIP
+        >>> sample = mirror.sample()  # doctest: +SKIP
         >>> sample.unanswered  # doctest: +SKIP
         ()
     """

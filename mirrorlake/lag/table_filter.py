@@ -77,9 +77,7 @@ class LagTableFilter:
             UsageError: nothing was sampled yet.
         """
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
-            raise UsageError(
-                "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
-            )
+            raise UsageError("nothing was sampled yet", remedy="mirrorlake run: a running mirror samples")
         tables = self.all_rows()
         firsts: dict[tuple[str, str], datetime] = {}
         # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
@@ -102,7 +100,7 @@ class LagTableFilter:
         if not firsts and not self._lake.query_rows(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
             raise NothingSampled(
                 f"nothing was sampled up to {end.isoformat(timespec='seconds')}",
-                remedy="mirrorlake sample --once; or ask for a later time",
+                remedy="ask for a later time",
             )
         known = f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at)"  # noqa: S608  likewise
         tables = replace(tables, positions=known, samples=samples, since=start, values=values)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mirrorlake import groups as consumer_groups
-from mirrorlake import mm2, republish, rules, topics, tracking
+from mirrorlake import mm2, republish, rules, topics
 from mirrorlake import verify as verification
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
@@ -30,8 +30,6 @@ from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from mirrorlake.groups import GroupSync
     from mirrorlake.mirror.runner import Runner
@@ -296,10 +294,6 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
     def lag(self) -> Lag:
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
         return self._context.shared(Monitor).lag([self.config])
-
-    def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
-        """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
-        return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=self.name, newest=newest))
 
 
 def _named(plan: GroupPlan, groups: Sequence[str] | None) -> GroupPlan:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import doctor, mm2, replay, tracking
+from mirrorlake import doctor, mm2, replay
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Status
 from mirrorlake.mirror import changes
@@ -21,8 +21,6 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
     from mirrorlake.events import Events
@@ -241,15 +239,3 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     def tracking(self) -> Tracker:
         """The tracker of verifications as MLflow runs: how many were `logged`, and how many `failures` were ignored."""
         return self._context.tracker
-
-    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
-        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
-
-        Raises:
-            UsageError: runs are not logged; the error says why.
-            StoreError: the tracking store cannot be read.
-
-        Example:
-            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
-        """
-        return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=flow, newest=newest))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import publish
-from mirrorlake.config import closest, length_of
+from mirrorlake.config import closest
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
@@ -189,34 +188,15 @@ class RunMethods(MirrorBase):
         """Return the quarantined records of a flow, and the call that redrives them."""
         return self[flow].quarantine
 
-    def sample(
-        self,
-        *,
-        once: bool = False,
-        every: str | timedelta | None = None,
-        stop: threading.Event | None = None,
-        tell: Callable[[PositionSnapshot], None] = lambda _: None,
-    ) -> PositionSnapshot | None:
-        """Read all positions and write new ones to `positions`, for lag over time (see `lag`); changes no cluster.
+    def sample(self) -> PositionSnapshot:
+        """Read all positions once and write new ones to `positions`, for lag over time (see `lag`); changes no cluster.
 
-        A running mirror does this by itself. Run it if mirrors run in parts, or once on a schedule.
-
-        Args:
-            once: take and return one snapshot; otherwise repeat until `stop` is set.
-            every: the time between two snapshots; `sampling.every` of the settings without it.
-            stop: set it to return after the current snapshot.
-            tell: called with each snapshot.
+        A running mirror does this by itself.
 
         Raises:
             StoreError: the lake failed. A cluster that does not answer is reported in `PositionSnapshot.unanswered`.
         """
-        if once:
-            sample = self._context.shared(Monitor).sampler().once()
-            tell(sample)
-            return sample
-        every_s = None if every is None else length_of(every).total_seconds()
-        self._context.shared(Monitor).sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
-        return None
+        return self._context.shared(Monitor).sampler().once()
 
     def tables(self) -> Tables:
         """Return the typed tables of the landed topics: their lag, bad records, pauses and faults; calls no cluster.

@@ -1,23 +1,19 @@
-"""The content of a tracked run, and a frame of many runs."""
+"""The content of a tracked run."""
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
+from typing import Any
 
 # The tags by which runs are searched.
 KIND = "mirrorlake.kind"
 FLOW = "mirrorlake.flow"
 # MLflow's own limit of a parameter's value.
 LONGEST_PARAMETER = 6000
-_FIRST = ("run_id", "kind", "flow", "name", "began_at", "ended_at", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +52,3 @@ def html_page(title: str, value: Any) -> str:
     body = face() if face is not None else f"<pre>{html.escape(str(value))}</pre>"
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title>'
     return f"<!doctype html>\n<html><head>{head}</head><body>\n<h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n"
-
-
-def runs_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return a pandas frame of runs: identity and times in UTC, then figures, then parameters as `param.*`.
-
-    >>> frame = runs_frame([{"run_id": "a", "began_at_ms": 0, "ended_at_ms": None, "param.lanes": "2", "equal": 1.0}])
-    >>> list(frame.columns)
-    ['run_id', 'kind', 'flow', 'name', 'began_at', 'ended_at', 'status', 'equal', 'param.lanes']
-    """
-    import pandas as pd
-
-    frame = pd.DataFrame(list(rows))
-    for name in ("began_at", "ended_at"):
-        values = frame.pop(f"{name}_ms") if f"{name}_ms" in frame.columns else [None] * len(frame)
-        frame[name] = pd.to_datetime(pd.Series(values, dtype="float64"), unit="ms", utc=True)
-    others = [name for name in frame.columns if name not in _FIRST]
-    figures = [name for name in others if not name.startswith("param.")]
-    return frame.reindex(columns=[*_FIRST, *figures, *(name for name in others if name not in figures)])

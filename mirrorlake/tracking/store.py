@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from mirrorlake.tracking.run import FLOW, KIND, LONGEST_PARAMETER, TrackedRun
+from mirrorlake.tracking.run import LONGEST_PARAMETER, TrackedRun
 
 _SQLITE = "sqlite:///"
 # MLflow takes at most 1 000 metrics and 100 parameters in one call.
@@ -75,44 +73,6 @@ class RunStore:
         self._client.set_terminated(run_id, status="FINISHED", end_time=ended)
         return run_id
 
-    def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
-        """Return runs, newest first, each as one row: identity and times, then figures and parameters by name."""
-        wanted = {KIND: kind, FLOW: flow}
-        terms = [f"tags.`{tag}` = '{_quoted(value)}'" for tag, value in wanted.items() if value is not None]
-        terms.append(f"tags.`{KIND}` != ''")
-        found = self._client.search_runs(
-            [self._experiment],
-            filter_string=" AND ".join(terms),
-            max_results=newest,
-            order_by=["attributes.start_time DESC"],
-        )
-        return [_row(run.info, run.data) for run in found]
-
-
-def _row(info: Any, data: Any) -> dict[str, Any]:
-    tags: Mapping[str, str] = data.tags
-    return {
-        "run_id": info.run_id,
-        "kind": tags.get(KIND),
-        "flow": tags.get(FLOW),
-        "name": info.run_name,
-        "began_at_ms": info.start_time,
-        "ended_at_ms": info.end_time,
-        "status": info.status,
-        **dict(sorted(data.metrics.items())),
-        **{f"param.{name}": value for name, value in sorted(data.params.items())},
-    }
-
-
-def is_made(uri: str) -> bool:
-    """Return whether the store exists; a server always does."""
-    file = _file_of(uri)
-    return file is None or file.exists()
-
 
 def _file_of(uri: str) -> Path | None:
     return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute() if uri.startswith(_SQLITE) else None
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mirrorlake.config.schema import MirrorConfig, without_user
-from mirrorlake.errors import ConfigError, StoreError, UsageError
+from mirrorlake.errors import ConfigError
 from mirrorlake.tracking.run import TrackedRun
-from mirrorlake.tracking.store import RunStore, is_made
+from mirrorlake.tracking.store import RunStore
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,6 @@ class Tracker:
 
     Args:
         open_store: opens the store, at the first run; None if runs are not logged.
-        why_off: why runs are not logged, for errors.
-        is_made: returns whether the store exists; reading runs creates none.
         timeout_s: the maximum wait of a caller, in seconds.
         shown: masks secrets in messages.
     """
@@ -39,14 +37,10 @@ class Tracker:
         self,
         open_store: Callable[[], RunStore] | None,
         *,
-        why_off: str = "",
-        is_made: Callable[[], bool] = lambda: True,
         timeout_s: float = 30.0,
         shown: Callable[[str], str] = str,
     ) -> None:
         self._open = open_store
-        self._why_off = why_off
-        self._is_made = is_made
         self._timeout_s = timeout_s
         self._shown = shown
         self._store: RunStore | None = None
@@ -87,34 +81,13 @@ class Tracker:
             self.logged += 1
             return found
 
-    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> list[dict[str, Any]]:
-        """Return runs, newest first; [] if the store does not exist.
-
-        Raises:
-            UsageError: runs are not logged.
-            StoreError: the store cannot be read.
-        """
-        if self._open is None:
-            raise UsageError(f"runs are not logged: {self._why_off}", remedy="see docs/progress-and-tracking.md")
-        if not self._is_made():
-            return []
-        with self._lock:
-            try:
-                return self._within_time(lambda: self._opened().runs(kind=kind, flow=flow, newest=newest))
-            except Exception as error:
-                raise StoreError(
-                    f"the runs cannot be read: {self._line_of(error)}",
-                    consequence="the mirror itself does not need them",
-                    remedy="see that `tracking.uri` answers, then ask again",
-                ) from None
-
     # -- bounded --------------------------------------------------------------------------------------------------
 
     def _opened(self) -> RunStore:
         with self._opening:
             if self._store is None:
                 if self._open is None:
-                    raise RuntimeError(self._why_off)
+                    raise RuntimeError("runs are not logged")
                 self._store = self._open()
             return self._store
 
@@ -174,7 +147,7 @@ def make_tracker(config: MirrorConfig) -> Tracker:
     """Return the tracker of these settings, or one that is off with its reason; it opens nothing before its first run."""
     settings = config.tracking
     if settings.enabled is False:
-        return Tracker(None, why_off="`tracking.enabled` is false")
+        return Tracker(None)
     try:
         uri = default_uri(config)
         why = "the lake is not a folder of this machine, and `tracking.uri` is not set" if uri is None else lacking(uri)
@@ -184,10 +157,9 @@ def make_tracker(config: MirrorConfig) -> Tracker:
     if uri is None or why is not None:
         if settings.enabled is True:
             log.warning("tracking.off why=%s", why)
-        return Tracker(None, why_off=str(why))
+        return Tracker(None)
     return Tracker(
         partial(RunStore, uri, settings.experiment_name(uri)),
-        is_made=partial(is_made, uri),
         timeout_s=settings.timeout.total_seconds(),
         shown=lambda text: without_user(text.replace(uri, without_user(uri))),
     )

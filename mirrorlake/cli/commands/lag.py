@@ -1,19 +1,14 @@
-"""Lag: status, lag, sample."""
+"""Lag: status and lag."""
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mirrorlake.cli.command import Flow, Invocation, command
-from mirrorlake.cli.stopping import run_until_signal
 from mirrorlake.errors import ClusterError, UsageError
-
-if TYPE_CHECKING:
-    from mirrorlake.lag import PositionSnapshot
 
 By = Annotated[
     Literal["topic", "partition"], typer.Option("--by", help="One line a topic, or a partition with its positions.")
@@ -25,20 +20,8 @@ def status(
     cli: Invocation,
     flow: Flow = None,
     by: By = "topic",
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show flows, lags and the last events every few seconds; q or Ctrl-C ends.")
-    ] = False,
-    every: Annotated[str, typer.Option("--every", help="Time between two looks of --watch.")] = "5s",
 ) -> int:
     """Show verdict, lags, rates and what is proven of each flow."""
-    if watch:
-        from mirrorlake.cli.watch import StatusPage
-        from mirrorlake.cli.watch import watch as show
-        from mirrorlake.config import length_of
-
-        page, every_s = StatusPage(cli.mirror, flow), length_of(every).total_seconds()
-        run_until_signal(lambda stop: show(cli, page, every_s=every_s, stop=stop))
-        return 0
     found = cli.mirror.status(flow).by(by)
     cli.answer(found)
     if not found.is_whole:
@@ -120,43 +103,3 @@ def _document(row: Any) -> dict[str, Any]:
 
 def _utc(time: datetime) -> str:
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
-
-
-@command()
-def sample(
-    cli: Invocation,
-    once: Annotated[
-        bool, typer.Option("--once", help="Sample once; without it, until SIGTERM, with --json one document a line.")
-    ] = False,
-    every: Annotated[
-        str | None, typer.Option("--every", help="Time between two samples, such as 30s; the settings' without it.")
-    ] = None,
-) -> int:
-    """Write positions to the lake where they changed.
-
-    The positions of all clusters, groups and flows, for lag over time.
-    """
-    if once and every is not None:
-        raise UsageError("--every and --once exclude each other", remedy="mirrorlake sample --every 30s")
-    mirror, failed = cli.mirror, [0]
-
-    def tell(seen: PositionSnapshot) -> None:
-        failed[0] = len(seen.unanswered)
-        cli.document(as_document(seen))
-        cli.say(str(seen))
-        sys.stdout.flush()
-
-    run_until_signal(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell), note=cli.note)
-    return 4 if once and failed[0] else 0
-
-
-def as_document(seen: PositionSnapshot) -> dict[str, object]:
-    """Return a sample as its `--json` document, with each subject's number of positions."""
-    columns = ("subject", "name", "changed", "complete", "took_ms", "error")
-    return {
-        "observed_at": seen.observed_at,
-        "changed": seen.changed,
-        "looks": [
-            {**{name: getattr(look, name) for name in columns}, "positions": len(look.positions)} for look in seen.looks
-        ],
-    }

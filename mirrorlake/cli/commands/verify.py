@@ -1,9 +1,7 @@
-"""Proofs and repairs: verify, logged runs, repair of a relay."""
+"""Proofs and repairs: verify, repair of a relay."""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +9,6 @@ import typer
 
 from mirrorlake.cli.command import Flow, Invocation, Source, command
 from mirrorlake.errors import UsageError
-
-_COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
 
 
 @command()
@@ -57,40 +53,6 @@ def verify(
     # Last: if the report cannot be written, its error is the one document.
     cli.document(found)
     return 0 if found.equal else 1
-
-
-@command()
-def runs(
-    cli: Invocation,
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="verification, benchmark or drill; all without it.")
-    ] = None,
-    flow: Flow = None,
-    newest: Annotated[int, typer.Option("--newest", min=1, help="How many.")] = 20,
-) -> int:
-    """Show verifications and benchmarks logged to MLflow.
-
-    The newest first.
-    """
-    found = cli.mirror.runs(kind=kind, flow=flow, newest=newest)
-    if cli.as_json:
-        cli.document({"runs": json.loads(found.to_json(orient="records", date_format="iso"))})
-        return 0
-    shown = [name for name in _COLUMNS if name in found.columns]
-    rows = [tuple(_cell(value) for value in row) for row in found[shown].itertuples(index=False)]
-    cli.table("runs", [name.replace("_", " ") for name in shown], rows)
-    if not rows:
-        cli.say("no run yet; next: mirrorlake verify")
-    return 0
-
-
-def _cell(value: object) -> object:
-    # pandas stores whole numbers as floats in a column with missing values.
-    if isinstance(value, float):
-        return None if value != value else int(value) if value == int(value) else round(value, 1)
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}Z"
-    return value if isinstance(value, int) else str(value)
 
 
 @command()

@@ -123,10 +123,10 @@ def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr(operation_context, "_RESTART_TIMEOUT_S", 0.0)
     mirror = world.mirror()
     mirror.run(once=True)
-    mirror.sample(once=True)
+    mirror.sample()
     # Seen by the sampler, and never landed.
     produce(world.east, world.topics[0], 14, prefix="late")
-    mirror.sample(once=True)
+    mirror.sample()
     world.east.kill()
     try:
         first = f"most-{world.tag}"
@@ -435,7 +435,7 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(
     world.spare = {"spare": west}
     mirror = world.mirror()
     mirror.run(once=True)
-    mirror.sample(once=True)
+    mirror.sample()
     before = mirror.status(FLOW)[FLOW]
     refused = run_cli("drill", "--flow", FLOW, "--into", "central", "--conf", world.conf)
     assert refused.returncode == 3, "a cluster of the file is no scratch cluster"

@@ -82,7 +82,7 @@ def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
             wait_until(lambda: leader() > 0, "its broker is back")
             produce(side.direct, gone, 10, partitions=1, seed=2)
             wait_until(lambda: failures or count(central, f"three.{gone}") == 30, "it goes on by itself")
-        mirror.sample(once=True)
+        mirror.sample()
         produce(side.direct, there, 5, partitions=1, seed=5)
         side.nodes[2].kill()
         wait_until(lambda: leader() < 0, "its broker is missed again")

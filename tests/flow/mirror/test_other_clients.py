@@ -80,7 +80,7 @@ def mirror_once(mirror: Mirror, flow: str) -> None:
     mirror.apply()
     mirror.land("east", once=True)
     mirror.republish(flow, once=True)
-    mirror.sample(once=True)
+    mirror.sample()
     assert mirror.status()[flow].sheet()
     assert mirror.verify()[0].equal
 

@@ -16,6 +16,7 @@ from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
+from mirrorlake.tracking import default_uri
 from mirrorlake.tracking.store import RunStore
 from tests.flow.kit import count
 from tests.servers.lakes import Pair
@@ -91,11 +92,15 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     assert all(board.memory.threads == {threading.get_ident()} for board in boards)
 
     # What a verification found is a run, and the audit names it; where that fails, the verification says the same.
-    [run] = mirror["east->central"].runs(kind="verification").to_dict("records")
-    assert (run["equal"], run["verified"], run["offset_lag"]) == (1, everything, 0)
+    from mlflow import MlflowClient
+
+    store = MlflowClient(tracking_uri=default_uri(mirror.config))
+    [run] = store.search_runs([one.experiment_id for one in store.search_experiments()])
+    figures = run.data.metrics
+    assert (figures["equal"], figures["verified"], figures["offset_lag"]) == (1, everything, 0)
     rows = mirror.lake.meta(AUDIT).where("command = 'verify'").collect()
     assert [(row.object, json.loads(row.after)["run_id"]) for row in rows] == [
-        ("verification east->central", run["run_id"])
+        ("verification east->central", run.info.run_id)
     ]
     monkeypatch.setattr(RunStore, "log", lambda *_: 1 / 0)
     assert mirror["east->central"].verify().equal

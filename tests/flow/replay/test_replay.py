@@ -101,7 +101,7 @@ def world(
         send(east, "orders", regions)
         commit(east, "readers", "orders", {0: 60, 1: 40, 2: 10})
         mirror.run(once=True)
-        mirror.sample(once=True)
+        mirror.sample()
         orders = consume(east, "orders")
         for partition, records in orders.items():
             delete_records(east, "orders", partition, records[-1].offset + 1)

@@ -1,9 +1,8 @@
-"""`mirrorlake lag` and `mirrorlake sample` as people see them."""
+"""`mirrorlake lag` and a sample as people see them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.cli.commands.lag import _document, as_document
+from mirrorlake.cli.commands.lag import _document
 from mirrorlake.lag import LagPage
 from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
@@ -108,27 +107,3 @@ def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     )
     assert str(sample) == "positions: 1 seen, 1 written\ncluster west: cluster west is not reachable"
     assert "orders" not in repr(sample), "a notebook would print thousands"
-    document = as_document(sample)
-    assert document["changed"] == 1
-    assert [look["error"] for look in document["looks"]] == [None, "cluster west is not reachable"]  # type: ignore[attr-defined]
-
-
-def test_an_interval_goes_with_staying_on() -> None:
-    done = run_cli("sample", "--once", "--every", "5s")
-    assert done.returncode == 2
-    assert "--every and --once exclude each other" in done.stderr
-
-
-def test_each_look_of_a_sampler_that_stays_on_is_a_document_of_its_own_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = PositionSnapshot(observed_at=NOON, looks=(SubjectSample(subject="cluster", name="east"),))
-
-    class Sampling:
-        def sample(self, *, tell: Callable[[PositionSnapshot], None], **_: object) -> None:
-            tell(seen)
-            tell(seen)
-
-    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: Sampling())
-    done = run_cli("sample", "--every", "30s", "--json", "--conf", str(tmp_path / "mirror.yml"))
-    assert [json.loads(line)["looks"][0]["name"] for line in done.stdout.splitlines()] == ["east", "east"]

@@ -477,7 +477,7 @@ class NotSampled:
     class lag:  # noqa: N801  an attribute of a mirror
         @staticmethod
         def query_over(*_: Any) -> Any:
-            raise UsageError("nothing was sampled yet", remedy="mirrorlake sample --once")
+            raise UsageError("nothing was sampled yet", remedy="mirrorlake run")
 
         @staticmethod
         def span(_: Any) -> tuple[datetime, datetime]:

@@ -11,9 +11,9 @@ import pytest
 from mirrorlake.config import loads, plain
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
-from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.errors import ConfigError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker, runs_frame
+from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.verify.tracking import Timed, verification_run
@@ -63,7 +63,6 @@ def test_runs_go_into_the_lake_unless_a_server_is_named(tmp_path: Path) -> None:
     assert make_tracker(settings(root=str(tmp_path))).is_on
     assert not make_tracker(settings("{enabled: false}", root=str(tmp_path))).is_on
     assert not make_tracker(settings(root="s3a://bucket/lake")).is_on
-    assert make_tracker(settings(root=str(tmp_path))).runs() == []
     assert list(tmp_path.iterdir()) == [], "nothing is made before the first run"
 
 
@@ -106,8 +105,6 @@ def test_what_is_lacking_is_said_only_to_who_insists(
     monkeypatch.setattr(tracker_module, "find_spec", lambda name: None if name == "mlflow" else object())
     off = make_tracker(settings(root=str(tmp_path)))
     assert (off.log(run_of()), off.failures, lines(caplog)) == (None, 0, [])
-    with pytest.raises(UsageError, match="mlflow is not installed: pip install"):
-        off.runs()
     assert not make_tracker(settings("{enabled: true}", root=str(tmp_path))).is_on
     assert [line for line in lines(caplog) if "mlflow is not installed" in line]
 
@@ -116,10 +113,6 @@ def test_a_reference_that_cannot_be_resolved_turns_tracking_off(caplog: pytest.L
     tracker = make_tracker(settings("{enabled: true, uri: '${secret:no-such/mlflow}'}"))
     assert not tracker.is_on
     assert "no-such/mlflow" in lines(caplog)[0]
-
-
-def test_a_frame_of_no_runs_has_its_columns() -> None:
-    assert list(runs_frame([]).columns)[:3] == ["run_id", "kind", "flow"]
 
 
 # -- never in the way ------------------------------------------------------------------------------------------------
@@ -147,9 +140,6 @@ def test_a_store_that_broke_is_opened_again() -> None:
             if not self.alive:
                 raise OSError("the file is gone")
             return run.name
-
-        def runs(self, **_: Any) -> list[dict[str, Any]]:
-            return []
 
     stores: list[Breaks] = []
 
