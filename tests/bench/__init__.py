@@ -12,11 +12,6 @@
 | `worker`    | a process with a Spark session that runs mirrorlake's verbs when it is told to |
 | `always_on` | suite: start, latency, cores, memory and bursts of a running mirror            |
 | `drain`     | suite: a full source to 1, 2 and 3 targets, and a drain with nothing new       |
-| `shell`     | suite: commands and the demo                                                   |
-| `lag`       | suite: the sampler, and questions about 30 days                                |
-| `rules`     | suite: rules of a flow on one core                                             |
-| `map_size`  | suite: rows and bytes of the offset map                                        |
-| `track`     | a benchmark as an MLflow run                                                   |
 | `growth`    | `python -m tests.bench.growth`: costs by partitions, files, days and backlog   |
 | `generated` | the lakes and records of the growth suites, and clusters that are played       |
 """

@@ -9,30 +9,19 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 
-from mirrorlake.config.schema.tracking import without_user
-from mirrorlake.tracking.store import RunStore
-from mirrorlake.tracking.tracker import Tracker
-from tests.bench import always_on, cluster, drain, lag, loops, map_size, rules, shell, tables
+from tests.bench import always_on, drain, loops, tables
 from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
 from tests.bench.results import MIRRORLAKE, Book, Say, markdown
-from tests.bench.track import bench_run
 
 SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
     "always-on": always_on.measure,
     "drain": drain.measure,
-    "shell": shell.measure,
-    "lag": lag.measure,
-    "rules": rules.measure,
-    "map": map_size.measure,
-    "cluster": cluster.measure,
     "loops": loops.measure,
     "tables": tables.measure,
 }
 # Nobody else is measured by these.
-_OURS = {"shell", "lag", "rules", "map", "loops", "tables"}
-# A benchmark has the time.
-_TRACKING_S = 120.0
+_OURS = {"loops", "tables"}
 
 
 def main(arguments: list[str]) -> int:
@@ -54,20 +43,6 @@ def main(arguments: list[str]) -> int:
     for what, why in book.failures.items():
         sys.stdout.write(f"\nno figure of {what}: {why.splitlines()[0]}\n")
     say(f"added to {options.json}")
-    if options.mlflow:
-        run = bench_run(
-            book.kept,
-            command=command,
-            machine=machine,
-            began_at=began_at,
-            ended_at=datetime.now(timezone.utc),
-            failures=len(book.failures),
-        )
-        tracker = Tracker(
-            lambda: RunStore(options.mlflow or "", options.experiment), timeout_s=_TRACKING_S, shown=without_user
-        )
-        run_id = tracker.log(run)
-        say(f"logged as run {run_id}" if run_id else "not logged: the warning above says why")
     return int(bool(book.failures))
 
 

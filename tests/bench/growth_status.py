@@ -9,7 +9,7 @@ import cProfile
 import gc
 import pstats
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from prometheus_client import generate_latest
 
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import Lag, Status, measure
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.status_reader import read_status
@@ -42,6 +43,7 @@ from mirrorlake.metrics import Metrics
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from tests.bench.generated import (
     EVERY_S,
     FLOW,
@@ -55,29 +57,59 @@ from tests.bench.generated import (
     source_of,
 )
 from tests.bench.growth_cost import least, say
-from tests.bench.lag import Played
 
 PARTITIONS = (100, 1_000, 10_000)
 # Two hours; a run without a complete look in between is the longest that a question reads.
 LOOKS = 240
 _START = 1_000
+# Partitions of a topic.
+_EACH = 10
 
 
-@dataclass(kw_only=True)
-class Moving(Played):
-    """A source that is a record ahead of the ledger in one partition of ten."""
+@dataclass
+class Moving:
+    """A cluster and the flow's ledger, with positions that are set by hand; the source is a record ahead in one partition of ten."""
 
+    topics: int
+    moved: int
     alias: str = "east"
     turns: int = 1
+    known: dict[str, TopicState] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known = {f"t{n}": TopicState(name=f"t{n}", topic_id=str(n), partitions=_EACH) for n in range(self.topics)}
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.known)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        return {
+            name: self.known.get(name.removeprefix("east."), TopicState(name=name, topic_id="x", partitions=1))
+            for name in names
+        }
+
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def broker_count(self) -> int:
+        return 1
+
+    def __enter__(self) -> Moving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def last(self, lane: int) -> LedgerRecord:
+        sources = [SourcePartition(name, 1, p) for name in self.known for p in range(_EACH)]
+        claim = Claim(flow=FLOW, lane=lane, lanes=1, epoch=1)
+        return LedgerRecord(claim=claim, seq=1, positions=dict.fromkeys(sources, self.moved))
 
     def high_watermarks(self, partitions: Any) -> dict[TopicPartition, int]:
         return self.last_stable_offsets(partitions)
 
     def last_stable_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         return {tp: self.moved + (tp.partition == 0) for tp in partitions}
-
-    def offset(self, tp: TopicPartition) -> int:  # noqa: ARG002  of a partition
-        return self.moved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +152,7 @@ def scene(folder: str, partitions: int) -> Scene:
     """Fill a lake, and look at it."""
     mirror = played_mirror(folder)
     lake, now = mirror.lake, datetime.now(timezone.utc).replace(microsecond=0)
-    played: Any = Moving(topics=max(1, partitions // 10), partitions=10, groups=0, topics_of_a_group=0)
-    played.moved = _START + LOOKS - 1
+    played: Any = Moving(topics=max(1, partitions // _EACH), moved=_START + LOOKS - 1)
     _fill_relay(lake, partitions, played.moved)
     _fill_samples(lake, partitions, now)
     lake.append_rows(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))

@@ -48,12 +48,9 @@ class Options:
     warm_up: float
     bursts: int
     verify: str
-    workers: Sequence[int]
     seed: int
     json: Path
     directory: Path | None
-    mlflow: str | None
-    experiment: str
 
     @property
     def subjects(self) -> list[str]:
@@ -118,12 +115,9 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
     )
     add("--bursts", type=int, default=3, metavar="N", help="into the running mirror; medians (3)")
     add("--verify", default="", metavar="5s", help="how often the running mirror proves what came (never)")
-    add("--workers", type=_numbers, default=[1, 2], metavar="N,M", help="of a core each, of the Spark cluster (1,2)")
     add("--seed", type=int, default=7, metavar="N", help="of the record values (7)")
     add("--json", type=Path, default=Path("build/bench.json"), metavar="FILE", help="added to (build/bench.json)")
     add("--directory", type=Path, help="where data is put while it runs (the system's temporary folder)")
-    add("--mlflow", metavar="URI", help="log a run there, as sqlite:////folder/mlflow.db")
-    add("--experiment", default="mirrorlake", help="the run's experiment (mirrorlake)")
     found = parser.parse_args(arguments)
     for what, given, known in (
         ("suite", found.suites, suites),

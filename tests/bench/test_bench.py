@@ -1,29 +1,21 @@
-"""The arithmetic of the benchmark, its settings of MirrorMaker 2, and a benchmark as a run of a real MLflow store."""
+"""The arithmetic of the benchmark, and its settings of MirrorMaker 2."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from mirrorlake.tracking.run import runs_frame
-from mirrorlake.tracking.store import RunStore
-from mirrorlake.tracking.tracker import Tracker
 from tests.bench import mm2
 from tests.bench.copies import Tally, parts_of
 from tests.bench.drain import check_relay
 from tests.bench.options import parsed
-from tests.bench.processes import Machine, ProcessTree
+from tests.bench.processes import ProcessTree
 from tests.bench.results import MIRRORLAKE, MM2_EXACTLY_ONCE, MM2_TUNED, Book, Result, load, markdown, medians
-from tests.bench.track import bench_run
 from tests.bench.workload import Topic, topics
-
-MACHINE = Machine(cpu="some", cores=2, memory_gib=4.0, system="Linux 6")
 
 
 def result(subject: str, cpu: float, *, case: str = "1 target", mode: str = "warm", date: str = "2026-01-01") -> Result:
@@ -127,30 +119,6 @@ def test_one_process_of_mirrormaker_has_a_flow_to_each_target_and_none_between_t
     for target in ("central", "central2"):
         assert found[f"{target}.producer.batch.size"] == "1000000"
         assert found[f"{target}.exactly.once.source.support"] == "enabled"
-
-
-def test_figures_of_two_benchmarks_can_be_laid_side_by_side(database: Path) -> None:
-    tracker = Tracker(lambda: RunStore(f"sqlite:///{database}", "mirrorlake"))
-    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-    for hour, cpu in enumerate((4.0, 3.0)):
-        began_at = noon + timedelta(hours=hour)
-        run = bench_run(
-            [result(MIRRORLAKE, cpu), result(MM2_EXACTLY_ONCE, 6.0)],
-            command="python -m tests.bench",
-            machine=MACHINE,
-            began_at=began_at,
-            ended_at=began_at + timedelta(seconds=60),
-            failures=0,
-        )
-        assert tracker.log(run), "logged whole"
-    frame = runs_frame(tracker.runs(kind="benchmark"))
-    assert list(frame["drain.1_target.mirrorlake.warm.cpu_s_per_m"]) == [3.0, 4.0]
-    assert set(frame["drain.1_target.mm2_tuned_exactly_once.warm.cpu_s_per_m"]) == {6.0}
-    assert set(frame["param.machine.cores"]) == {"2"}
-    folders = database.parent.glob(f"artifacts/{frame['run_id'][0]}/artifacts/*")
-    reports = {path.name: path for path in folders}
-    assert set(reports) == {"report.json", "report.md", "report.html"}
-    assert json.loads(reports["report.json"].read_text())["results"]
 
 
 # As PySpark's daemon does with its workers: one ends, then the parent works on.
