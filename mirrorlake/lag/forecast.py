@@ -4,8 +4,7 @@ Both go on with the rates of the window as straight lines and say so; neither gu
 
     offset   end ────────────────────────╱        caught up where the lines of end and position meet
              position ────────────╱               overtaken where the lines of position and earliest meet,
-             earliest ──────╱                     or the age of the oldest waiting record reaches retention.ms,
-                                                  or as many bytes follow it as retention.bytes keeps
+             earliest ──────╱                     or the age of the oldest waiting record reaches retention.ms
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from itertools import pairwise
 from typing import Literal
 
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.render import format_duration, format_size
+from mirrorlake.render import format_duration
 
-By = Literal["age", "size", "estimate", "lost"]
-"""What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; `retention.bytes`, by an
-estimate of what follows; nothing any more, as it is gone."""
+By = Literal["age", "size", "lost"]
+"""What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; nothing any more, as it is
+gone."""
 
 # A batch may be under way between two samples, so one difference proves neither rest nor movement.
 FEWEST_SAMPLES = 3
@@ -126,26 +125,13 @@ class Earliest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLimit:
-    """The size limit of a partition's log: `retention.bytes`, and the largest size of one offset.
-
-    A broker deletes a segment once what follows it reaches `retention.bytes`. So a record is safe while less follows it, its
-    own segment's rest included: how large segments are need not be known.
-    """
-
-    log_bytes: int
-    offset_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRisk:
     """Whether retention deletes records before they pass a hop.
 
     Attributes:
         at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
-        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `estimate` (of `retention.bytes`), `lost` (the
-            earliest offset has passed the position), `relay` (the relay's own retention, which waits for its slowest flow:
-            never a risk), `none`.
+        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (the earliest offset has passed the
+            position), `relay` (the relay's own retention, which waits for its slowest flow: never a risk), `none`.
         left_ms: milliseconds until then at the rates of the window; None when it never comes to that.
         soonest_ms: the same if nothing passed the hop from now on; None where nothing is deleted.
         lost: offsets that are gone already, at most so many records.
@@ -173,7 +159,7 @@ class Expiry:
     reason: str
 
 
-# Less than this share of retention time or bytes, or less than this time if the log's movement decides, makes a verdict.
+# Less than this share of retention time, or less than this time if the log's movement decides, makes a verdict.
 _SOON_SHARE, _SOON_MS = 0.1, 3_600_000
 
 
@@ -183,12 +169,8 @@ def next_expiry(
     now: datetime,
     retention_ms: int | None = None,
     earliest: Sequence[Earliest] = (),
-    limit: LogLimit | None = None,
-    end_per_s: float | None = None,
 ) -> Expiry | None:
     """Return when the oldest waiting record is deleted, by age or size, whichever is first; None if nothing waits or is deleted.
-
-    `end_per_s` is the rate at which the log grows, in offsets a second; None where it is not known.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -212,10 +194,6 @@ def next_expiry(
         is_near = 2 * _before_deletion(sample, held) < (sample.end_position or 0) - held[-1].offset
         soon = moved.soonest_ms < _SOON_MS and is_near
         found.append(Expiry(in_ms=moved.soonest_ms, by="size", is_soon=soon, reason=moved.reason))
-    full = None if limit is None else _by_bytes([sample], limit, end_per_s)
-    if limit is not None and full is not None and full.soonest_ms is not None:
-        soon = limit.log_bytes - (sample.waiting or 0) * limit.offset_bytes < _SOON_SHARE * limit.log_bytes
-        found.append(Expiry(in_ms=full.soonest_ms, by="estimate", is_soon=soon, reason=full.reason))
     return min(found, key=lambda one: one.in_ms, default=None)
 
 
@@ -228,15 +206,13 @@ def retention_risk(
     now: datetime,
     retention_ms: int | None = None,
     earliest: Sequence[Earliest] = (),
-    limit: LogLimit | None = None,
 ) -> RetentionRisk:
     """Forecast whether retention deletes records before they pass the hop, by age or size, whichever is first.
 
     Kafka deletes whole segments, and never the one being written, so it may delete later than said here, not sooner.
 
     `retention_ms` is that of the topic that the hop reads from, None or below 0 where age deletes nothing; `earliest` are the
-    first offsets that this topic held over time: the longer, the better, as they move in jumps; `limit` is None where size
-    deletes nothing, or nothing is known of the records' sizes.
+    first offsets that this topic held over time: the longer, the better, as they move in jumps.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -261,11 +237,7 @@ def retention_risk(
     eta_ms = catch_up(samples).eta_ms
     found = [
         risk
-        for risk in (
-            _by_age(samples, retention_ms, now),
-            _by_size(samples, held),
-            None if limit is None else _by_bytes(samples, limit, _grows(samples)),
-        )
+        for risk in (_by_age(samples, retention_ms, now), _by_size(samples, held))
         if risk is not None and not (eta_ms is not None and risk.left_ms is not None and eta_ms < risk.left_ms)
     ]
     if not found:
@@ -353,37 +325,9 @@ def _before_deletion(last: LagSample, held: Sequence[Earliest]) -> int:
     return max(0, last.position - held[-1].offset - step)
 
 
-def _by_bytes(samples: Sequence[LagSample], limit: LogLimit, end_per_s: float | None) -> RetentionRisk | None:
-    last = samples[-1]
-    follow = (last.waiting or 0) * limit.offset_bytes
-    room = max(0, limit.log_bytes - follow)
-    reason = f"by estimate at most {format_size(follow)} follow the position, retention.bytes keeps {format_size(limit.log_bytes)}"
-    if room == 0:
-        return RetentionRisk(at_risk=True, by="estimate", left_ms=0, soonest_ms=0, reason=reason)
-    if end_per_s is None or end_per_s <= 0:
-        return None
-    nearer = end_per_s - _passed_per_s(samples)
-    left_ms = int(room / limit.offset_bytes / nearer * 1000) if nearer > 0 else None
-    turnover_ms = limit.log_bytes / limit.offset_bytes / end_per_s * 1000
-    return RetentionRisk(
-        at_risk=left_ms is not None and left_ms < turnover_ms,
-        by="estimate",
-        left_ms=left_ms,
-        soonest_ms=int(room / limit.offset_bytes / end_per_s * 1000),
-        reason=reason,
-    )
-
-
 def _passed_per_s(samples: Sequence[LagSample]) -> float:
     moved_s = (samples[-1].observed_at - samples[0].observed_at).total_seconds()
     return max(0.0, (samples[-1].position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
-
-
-def _grows(samples: Sequence[LagSample]) -> float | None:
-    """Return the rate of the end over the samples that know it."""
-    known = [(one.observed_at, one.end_position) for one in samples if one.end_position is not None]
-    span_s = (known[-1][0] - known[0][0]).total_seconds() if known else 0.0
-    return (known[-1][1] - known[0][1]) / span_s if span_s > 0 else None
 
 
 def _since_last_step_back(window: Sequence[LagSample]) -> list[LagSample]:

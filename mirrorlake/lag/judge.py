@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +16,8 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.columns import NOTHING, numbers
-from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.forecast import Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.hop_verdicts import HopKey, HopVerdict, LagVerdict
-from mirrorlake.lag.log_bytes import OffsetBytes, read_offset_bytes
 from mirrorlake.lag.sql import LagQuery
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_hops import HopWindows, append_snapshot
@@ -36,21 +34,12 @@ _MAX_CHANGES = 20
 _HOP_KEY = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
 
 
-class RetentionLimits(NamedTuple):
-    """The retention of a topic in milliseconds, and of a partition's log in bytes; None for no limit."""
-
-    ms: int | None = None
-    log_bytes: int | None = None
-
-
-UNLIMITED_RETENTION = RetentionLimits()
-
-RetentionLookup = Callable[[Collection[HopKey]], Mapping[HopKey, RetentionLimits]]
-"""Return the retention of the topics that hops read; hops of unknown retention are left out."""
+RetentionLookup = Callable[[Collection[HopKey]], Mapping[HopKey, int | None]]
+"""Return the retention of the topics that hops read in milliseconds, None for no limit; hops of unknown retention are left out."""
 
 
 class Retention:
-    """Read `retention.ms` and `retention.bytes` of the topics that hops read, in one request a cluster.
+    """Read `retention.ms` of the topics that hops read, in one request a cluster.
 
     The hop `republished` reads the relay, which has its own retention. A lake cluster deletes nothing, nor does a topic that
     is only compacted.
@@ -59,11 +48,11 @@ class Retention:
     def __init__(self, config: MirrorConfig, *, admin: Callable[[str], ClusterAdmin]) -> None:
         self._config = config
         self._admin = admin
-        self._known: dict[tuple[str, str], RetentionLimits] = {}
+        self._known: dict[tuple[str, str], int | None] = {}
 
-    def __call__(self, hops: Collection[HopKey]) -> dict[HopKey, RetentionLimits]:
+    def __call__(self, hops: Collection[HopKey]) -> dict[HopKey, int | None]:
         """Return the retention by hop; each topic is read once, and left out if its settings may not be read."""
-        found: dict[HopKey, RetentionLimits] = {}
+        found: dict[HopKey, int | None] = {}
         topics: dict[HopKey, tuple[str, str]] = {}
         for place in hops:
             flow = self._config.flow(place.flow)
@@ -72,11 +61,9 @@ class Retention:
             if place.hop == "republished":
                 relay = self._config.cluster(flow.source).retention_of(place.topic)
                 age = None if relay is None else relay.age
-                found[place] = (
-                    UNLIMITED_RETENTION if age is None else RetentionLimits(ms=age // timedelta(milliseconds=1))
-                )
+                found[place] = None if age is None else age // timedelta(milliseconds=1)
             elif self._config.cluster(alias).is_lake:
-                found[place] = UNLIMITED_RETENTION
+                found[place] = None
             else:
                 topics[place] = alias, place.topic if at_source else flow.remote_topic(place.topic)
         asked: dict[str, set[str]] = {}
@@ -98,10 +85,8 @@ class Retention:
             log.info("lag.retention_not_known what=%s why=%s", name, why.cause)
         for topic, values in settings.items():
             deletes = "delete" in (values.get("cleanup.policy") or "delete")
-            bounds = [int(values.get(f"retention.{unit}") or -1) for unit in ("ms", "bytes")]
-            self._known[alias, topic] = RetentionLimits(
-                *(None if bound < 0 or not deletes else bound for bound in bounds)
-            )
+            bound = int(values.get("retention.ms") or -1)
+            self._known[alias, topic] = None if bound < 0 or not deletes else bound
 
 
 def judge_lag(
@@ -130,13 +115,11 @@ def judge_lag(
         place: no_older_than(window, passed.get(_source(place))) if place.hop == "landed" else window
         for place, window in windows.items()
     }
-    landed = {_source(place): window[-1].position for place, window in windows.items() if place.hop == "landed"}
     return judge_windows(
         bounded,
         now=now,
         retention_of=retention_of,
         earliest=read_earliest(lake, (place.topic for place in waiting)),
-        sizes=cache(lambda: read_offset_bytes(lake, landed)),
     )
 
 
@@ -146,21 +129,19 @@ def judge_windows(
     now: datetime,
     retention_of: RetentionLookup | None = None,
     earliest: Mapping[tuple[str, SourcePartition], Sequence[Earliest]] | None = None,
-    sizes: Callable[[], OffsetBytes] = dict,
 ) -> LagVerdict:
     """Judge each hop by its samples, oldest first.
 
-    `earliest` are log start offsets of the sources over time; `sizes` is called if a source deletes by size.
+    `earliest` are log start offsets of the sources over time.
     """
     waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
-    known = dict.fromkeys(waiting, UNLIMITED_RETENTION) if retention_of is None else retention_of(waiting)
+    known = dict.fromkeys(waiting) if retention_of is None else retention_of(waiting)
     # Nothing expires if nothing waits; the retention of a hop that waits may be unknown.
-    kept = {**dict.fromkeys(windows.keys() - {*waiting}, UNLIMITED_RETENTION), **known}
+    kept = {**dict.fromkeys(windows.keys() - {*waiting}), **known}
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
-        reads_source = place.hop == "landed" or place.cluster == place.source
-        if reads_source:
+        if place.hop == "landed" or place.cluster == place.source:
             held = (earliest or {}).get(_source(place), ())
         if held and window[-1].observed_at > held[-1].observed_at:
             # Only changes are written, so the last offset held until the last sample.
@@ -174,26 +155,16 @@ def judge_windows(
                 last=window[-1],
                 samples=len(window),
                 catch_up=catch_up(window),
-                retention=_risk(place, window, now, kept.get(place), held, sizes if reads_source else dict),
+                retention=_risk(place, window, now, kept[place], held) if place in kept else None,
             )
         )
     return LagVerdict(hops=tuple(hops)).worst_first()
 
 
 def _risk(
-    place: HopKey,
-    window: Sequence[LagSample],
-    now: datetime,
-    kept: RetentionLimits | None,
-    held: Sequence[Earliest],
-    sizes: Callable[[], OffsetBytes],
-) -> RetentionRisk | None:
-    if kept is None:
-        return None
-    limit = None
-    if kept.log_bytes is not None and (each := sizes().get(_source(place))) is not None:
-        limit = LogLimit(log_bytes=kept.log_bytes, offset_bytes=each)
-    found = retention_risk(window, now=now, retention_ms=kept.ms, earliest=held, limit=limit)
+    place: HopKey, window: Sequence[LagSample], now: datetime, kept_ms: int | None, held: Sequence[Earliest]
+) -> RetentionRisk:
+    found = retention_risk(window, now=now, retention_ms=kept_ms, earliest=held)
     if place.hop != "republished" or found.by == "none":
         return found
     # Records that a flow has not sent never leave the relay.

@@ -10,11 +10,10 @@ from datetime import datetime
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
+from mirrorlake.lag.forecast import Earliest, Expiry, next_expiry
 from mirrorlake.lag.hanging_transactions import HangingTransaction
 from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.judge import UNLIMITED_RETENTION, RetentionLookup, read_earliest
-from mirrorlake.lag.log_bytes import read_offset_bytes
+from mirrorlake.lag.judge import RetentionLookup, read_earliest
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.partition_status import CAUGHT_UP, TOPIC_LOST, PartitionStatus, compute_rates, judge_partition
 from mirrorlake.lag.snapshot import PositionSnapshot
@@ -80,7 +79,7 @@ def read_status(
         unlanded=unlanded,
         sampled=sampled,
         expiries=_forecast_expiries(
-            _find_unlanded(flows, positions, stamps, sampled, at=at), lake=lake, retention_of=retention_of, at=at
+            _find_unlanded(flows, positions, stamps, at=at), lake=lake, retention_of=retention_of, at=at
         ),
         transactions={
             alias: _find_hanging(alias, flows, positions, find_transactions)
@@ -246,8 +245,7 @@ def _judge_state(
     if lost is not None:
         return TOPIC_LOST, lost
     if expiry is not None and expiry.is_soon:
-        by = " (an estimate by size)" if expiry.by == "estimate" else ""
-        return "expiring", f"not landed, deleted by the source in {format_duration(expiry.in_ms)}{by}"
+        return "expiring", f"not landed, deleted by the source in {format_duration(expiry.in_ms)}"
     if pause is not None:
         return "paused", str(pause)
     if transaction is not None:
@@ -313,7 +311,6 @@ class _Unlanded:
 
     sample: LagSample
     hop: HopKey
-    end_per_s: float | None
     is_recent: bool
 
 
@@ -321,7 +318,6 @@ def _find_unlanded(
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
     stamps: Mapping[tuple[str, SourcePartition], int | None],
-    sampled: Windows,
     *,
     at: datetime,
 ) -> dict[tuple[str, SourcePartition], _Unlanded]:
@@ -354,9 +350,8 @@ def _find_unlanded(
             hop="landed",
             cluster=alias,
         )
-        rate = compute_rates([*sampled.get((flow, source), ()), sample]).in_per_s
         is_recent = stamp is not None and age_ms(stamp, at) <= _RECENT_MS
-        found[alias, source] = _Unlanded(sample, hop, rate, is_recent)
+        found[alias, source] = _Unlanded(sample, hop, is_recent)
     return found
 
 
@@ -373,26 +368,13 @@ def _forecast_expiries(
     # Retention is not read for records that came a moment ago.
     old = [one.hop for one in unlanded.values() if not one.is_recent]
     limits = retention_of(old) if old else {}
-    retention = {key: limits.get(one.hop, UNLIMITED_RETENTION) for key, one in unlanded.items()}
-    bounded = {key: one.sample.position for key, one in unlanded.items() if retention[key].log_bytes is not None}
-    sizes = read_offset_bytes(lake, bounded) if bounded else {}
     earliest, found = read_earliest(lake, (source.topic for _, source in unlanded)), {}
     for key, one in unlanded.items():
-        log_bytes, limit = retention[key].log_bytes, None
-        if log_bytes is not None and key in sizes:
-            limit = LogLimit(log_bytes=log_bytes, offset_bytes=sizes[key])
         starts = earliest.get(key, [])
         if starts:
             # Only changes are written, so the last start of the log still holds.
             starts = [*starts, Earliest(observed_at=at, offset=starts[-1].offset)]
-        expiry = next_expiry(
-            one.sample,
-            now=at,
-            retention_ms=retention[key].ms,
-            earliest=starts,
-            limit=limit,
-            end_per_s=one.end_per_s,
-        )
+        expiry = next_expiry(one.sample, now=at, retention_ms=limits.get(one.hop), earliest=starts)
         if expiry is not None:
             found[key] = expiry
     return found

@@ -17,7 +17,7 @@ from mirrorlake.doctor import Findings
 from mirrorlake.doctor.findings import Finding
 from mirrorlake.doctor.registry import Catalogue, Check
 from mirrorlake.lag.hop_verdicts import LagVerdict
-from mirrorlake.lag.judge import RetentionLimits, judge_windows
+from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
@@ -103,7 +103,7 @@ def lag_verdict(text: str) -> LagVerdict:
     return judge_windows(
         {place: window},
         now=NOON + timedelta(seconds=2),
-        retention_of=lambda of: dict.fromkeys(of, RetentionLimits(ms=60_000)),
+        retention_of=lambda of: dict.fromkeys(of, 60_000),
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.lag.forecast import Earliest
 from mirrorlake.lag.hop_verdicts import HopKey, LagVerdict
-from mirrorlake.lag.judge import Retention, RetentionLimits, judge_windows
+from mirrorlake.lag.judge import Retention, judge_windows
 from mirrorlake.lag.partition_status import PartitionStatus
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.status_hops import adopt_status, append_snapshot
@@ -44,7 +44,7 @@ def stalled_and_well() -> LagVerdict:
     return judge_windows(
         windows,
         now=NOON + timedelta(minutes=2),
-        retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=HOUR_MS)),
+        retention_of=lambda places: dict.fromkeys(places, HOUR_MS),
     )
 
 
@@ -95,7 +95,7 @@ def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() 
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
     asked = []
 
-    def kept(places: Collection[HopKey]) -> dict[HopKey, RetentionLimits]:
+    def kept(places: Collection[HopKey]) -> dict[HopKey, int | None]:
         asked.extend(place.hop for place in places)
         return {}
 
@@ -129,7 +129,7 @@ def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics_however_many_wait(
     found = retention(places)
     assert asked == [topics, topics], "of the source's topics, and of the remote ones"
     assert {place.topic for place in places if place not in found} == {"t0"}
-    assert {found[place] for place in found if place.hop == "landed"} == {RetentionLimits(ms=5)}
+    assert {found[place] for place in found if place.hop == "landed"} == {5}
     assert retention(places[9:]) == {place: found[place] for place in places[9:]}
     assert asked == [topics, topics]
 
@@ -207,7 +207,7 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
     found = judge_windows(
         windows,
         now=NOON + timedelta(minutes=2),
-        retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=HOUR_MS)),
+        retention_of=lambda places: dict.fromkeys(places, HOUR_MS),
     )
     assert (len(found.at_risk), len(found.groups_at_risk)) == (8, 8)
     assert found.at_risk_words("east->central") == "8 partitions"

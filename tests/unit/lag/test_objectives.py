@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.forecast import Earliest, LogLimit, next_expiry
+from mirrorlake.lag.forecast import Earliest, next_expiry
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
@@ -196,12 +196,6 @@ def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_wait
         "most of the log precedes"
     )
     assert said(waits(), retention_ms=900_000, earliest=moved) == ("age", 300_000, False)
-    keeps = LogLimit(log_bytes=8_000, offset_bytes=100)
-    # 50 offsets wait, 30 more are kept.
-    assert said(waits(since=None), limit=keeps, end_per_s=0.1) == ("estimate", 300_000, False)
-    assert said(waits(since=None), limit=keeps) is None, "at which rate they come is not known"
-    assert said(waits(since=None, position=20), limit=keeps) == ("estimate", 0, True)
-    assert said(waits(since=None, position=25), limit=keeps, end_per_s=0.1) == ("estimate", 50_000, True)
     assert said(waits(position=10), earliest=moved) == ("lost", 0, True)
     at_rest = LagSample(observed_at=now, position=9, end_position=9, offset_lag=0, time_lag_ms=0)
     assert said(at_rest, retention_ms=1, earliest=[]) is None, "an idle topic has nothing that waits"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.lag.forecast import Earliest, LogLimit, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict, judge, worst_hop_verdict
 from tests.builders import NOON, sample
@@ -268,23 +268,6 @@ def test_by_size_the_first_offset_comes_nearer_until_it_has_passed() -> None:
     assert (risk.at_risk, risk.by, risk.left_ms) == (True, "size", 400_000), "the next 100 offsets may go at once"
     lost = retention_risk(window, now=at(600), earliest=[*held, Earliest(observed_at=at(600), offset=1017)])
     assert (lost.at_risk, lost.by, lost.lost) == (True, "lost", 17)
-
-
-def test_by_an_estimate_a_record_is_deleted_when_as_many_bytes_follow_it_as_are_kept() -> None:
-    limit = LogLimit(log_bytes=1_000_000, offset_bytes=100)
-    stands = looks(STANDS, [1000, 2000, 3000, 4000, 5000])
-    risk = retention_risk(stands, now=at(500), limit=limit)
-    # 5 000 of 10 000 records are left, and ten a second come.
-    assert (risk.at_risk, risk.by, risk.left_ms, risk.soonest_ms) == (True, "estimate", 500_000, 500_000)
-    assert "at most 500 kB follow the position, retention.bytes keeps 1.0 MB" in risk.reason
-    over = retention_risk(looks(STANDS, [9000, 9500, 10_000, 10_500, 11_000]), now=at(500), limit=limit)
-    assert (over.at_risk, over.by, over.left_ms) == (True, "estimate", 0)
-    in_pace = retention_risk([sample(at(s), s * 10, s * 10 + 50) for s in (0, 100, 200)], now=at(200), limit=limit)
-    assert (in_pace.at_risk, in_pace.left_ms, in_pace.soonest_ms) == (False, None, 995_000)
-    aged = [replace(one, waiting_since=NOON) for one in stands]
-    assert retention_risk(aged, now=at(500), retention_ms=900_000, limit=limit).by == "age", "the nearer counts"
-    idle = retention_risk(looks(STANDS, [10] * 5), now=at(500), limit=limit)
-    assert idle.by == "none", "nothing comes that would push it out"
 
 
 def test_what_is_not_landed_is_no_older_than_the_record_before_it_and_the_last_look_at_rest() -> None:

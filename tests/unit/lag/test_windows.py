@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.judge import RetentionLimits, judge_lag, read_windows
+from mirrorlake.lag.judge import judge_lag, read_windows
 from mirrorlake.lag.series import _worst_lags
 from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
@@ -80,9 +80,7 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
         ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
     ]
     lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=False)) for row in rows])
-    found = judge_lag(
-        asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=3_600_000))
-    )
+    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, 3_600_000))
     assert [(hop.key.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),

@@ -24,7 +24,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.lag import Figures, Verdict, measure
 from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.judge import RetentionLimits, judge_windows
+from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake import GAPS, WITHHELD, gap_row
@@ -93,7 +93,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
         lag=judge_windows(
             windows,
             now=NOON + timedelta(seconds=20),
-            retention_of=lambda of: dict.fromkeys(of, RetentionLimits(ms=3_600_000)),
+            retention_of=lambda of: dict.fromkeys(of, 3_600_000),
         ),
         latency=[
             LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
