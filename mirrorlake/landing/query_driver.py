@@ -18,7 +18,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.progress import log_context
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
@@ -181,21 +181,6 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
             is_cut = is_topic & (F.col("partition") == cut.partition)
             column = F.when(is_cut, F.lit(cut.generation)).otherwise(column)
     return column.cast("int")
-
-
-def read_between(
-    spark: SparkSession,
-    options: Mapping[str, str],
-    first: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-) -> DataFrame:
-    """Read the committed records between two offsets of each partition by Spark's Kafka source."""
-    partitions: dict[str, list[int]] = {}
-    for tp in sorted(first):
-        partitions.setdefault(tp.topic, []).append(tp.partition)
-    bounds = {"startingOffsets": _offsets_json(first), "endingOffsets": _offsets_json(ends)}
-    options = {**options, **_READ_COMMITTED, "assign": json.dumps(partitions), **bounds}
-    return spark.read.format("kafka").options(**options).load()
 
 
 def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:

@@ -48,10 +48,7 @@ class ComparisonUnit:
     def clipped(self, earliest: Mapping[TopicPartition, int]) -> ComparisonUnit:
         """Return the unit without offsets that left the cluster meanwhile."""
         firsts = {tp: max(span.first, earliest.get(tp, span.end)) for tp, span in self.spans.items()}
-        return self.within({tp: OffsetRange(first, self.spans[tp].end) for tp, first in firsts.items()})
-
-    def within(self, spans: Mapping[TopicPartition, OffsetRange]) -> ComparisonUnit:
-        """Return the unit limited to narrower ranges."""
+        spans = {tp: OffsetRange(first, self.spans[tp].end) for tp, first in firsts.items()}
         fetched = {tp: replace(self.fetched[tp], span=span) for tp, span in spans.items()}
         return replace(self, fetched=fetched, feeds=tuple(feed.within(spans) for feed in self.feeds))
 
