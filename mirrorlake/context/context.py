@@ -22,7 +22,7 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
 from mirrorlake.schemas import SchemaRegistry
-from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, TopicSource
+from mirrorlake.topics import FilledTopics, LakeTopics, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,6 @@ class Context:
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._registries: dict[str, SchemaRegistry] = {}
-        self._ledger_flows = LedgerFlows(self.admin, self.reader_options)
         self._starting = threading.Lock()
         self._started_plainly = False
         self._sharing = threading.RLock()
@@ -290,16 +289,16 @@ class Context:
         """Return a reader of the flow's ledger; the caller closes it."""
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
 
-    def other_files(self, flow: FlowConfig) -> OtherFiles:
-        """Return the reader of the work of other settings files' flows into the same target."""
-        return OtherFiles(
+    def filled_topics(self, flow: FlowConfig) -> FilledTopics:
+        """Return the check for remote topics of the flow that others filled."""
+        return FilledTopics(
             flow,
             flows=self.config.flows,
             lake=self.lake,
             audit=self.audit(),
-            ledgers=self._ledger_flows,
             admin=self.admin(flow.target),
             reader=self.reader,
+            ledger=self.ledger,
         )
 
     def registry(self, alias: str) -> SchemaRegistry | None:

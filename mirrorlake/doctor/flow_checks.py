@@ -98,22 +98,22 @@ def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 
 
 @check(
-    "flow.other-files",
+    "flow.filled",
     layer="flow",
     per="flow",
     fix="another policy, or existing: append",
 )
-def _other_files(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """No remote topic holds records of others, and no flow of another settings file brings records back: neither is sent to."""
+def _filled(at: FlowCheckContext) -> Iterator[CheckOutcome]:
+    """No remote topic holds records of others: nothing is sent to one that does."""
     remotes = {state.name: state for state in at.remotes.values()}
     sources: dict[str, list[str]] = {}
     for name in at.topics:
         sources.setdefault(at.flow.remote_topic(name), []).append(name)
-    found = at.inputs.context.other_files(at.flow).refuse(remotes, sources)
+    found = at.inputs.context.filled_topics(at.flow).refuse(remotes, sources)
     for remote, why in sorted(found.items()):
         yield failure(remote, f"{at.flow.name} does not send to it: {why.cause}", why.remedy)
     if not found:
-        yield fine(at.flow.name, "no remote topic holds records of others, and nothing comes back")
+        yield fine(at.flow.name, "no remote topic holds records of others")
 
 
 _COPIED = "SELECT lane, max(ledger_seq) AS seq FROM {offset_map} WHERE flow = :flow GROUP BY lane"

@@ -5,7 +5,6 @@ from mirrorlake.lag.hop_verdicts import HopVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.monitor import Monitor
-from mirrorlake.lag.others import SIGN_TIMEOUT, count_waiting
 from mirrorlake.lag.partition_status import PartitionStatus, TopicStatus, format_proven, status_badge
 from mirrorlake.lag.series import LINE_COLUMNS, lag_lines
 from mirrorlake.lag.snapshot import PositionSnapshot

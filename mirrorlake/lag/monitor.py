@@ -14,7 +14,6 @@ from mirrorlake.events import Events, read_events
 from mirrorlake.lag.hanging_transactions import HangingTransaction, find_hanging_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.others import other_flows
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
@@ -101,15 +100,10 @@ class Monitor:
             windows=lambda: self._windows_of(flows),
             find_transactions=self.find_hanging_transactions,
         )
-        others = other_flows(context.config, state, lake=context.lake, now=context.now(), landed=look.landed)
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
         tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
-        return replace(
-            status,
-            other_flows=others,
-            tables=tables,
-        )
+        return replace(status, tables=tables)
 
     def find_hanging_transactions(
         self, alias: str, stable: Mapping[TopicPartition, int]

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import ClassVar, Literal, overload
 
 from mirrorlake.lag.objectives import FlowObjectives, objectives_table
-from mirrorlake.lag.others import OtherFlow, others_table
 from mirrorlake.lag.partition_status import (
     PartitionStatus,
     TopicStatus,
@@ -217,9 +216,8 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
 class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """The status of every flow at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
-    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
-    are those of other settings files on the same lake; they change no verdict. `tables` are the typed tables, which the status of one
-    flow lacks.
+    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `tables` are the
+    typed tables, which the status of one flow lacks.
 
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
@@ -231,7 +229,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     flows: tuple[FlowStatus, ...]
     observed_at: datetime | None
     removed_tables: tuple[str, ...] = ()
-    other_flows: tuple[OtherFlow, ...] = ()
     tables: tuple[TableStatus, ...] = ()
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
@@ -322,7 +319,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
                 *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
                 *(str(one) for flow in self.flows for one in flow.held),
                 *([tables_table("typed tables", self.tables)] if self.tables else []),
-                *([others_table(self.other_flows)] if self.other_flows else []),
             ),
         )
 

@@ -28,7 +28,7 @@ def plan_changes(context: Context, flow: str | None) -> Plan:
             lake=context.lake,
             audit=context.audit(),
             held=partial(republish.find_lost_topics, context),
-            others_of=context.other_files,
+            filled_of=context.filled_topics,
             tell=board.tell,
         )
 

@@ -157,7 +157,7 @@ def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
         lake=context.lake,
         now=context.now,
         held=partial(republish.find_lost_topics, context, flow),
-        others=context.other_files(flow),
+        filled=context.filled_topics(flow),
         lock=context.shared(_sync_lock),
     )
 

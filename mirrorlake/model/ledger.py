@@ -31,7 +31,7 @@ _READABLE = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class FlowOrigin:
-    """The source of a flow's records, which other settings files read from the ledger.
+    """The source of a flow's records: a flow of the same name from another cluster is refused.
 
     `source` and `target` are the aliases in the flow's own file. `cluster_id` is the source's, or "" if it was never
     recorded. `adds_hops` is whether the flow writes hop headers (`model/loops/hops.py`).

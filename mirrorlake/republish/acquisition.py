@@ -103,7 +103,7 @@ class FlowAcquisition:
             audit,
             lake,
             all_flows=settings.all_flows,
-            others=None if settings.relay_slice else settings.other_files,
+            filled=None if settings.relay_slice else settings.filled_topics,
         )
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
         origin = FlowOrigin(flow.source, flow.target, cluster_id, flow.adds_hops)

@@ -22,7 +22,7 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
         reader_options=context.reader_options(flow.target),
         view=view_of_flow(flow),
         all_flows=context.config.flows,
-        other_files=context.other_files(flow),
+        filled_topics=context.filled_topics(flow),
     )
     if context.metrics is None:
         return settings

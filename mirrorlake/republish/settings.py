@@ -15,7 +15,7 @@ from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import LossChoice
 from mirrorlake.rules import View
 from mirrorlake.runtime import PeriodicTask
-from mirrorlake.topics import OtherFiles, RemoteTopics
+from mirrorlake.topics import FilledTopics, RemoteTopics
 
 NO_ENDS: Mapping[TopicPartition, int] = {}
 
@@ -57,7 +57,7 @@ class RepublishSettings:
         choices: a person's choices for lost remote topics.
         listener: is called for the flow's commits and polls.
         relay_slice: the only part of the relay to send, whoever filled its remote topics; None for all.
-        other_files: checks remote topics against flows of other settings files; None takes every topic.
+        filled_topics: refuses remote topics that others filled; None takes every topic.
     """
 
     flow: FlowConfig
@@ -71,7 +71,7 @@ class RepublishSettings:
     choices: Sequence[LossChoice] = ()
     listener: FlowListener = field(default_factory=FlowListener)
     relay_slice: RelaySlice | None = None
-    other_files: OtherFiles | None = None
+    filled_topics: FilledTopics | None = None
 
     def lane_spec(
         self,
@@ -110,4 +110,4 @@ class RepublishSettings:
         """Return the settings of the flow that sends this one's quarantined records again."""
         # It writes the remote topics of this flow on purpose.
         all_flows = [each for each in self.all_flows if each.name != self.flow.name]
-        return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, other_files=None)
+        return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, filled_topics=None)

@@ -13,13 +13,13 @@ from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
-from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.filled_topics import FilledTopics
 from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import (
     Admins,
     BothEnds,
     Sources,
-    foreign_conflicts,
+    filled_conflicts,
     led_by_others,
     look,
     name_conflicts,
@@ -35,7 +35,7 @@ class ContinuousSync:
     """Record the changes at both ends of one flow in `metadata`, and correct the target.
 
     With `sync.continuous: false` it records only. It changes no lost remote topic (`held`), and none that the flow may not
-    write (`others`). Flows of one process share the `lock`: two never plan for one target at the same time.
+    write (`filled`). Flows of one process share the `lock`: two never plan for one target at the same time.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ContinuousSync:
         lake: Lake,
         now: Callable[[], datetime],
         held: Callable[[], Iterable[LostTopic]],
-        others: OtherFiles,
+        filled: FilledTopics,
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
@@ -58,7 +58,7 @@ class ContinuousSync:
         self._lake = lake
         self._now = now
         self._held = held
-        self._others = others
+        self._filled = filled
         self._lock = lock
         self._audit = Audit(lake, now=now)
         self._source = SourceTopics(lake, flow.source)
@@ -89,7 +89,7 @@ class ContinuousSync:
                 changes = self._allowed(plan.changes, ends)
                 if changes:
                     skipped = {lost.remote for lost in self._held()}
-                    skipped |= {conflict.name for conflict in foreign_conflicts(flow, ends, self._others)}
+                    skipped |= {conflict.name for conflict in filled_conflicts(flow, ends, self._filled)}
                     changes = [change for change in changes if change.name not in skipped]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:

@@ -13,7 +13,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import Audit, Lake, newest_topics
 from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import TopicSpec
-from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.filled_topics import FilledTopics
 
 
 def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]]) -> dict[str, tuple[FlowConfig, str]]:
@@ -65,11 +65,12 @@ class ConflictCheck:
         self._lake = lake
         self._rivals = [each for each in all_flows if _is_rival(flow, each)]
 
-    def find_foreign(
-        self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], others: OtherFiles
+    def find_filled(
+        self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], filled: FilledTopics
     ) -> dict[str, MirrorlakeError]:
-        """Return by remote topic the conflicts with flows of other settings files, which filled it."""
-        found = others.refuse_filled({one.name: states[one.name] for one in wanted if one.fresh and one.name in states})
+        """Return by remote topic the conflicts with others that filled it."""
+        fresh = {one.name: states[one.name] for one in wanted if one.fresh and one.name in states}
+        found = filled.refuse_unsent(fresh)
         return {
             one.name: self._conflict(found[one.name].cause, remedy=found[one.name].remedy, topic=one.topics[0])
             for one in wanted

@@ -23,7 +23,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.remotes import LostTopic, Remote, is_different_topic, known_id
 from mirrorlake.model.topic_configs import merged
-from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.filled_topics import FilledTopics
 from mirrorlake.topics.remote_conflicts import ConflictCheck, WantedTopic
 
 # Kafka's default of max.message.bytes; a batch and its header must fit below the topic's limit.
@@ -84,7 +84,7 @@ class RemoteTopics:
     """Make the remote topics of one flow ready; caches them, so a batch of known topics costs one check of ids.
 
     `audit` gets the topics created or grown. `all_flows` are all flows of the settings, which could write the same remote
-    topics. `others` checks flows of other settings files.
+    topics. `filled` refuses topics that others filled.
 
     Law F: a topic that got records is never made again silently; its id is checked before every batch.
     """
@@ -97,11 +97,11 @@ class RemoteTopics:
         lake: Lake,
         *,
         all_flows: Iterable[FlowConfig] = (),
-        others: OtherFiles | None = None,
+        filled: FilledTopics | None = None,
     ) -> None:
         self._admin = admin
         self._all_flows = tuple(all_flows)
-        self._others = others
+        self._filled = filled
         self._lake = lake
         self._audit = audit
         self._flow = flow
@@ -212,10 +212,10 @@ class RemoteTopics:
     def _make(self, wanted: Sequence[WantedTopic], check: ConflictCheck, refused: dict[str, MirrorlakeError]) -> None:
         """Create and grow topics in a few calls for all of them; `refused` gets the errors."""
         states = self._admin.describe([one.name for one in wanted], refused=refused)
-        if self._others is not None:
+        if self._filled is not None:
             # Check each topic before its first record of this process.
             new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
-            refused |= check.find_foreign(new, states, self._others)
+            refused |= check.find_filled(new, states, self._filled)
         changes = [
             change
             for one in self._allowed(wanted, states, check, refused)

@@ -20,14 +20,14 @@ from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
 from mirrorlake.topics.edits import SETTINGS
+from mirrorlake.topics.filled_topics import FilledTopics
 from mirrorlake.topics.group_refusal import refused
-from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
 from mirrorlake.topics.topic_plan import (
     Admins,
     Sources,
-    foreign_conflicts,
+    filled_conflicts,
     led_by_others,
     look,
     name_conflicts,
@@ -45,13 +45,13 @@ def make_plan(
     lake: Lake,
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[LostTopic]],
-    others_of: Callable[[FlowConfig], OtherFiles],
+    filled_of: Callable[[FlowConfig], FilledTopics],
     tell: ProgressCallback = ignore_progress,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
-    `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `others_of`
-    returns its check against other settings files. `tell` gets the count of compared topics.
+    `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `filled_of`
+    its check for topics that others filled. `tell` gets the count of compared topics.
 
     Raises:
         ClusterError: a cluster does not answer or refuses the reads.
@@ -85,7 +85,7 @@ def make_plan(
         notes += _group_notes(flow, all_flows)
         others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
         changes += name_conflicts(flow, ends, others=others)
-        changes += foreign_conflicts(flow, ends, others_of(flow))
+        changes += filled_conflicts(flow, ends, filled_of(flow))
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)

@@ -14,7 +14,7 @@ from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.topic_configs import given_up
-from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.filled_topics import FilledTopics
 from mirrorlake.topics.remote_conflicts import rivals
 from mirrorlake.topics.remote_topics import wanted_remote_topic
 from mirrorlake.topics.sources import TopicSource
@@ -239,12 +239,12 @@ def name_conflicts(
     return found
 
 
-def foreign_conflicts(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
+def filled_conflicts(flow: FlowConfig, ends: BothEnds, filled: FilledTopics) -> list[Change]:
     """Return conflicts for remote topics that hold records of others."""
     sources: dict[str, list[str]] = {}
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)
-    found = others.refuse(ends.remote, sources)
+    found = filled.refuse(ends.remote, sources)
     return [_conflict(flow, one, sources[one][0], f"{why.cause}; {why.remedy}") for one, why in sorted(found.items())]
 
 

@@ -141,7 +141,7 @@ def test_two_settings_files_make_no_loop(
     there.run(once=True)
     back = mirror("west", "east", plain)
     assert [(one.name, one.action) for one in back.plan().conflicts] == [(plain, "conflict")]
-    with pytest.raises(TopicConflict, match=f"no ledger there says that {name}-west sent them"):
+    with pytest.raises(TopicConflict, match=f"its ledger does not say that {name}-west sent them"):
         back.run(once=True)
     there.run(once=True)
     assert (count(east, plain), count(west, plain)) == (30, 30)

@@ -1,0 +1,151 @@
+"""Refuse remote topics that somebody else filled: another flow, MirrorMaker 2 or a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterError, NotAuthorized
+from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, list_partitions, mm2_topics
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import Audit, Lake, newest_topics
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.loops.routes import arrival
+
+
+class TopicRefusal(NamedTuple):
+    """Why a flow does not write a remote topic, and the remedy."""
+
+    cause: str
+    remedy: str
+
+
+class FilledTopics:
+    """Check whether the remote topics of one flow hold records of others.
+
+    A flow that writes provenance headers shares its topics with their producers: it is refused none.
+
+    Args:
+        flow: the flow.
+        flows: all flows of the settings.
+        lake: holds the topics of sources, and the offset map.
+        audit: holds the topics that mirrorlake made.
+        admin: the admin of the target.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        *,
+        flows: Sequence[FlowConfig],
+        lake: Lake,
+        audit: Audit,
+        admin: ClusterAdmin,
+        reader: Callable[[str], RecordReader],
+        ledger: Callable[[FlowConfig], LedgerReader],
+    ) -> None:
+        self._flow = flow
+        self._flows = flows
+        self._lake = lake
+        self._audit = audit
+        self._admin = admin
+        self._reader = reader
+        self._ledger = ledger
+
+    def refuse(
+        self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]
+    ) -> dict[str, TopicRefusal]:
+        """Return why remote topics are refused, for `plan` and `doctor`; `sources` maps each to its source topics.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        mine = self._own_topics()
+        found = self.refuse_unsent({name: one for name, one in remotes.items() if not mine & set(sources[name])})
+        if found:
+            # A running flow may have sent its first records since the ledger was read.
+            mine = self._own_topics()
+        return {name: why for name, why in found.items() if not mine & set(sources[name])}
+
+    def _own_topics(self) -> set[str]:
+        """Return the source topics that the flow has sent or claimed, by its ledger."""
+        ledger = self._flow.ledger_topic
+        state = self._admin.describe([ledger]).get(ledger)
+        found = set[str]()
+        if state is not None:
+            with suppress(ClusterError), self._ledger(self._flow) as reader:
+                last = {lane: reader.last(lane) for lane in range(state.partitions)}
+                found |= merged_remotes(last).keys()
+                found |= {s.topic for record in last.values() if record for s, at in record.positions.items() if at}
+        return found
+
+    def refuse_unsent(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:
+        """Return the remote topics that hold records of others. By its ledger, the flow has sent nothing to any of these topics.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        flow = self._flow
+        # The flow's own heartbeats go to the same topic as those of its source.
+        emitted = {spec.name for spec in mm2_topics(flow)}
+        remotes = {name: state for name, state in remotes.items() if name not in emitted}
+        if flow.existing == "append" or flow.adds_hops or not remotes:
+            return {}
+        places = {place: remotes[place.topic] for place in list_partitions(remotes)}
+        spans = self._admin.topic_metadata.offset_ranges(places)
+        holding: dict[str, dict[TopicPartition, int]] = {}
+        for place, (first, end) in spans.items():
+            if first < end:
+                holding.setdefault(place.topic, {})[place] = first
+        for name in self._shared() if holding else ():
+            holding.pop(name, None)
+        return {
+            name: self._refusal(name)
+            for name, firsts in holding.items()
+            if not (self._may_be_own(name, firsts) or self._is_mapped(name))
+        }
+
+    def _shared(self) -> set[str]:
+        """Return the remote topics that several flows of this file write by their templates."""
+        flow, found = self._flow, set[str]()
+        for each in self._flows:
+            if each.target == flow.target and each.name != flow.name and flow.may_share(each):
+                names = newest_topics(self._lake, each.source, "source", missing_ok=True)
+                found |= {end.topic for name in names if (end := arrival(each, name)) is not None}
+        return found
+
+    def _may_be_own(self, remote: str, firsts: Mapping[TopicPartition, int]) -> bool:
+        """Return whether no record is visible, or a kill between first batch and ledger record may explain the records."""
+        if self._flow.delivery == "at_least_once":
+            entries = self._audit.entries(self._flow.target, "topic")
+            if any(entry.action == "create" and entry.object == remote for entry in entries):
+                return True
+        with suppress(NotAuthorized), self._reader(self._flow.target) as reader:
+            # An aborted transaction leaves offsets and no visible record.
+            return not any(
+                next(reader.read(place.topic, place.partition, first), None) for place, first in firsts.items()
+            )
+        return False
+
+    def _is_mapped(self, remote: str) -> bool:
+        flow = self._flow
+        return bool(
+            self._lake.query_rows(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True)
+        )
+
+    def _refusal(self, remote: str) -> TopicRefusal:
+        flow = self._flow
+        return TopicRefusal(
+            f"{remote} on {flow.target} holds records, and its ledger does not say that {flow.name} sent them",
+            f"if {flow.name} had another name: give it the old name back, and it continues there; if MirrorMaker 2 filled "
+            f"{remote} for it: mirrorlake takeover; else exclude the topic or choose another `policy`, or `existing: append` "
+            f"on {flow.name} sends after what is there",
+        )
+
+
+_MAPPED = """
+    SELECT 1 AS one FROM {offset_map} WHERE flow IN (:flow, :again) AND target_topic = :remote LIMIT 1
+"""
