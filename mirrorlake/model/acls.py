@@ -1,14 +1,13 @@
 """ACLs: a permission on the source, translated to the remote topics of a flow (KIP-11, KIP-290).
 
 Nothing is ever widened: on the target, a principal gets no permission on a mirrored topic that it lacks on the
-source. A pattern that also covers topics outside of the flow is narrowed, or left out with a reason.
+source. A pattern that also covers topics outside of the flow becomes one ACL for each present topic of the flow.
 
     source                            flow carries       central, default policy
     READ  literal  orders             orders, clicks.*   READ  literal  east.orders
     READ  prefixed clicks-eu          orders, clicks.*   READ  prefixed east.clicks-eu
-    READ  prefixed c                  orders, clicks.*   READ  prefixed east.clicks      (narrowed)
-    READ  literal  *                  orders, clicks.*   READ  literal  east.orders, prefixed east.clicks
-    READ  prefixed ord                .*[0-9]            READ  literal, one for each carried topic
+    READ  prefixed c                  orders, clicks.*   READ  literal, one for each carried topic
+    READ  literal  *                  .*                 READ  prefixed east.
     ALL   literal  orders             orders             READ + DESCRIBE literal east.orders   (downgraded)
     DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing: a fence)
 
@@ -20,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
 
-from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, Shape, TopicPattern, shape_of
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, Shape, TopicPattern, shape_of
 from mirrorlake.model.plan import Change
 
-Writes = Literal["downgrade", "keep", "skip"]
 EVERYBODY = "User:*"
 WILDCARD = "*"
 
@@ -44,7 +41,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "TRANSACTIONAL_ID": "producers of the source do not write to remote topics",
     "DELEGATION_TOKEN": "delegation tokens belong to one cluster",
     "USER": "delegation tokens belong to one cluster",
-    "GROUP": "sync.acls_groups is false",
+    "GROUP": "ACLs of consumer groups are not copied",
 }
 
 
@@ -114,36 +111,24 @@ class AclFlow:
     Attributes:
         topics: `topics` of the flow.
         exclude_topics: `exclude_topics` of the flow.
-        groups: `groups` of the flow.
-        exclude_groups: `exclude_groups` of the flow.
         carries: whether the flow mirrors a topic of this name.
-        takes_group: whether the flow takes a group of this name.
         remote: the topic's name on the target, or None if that is not legal.
         remote_prefix: the prefix of exactly the remote topics whose source topics have a prefix, or None.
         shared: whether the remote topic of a source topic also has records of other topics.
         existing: the source's topics that the flow carries now.
         foreign: topics of the target that this flow does not write to.
         principals: the target's principal by the source's.
-        unmapped: the treatment of principals that are not in `principals`.
-        writes: the treatment of permissions to write.
-        group_acls: whether ACLs of groups are translated.
     """
 
     topics: TopicPattern
     exclude_topics: TopicPattern = field(default_factory=TopicPattern)
-    groups: TopicPattern = field(default_factory=TopicPattern)
-    exclude_groups: TopicPattern = field(default_factory=TopicPattern)
     carries: Callable[[str], bool]
-    takes_group: Callable[[str], bool] = field(default=lambda _: False)
     remote: Callable[[str], str | None]
     remote_prefix: Callable[[str], str | None]
     shared: Callable[[str], bool] = field(default=lambda _: False)
     existing: Collection[str] = ()
     foreign: Collection[str] = ()
     principals: Mapping[str, str] = field(default_factory=dict)
-    unmapped: Literal["carry", "report"] = "carry"
-    writes: Writes = "downgrade"
-    group_acls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +160,13 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
     cut: list[Acl] = []
     # Denials first: if one could only be narrowed to names, a permission beside it must not reach further.
     for acl in sorted(acls, key=lambda one: (one.permission != "DENY", one)):
-        reason = _why_not(acl, flow)
+        reason = _why_not(acl)
         if reason is not None:
             left_out.append(LeftOut(acl, reason))
             if acl.permission != "ALLOW" and acl.resource in ("TOPIC", "UNKNOWN"):
                 narrowed.add(acl.principal)
             continue
-        operations = _operations(acl, flow.writes)
+        operations = _operations(acl)
         if not operations:
             # CREATE grants no reading: it is dropped as MirrorMaker 2 drops WRITE.
             continue
@@ -219,50 +204,32 @@ def _covers(denial: Acl, one: Acl) -> bool:
     return denial.resource == one.resource and named and (len(principals) == 1 or EVERYBODY in principals)
 
 
-def _why_not(acl: Acl, flow: AclFlow) -> str | None:
+def _why_not(acl: Acl) -> str | None:
     if not acl.is_known:
         return "this version does not know its resource, pattern, operation or permission type; a newer broker does"
-    if acl.resource != "TOPIC" and not (acl.resource == "GROUP" and flow.group_acls):
+    if acl.resource != "TOPIC":
         return _ELSEWHERE.get(acl.resource, "it is not an ACL of a topic")
-    if flow.unmapped == "report" and acl.principal != EVERYBODY and acl.principal not in flow.principals:
-        return f"sync.acls_principals does not name {acl.principal}"
-    if acl.permission == "ALLOW" and flow.writes == "skip" and acl.operation in _DOWNGRADED:
-        return "it allows writing, and sync.acls_writes is skip"
-    if flow.writes != "keep" and (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
+    if (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
         # A failover fences its old source with this ACL; copied to another target, it would fence the copying flow.
         return "it keeps everybody from writing, mirrorlake among them; nobody is allowed to write to a remote topic by this flow"
     return None
 
 
-def _operations(acl: Acl, writes: Writes) -> tuple[str, ...]:
-    if acl.permission != "ALLOW" or writes == "keep":
-        return (acl.operation,)
-    return _DOWNGRADED.get(acl.operation, (acl.operation,))
+def _operations(acl: Acl) -> tuple[str, ...]:
+    return _DOWNGRADED.get(acl.operation, (acl.operation,)) if acl.permission == "ALLOW" else (acl.operation,)
 
 
 def _places(acl: Acl, flow: AclFlow, *, by_name: bool) -> tuple[list[tuple[str, str]], str, bool]:
     """Return (pattern, name) on the target, the reason for anything left out, and whether nothing was."""
-    if acl.resource == "GROUP":
-        return _group_places(acl, flow)
     if acl.pattern == "LITERAL" and not acl.covers_all:
         return _literal_place(acl.name, flow)
     prefix = "" if acl.covers_all else acl.name
+    covered = Shape(tuple(prefix), open=True)
+    if not any(shape_of(item).meet(covered) for item in flow.topics.expressions):
+        return [], "", True
     names = sorted(name for name in flow.existing if name.startswith(prefix))
-    pieces = None if by_name else _pieces(prefix, flow.topics, flow.exclude_topics)
-    if pieces is None:
+    if by_name or not _carries_all(covered, prefix, flow):
         return _by_name(names, flow, "it covers more than the flow carries; only present topics are covered")
-    places, reasons = [], []
-    for kind, text in pieces:
-        if kind == "LITERAL":
-            found, why, _ = _literal_place(text, flow)
-        else:
-            found, why = _prefixed_place(text, [name for name in names if name.startswith(text)], flow)
-        places += found
-        reasons += [why] if why else []
-    return list(dict.fromkeys(places)), "; ".join(dict.fromkeys(reasons)), not reasons
-
-
-def _prefixed_place(prefix: str, names: list[str], flow: AclFlow) -> tuple[list[tuple[str, str]], str]:
     remote = flow.remote_prefix(prefix)
     others = [] if remote is None else sorted(name for name in flow.foreign if name.startswith(remote))
     if not remote or others or any(flow.shared(name) for name in names):
@@ -271,9 +238,8 @@ def _prefixed_place(prefix: str, names: list[str], flow: AclFlow) -> tuple[list[
             if others
             else "no prefix on the target means the same"
         )
-        places, more, _ = _by_name(names, flow, f"{why}; only present topics are covered")
-        return places, more
-    return [("PREFIXED", remote)], ""
+        return _by_name(names, flow, f"{why}; only present topics are covered")
+    return [("PREFIXED", remote)], "", True
 
 
 def _literal_place(name: str, flow: AclFlow) -> tuple[list[tuple[str, str]], str, bool]:
@@ -299,48 +265,13 @@ def _by_name(names: Iterable[str], flow: AclFlow, why: str) -> tuple[list[tuple[
     return places, "; ".join(dict.fromkeys(reasons)), False
 
 
-def _group_places(acl: Acl, flow: AclFlow) -> tuple[list[tuple[str, str]], str, bool]:
-    if acl.pattern == "LITERAL" and not acl.covers_all:
-        return ([("LITERAL", acl.name)] if flow.takes_group(acl.name) else []), "", True
-    pieces = _pieces("" if acl.covers_all else acl.name, flow.groups, flow.exclude_groups)
-    if pieces is None or any(not text for _, text in pieces):
-        return [], "it covers more groups than the flow takes", False
-    return pieces, "", True
+# Default exclusions name internal topics of every cluster, which applications do not use.
+_USUAL = frozenset(DEFAULT_EXCLUDE_TOPICS.expressions)
 
 
-# Default exclusions name internal topics and groups of every cluster, which applications do not use.
-_USUAL = frozenset((*DEFAULT_EXCLUDE_TOPICS.expressions, *DEFAULT_EXCLUDE_GROUPS.expressions))
-
-
-def _pieces(prefix: str, include: TopicPattern, exclude: TopicPattern) -> list[tuple[str, str]] | None:
-    """Return the names under a prefix that a selection takes, as literals and prefixes.
-
-    None if these two cannot express them: the selection has other expressions, or an exclusion cuts into it.
-
-    >>> _pieces("c", TopicPattern(("orders", "clicks.*")), TopicPattern())
-    [('PREFIXED', 'clicks')]
-    """
-    covered = Shape(tuple(prefix), open=True)
-    if any(shape_of(item).meet(covered) for item in exclude.expressions if item not in _USUAL):
-        return None
-    pieces = []
-    for item in include.expressions:
-        beginning = _beginning(item)
-        literal = shape_of(item).literal
-        if literal is not None:
-            if literal.startswith(prefix):
-                pieces.append(("LITERAL", literal))
-        elif beginning is not None:
-            if beginning.startswith(prefix) or prefix.startswith(beginning):
-                pieces.append(("PREFIXED", max(prefix, beginning, key=len)))
-        elif shape_of(item).meet(covered):
-            return None
-    return list(dict.fromkeys(pieces))
-
-
-def _beginning(expression: str) -> str | None:
-    """Return the text that an expression of the form `text.*` begins with, or None for any other form."""
-    if not expression.endswith(".*"):
-        return None
-    before = shape_of(expression[:-2])
-    return before.literal if not before.open else None
+def _carries_all(covered: Shape, prefix: str, flow: AclFlow) -> bool:
+    """Return whether the flow carries every topic of a prefix, as far as its expressions show."""
+    if any(shape_of(item).meet(covered) for item in flow.exclude_topics.expressions if item not in _USUAL):
+        return False
+    beginnings = [shape_of(item[:-2]).literal for item in flow.topics.expressions if item.endswith(".*")]
+    return any(beginning is not None and prefix.startswith(beginning) for beginning in beginnings)

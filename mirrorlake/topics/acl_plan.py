@@ -106,19 +106,13 @@ def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_f
     return AclFlow(
         topics=flow.topics,
         exclude_topics=flow.exclude_topics,
-        groups=flow.groups,
-        exclude_groups=flow.exclude_groups,
         carries=flow.carries,
-        takes_group=flow.group_selection.matches,
         remote=remote,
         remote_prefix=lambda prefix: policy.remote_prefix(flow.source, flow.target, prefix),
         shared=shared,
         existing=tuple(ends.source),
         foreign=tuple(name for name in ends.target_names if name not in ours),
         principals=flow.sync.acls_principals,
-        unmapped=flow.sync.acls_unmapped,
-        writes=flow.sync.acls_writes,
-        group_acls=flow.sync.acls_groups,
     )
 
 

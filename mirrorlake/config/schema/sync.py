@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -55,13 +55,6 @@ class SyncConfig(Settings):
     )
     acls: Flag = Field(default=False, description="ACLs of topics")
     acls_principals: dict[str, str] = Field(default_factory=dict, description="{source principal: target principal}")
-    acls_unmapped: Literal["carry", "report"] = Field(
-        default="carry", description="what to do with principals that acls_principals does not name"
-    )
-    acls_writes: Literal["downgrade", "keep", "skip"] = Field(
-        default="downgrade", description="what to do with permissions to write to remote topics"
-    )
-    acls_groups: Flag = Field(default=False, description="ACLs of consumer groups, too")
     partitions: Flag = Field(default=True, description="partition counts, upwards")
     continuous: Flag = Field(default=True, description="correct configurations, partitions and ACLs while running")
     interval: Annotated[

@@ -92,7 +92,6 @@ flows = st.builds(
         [DefaultPolicy(), IdentityPolicy("east"), TemplatePolicy("all.{topic}"), TemplatePolicy("{topic}.copy")]
     ),
     existing=st.sampled_from([TOPICS, TOPICS[:4], []]),
-    writes=st.sampled_from(["downgrade", "keep", "skip"]),
 )
 
 
@@ -136,7 +135,6 @@ def test_nobody_may_do_more_on_the_target_than_on_the_source(
 def test_reading_is_carried_over_exactly_for_every_present_topic(
     source: list[Acl], flow: AclFlow, principal: str
 ) -> None:
-    source = [acl for acl in source if flow.writes != "skip" or acl.operation in ("READ", "DESCRIBE", "WRITE")]
     there = translate(source, flow).wanted
     for topic in flow.existing:
         remote = flow.remote(topic)
@@ -145,8 +143,8 @@ def test_reading_is_carried_over_exactly_for_every_present_topic(
 
 
 @given(st.lists(acls, max_size=6), flows)
-def test_nothing_that_writes_reaches_the_target_by_default(source: list[Acl], flow: AclFlow) -> None:
-    for acl in translate(source, replace(flow, writes="downgrade")).wanted:
+def test_nothing_that_writes_reaches_the_target(source: list[Acl], flow: AclFlow) -> None:
+    for acl in translate(source, flow).wanted:
         assert acl.permission == "DENY" or acl.operation in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
 
 
@@ -159,7 +157,13 @@ def shown(translated: Translated) -> list[str]:
     [
         (allow("ord", pattern="PREFIXED"), flow_of(), ["ALLOW READ prefixed east.ord"]),
         (allow("*"), flow_of(), ["ALLOW READ prefixed east."]),
-        (allow("a", pattern="PREFIXED"), flow_of("ab.*"), ["ALLOW READ prefixed east.ab"]),
+        (
+            allow("a", pattern="PREFIXED"),
+            flow_of("ab.*", existing=["ab", "abc"]),
+            ["ALLOW READ literal east.ab", "ALLOW READ literal east.abc"],
+        ),
+        (allow("ab", pattern="PREFIXED"), flow_of("a.*"), ["ALLOW READ prefixed east.ab"]),
+        (allow("*"), flow_of("ab, b.*", existing=["ab"]), ["ALLOW READ literal east.ab"]),
         (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), ["ALLOW READ literal east.ab"]),
         (
             allow("a", pattern="PREFIXED"),
@@ -187,16 +191,9 @@ def shown(translated: Translated) -> list[str]:
         (allow("a", "ALL"), flow_of(), ["ALLOW DESCRIBE literal east.a", "ALLOW READ literal east.a"]),
         (allow("a", "WRITE"), flow_of(), ["ALLOW DESCRIBE literal east.a"]),
         (allow("a", "CREATE"), flow_of(), []),
-        (allow("a", "WRITE"), flow_of(writes="keep"), ["ALLOW WRITE literal east.a"]),
-        (allow("a", "ALL"), flow_of(writes="skip"), []),
         (allow("a", "WRITE", permission="DENY"), flow_of(), ["DENY WRITE literal east.a"]),
         (allow("nowhere"), flow_of("a.*"), []),
         (allow("app", resource="GROUP"), flow_of(), []),
-        (
-            allow("app", resource="GROUP"),
-            flow_of(group_acls=True, takes_group=lambda _: True),
-            ["ALLOW READ literal app"],
-        ),
         (allow("a", "UNKNOWN"), flow_of(), []),
         (allow("a", resource="UNKNOWN"), flow_of(), []),
     ],
@@ -230,13 +227,10 @@ def test_a_denial_that_had_to_be_narrowed_narrows_the_permissions_beside_it() ->
     assert permitted(there, "User:b", "READ", "east.ab-y2")
 
 
-def test_principals_are_mapped_and_unmapped_ones_reported_by_choice() -> None:
+def test_principals_are_mapped_and_others_stay() -> None:
     source = [allow("a"), allow("b", principal="User:z"), allow("ab", principal="User:*")]
-    flow = flow_of(principals={"User:a": "User:CN=app"}, unmapped="report")
-    translated = translate(source, flow)
-    assert {acl.principal for acl in translated.wanted} == {"User:CN=app", "User:*"}
-    assert [left.reason for left in translated.left_out] == ["sync.acls_principals does not name User:z"]
-    assert {acl.principal for acl in translate(source, replace(flow, unmapped="carry")).wanted} >= {"User:z"}
+    translated = translate(source, flow_of(principals={"User:a": "User:CN=app"}))
+    assert {acl.principal for acl in translated.wanted} == {"User:CN=app", "User:z", "User:*"}
 
 
 # -- whose an ACL is --------------------------------------------------------------------------------------------------
