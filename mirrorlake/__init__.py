@@ -11,12 +11,9 @@ mirror["east->central"].verify()
 from __future__ import annotations
 
 from mirrorlake.lazy import attach
-from mirrorlake.renamed import renamed_attributes
 
 __version__ = "0.2.0"
 
 # The public names are listed in `__init__.pyi`, and loaded at first use: importing the package starts nothing and stays below
 # 0.3 s.
-_load, __dir__, __all__ = attach(__name__, "__version__")
-_RENAMED = {"InHole": "NoRecord", "Landing": "LandResult", "Republishing": "RepublishResult"}
-__getattr__ = renamed_attributes(__name__, _RENAMED, _load)
+__getattr__, __dir__, __all__ = attach(__name__, "__version__")

@@ -41,9 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from mirrorlake.renamed import renamed_attributes
+from typing import Any, ClassVar
 
 
 class MirrorlakeError(Exception):
@@ -248,13 +246,3 @@ class StoreError(MirrorlakeError):
 
 class SandboxError(MirrorlakeError):
     """Report a local broker that could not be started or stopped."""
-
-
-def _load(name: str) -> Any:
-    if name not in globals():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals()[name]
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed_attributes(__name__, {"OtherCluster": "ClusterIdMismatch"}, _load)

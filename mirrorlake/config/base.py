@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from mirrorlake.config import secrets, values
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error, shown
+from mirrorlake.config.faults import fault_error
 from mirrorlake.model.patterns import TopicPattern
 
 _as_list = PlainSerializer(lambda pattern: list(pattern.expressions), return_type=list)
@@ -51,25 +51,11 @@ Options = Annotated[dict[str, str], BeforeValidator(values.options)]
 Execution = Literal["live", "streaming"]
 
 
-class Superseded(NamedTuple):
-    """A setting of an earlier release: the setting that replaced it, and the new value for each old value.
-
-    The value None leaves the new setting at its default; `values` None copies every value.
-    """
-
-    by: str
-    values: Mapping[str, str | None] | None = None
-
-
 class Settings(BaseModel):
     """Base of every part of the settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    # Settings of an earlier release by name, which are read for one more release.
-    superseded: ClassVar[Mapping[str, Superseded]] = {}
-
-    _old_names: tuple[str, ...] = PrivateAttr(default=())
     _file: str = PrivateAttr(default="settings")
     _place: str = PrivateAttr(default="")
     _folder: Path | None = PrivateAttr(default=None)
@@ -79,42 +65,6 @@ class Settings(BaseModel):
     def _empty_is_absent(cls, data: Any) -> Any:
         # A person who comments out all options leaves a bare `client:`.
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _translates_old_names(cls, data: Any, handler: Callable[[Any], Any]) -> Any:
-        old = [name for name in cls.superseded if isinstance(data, dict) and data.get(name) is not None]
-        if not old:
-            return handler(data)
-        data = dict(data)
-        for name in old:
-            by, allowed = cls.superseded[name]
-            given = data.pop(name)
-            if data.get(by) is not None:
-                raise finding_error(
-                    SettingsFault((name,), f"'{name}' beside '{by}'", f"keep `{by}`, which took its place")
-                )
-            if allowed is None:
-                data[by] = given
-                continue
-            value = str(given).lower()
-            if value not in allowed:
-                raise finding_error(
-                    SettingsFault((name,), f"{shown(value)} is not allowed", did_you_mean(value, allowed))
-                )
-            if (now := allowed[value]) is not None:
-                data[by] = now
-        made = handler(data)
-        made._old_names = tuple(old)  # noqa: SLF001  it was made here
-        return made
-
-    @property
-    def old_settings(self) -> Iterator[tuple[str, str]]:
-        """Yield each earlier release's setting in this part, and its replacement."""
-        for name in self._old_names:
-            by, allowed = self.superseded[name]
-            now = [f"{by}: {value}" for value in dict.fromkeys(filter(None, (allowed or {}).values()))]
-            yield name, " or ".join(now) or by
 
     @property
     def file(self) -> str:

@@ -38,26 +38,8 @@ def load(path: str | Path) -> MirrorConfig:
     except OSError as error:
         why = f"cannot be read ({error.strerror})", "check its permissions"
     else:
-        config = loads(text, path=file)
-        if (moved := _moved_lake(config)) is not None:
-            raise ConfigError([moved])
-        return config
+        return loads(text, path=file)
     raise ConfigError([Fault(str(path), "", *why)])
-
-
-def _moved_lake(config: MirrorConfig) -> Fault | None:
-    """Return the fault of a relative root whose lake an earlier release put into the working directory.
-
-    A new, empty lake beside the settings file would mirror everything once more.
-    """
-    root = config.lake.root
-    if root is None or ":/" in root or "${" in root:
-        return None
-    meant, before = Path(config.lake.beside_file(root)), Path(root).absolute()
-    if (meant / "meta").exists() or not (before / "meta").exists():
-        return None
-    problem = f"paths in this file are relative to it: no lake is in {meant}, and one is in {before}"
-    return Fault(str(config.path), "lake.root", problem, f"write `root: {before}`, or move the lake")
 
 
 def loads(text: str, *, path: Path | None = None) -> MirrorConfig:

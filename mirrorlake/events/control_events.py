@@ -73,6 +73,6 @@ def _now_parked_for(event: Event, one: Intention) -> str:
 
 
 def _since(one: Intention) -> datetime | None:
-    """Return when a stream failed or ran again: its row is some seconds younger; None for rows of earlier releases."""
+    """Return when a stream failed or ran again: its row is some seconds younger; None where it has no time of its own."""
     value: Any = one.value if one.subject.kind == STREAM else None
     return datetime.fromisoformat(value["since"]) if value and "since" in value else None

@@ -130,11 +130,7 @@ class ReturnFlows:
         step = None if over is None else over.step(FREEZE)
         if over is None or step is None:
             return {}
-        target, rows = self._work.context.admin(self._flow.target), step.after.get("target_ends")
-        if rows is None:
-            # A failover of release 0.2.0 or earlier recorded none.
-            local = local_topics(self._work.lake, self._flow, self._work.context.config.flows)
-            rows = [{"topic": topic, "position": None} for topic in local]
+        target, rows = self._work.context.admin(self._flow.target), step.after["target_ends"]
         states = target.describe({row["topic"] for row in rows})
         ends = {
             TopicPartition(row["topic"], row["partition"]): int(row["position"])

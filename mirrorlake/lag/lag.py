@@ -43,7 +43,6 @@ from mirrorlake.lake import (
 from mirrorlake.lake import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.renamed import renamed_method
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -323,10 +322,6 @@ class Lag:
         """Return the time of the sample that is so many samples back."""
         text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
         return min((row.observed_at for row in self._lake.query_rows(text, missing_ok=True, looks=looks)), default="1h")
-
-    asked_over = renamed_method("asked_over", "query_over")
-    asked_rpo = renamed_method("asked_rpo", "query_rpo")
-    asked_latency = renamed_method("asked_latency", "query_latency")
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `lag/sql_views.py`)."""

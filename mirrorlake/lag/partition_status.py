@@ -13,11 +13,10 @@ from datetime import datetime, timedelta
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, verdict_label, worst_hop_verdict
-from mirrorlake.renamed import RenamedWord
 from mirrorlake.render import Badge, Table, badge, format_count, format_time, table
 
-TOPIC_LOST = RenamedWord("topic_lost", before="held")
-CAUGHT_UP = RenamedWord("caught_up", before="in_step")
+TOPIC_LOST = "topic_lost"
+CAUGHT_UP = "caught_up"
 STATES = (
     "parked",
     "unknown",

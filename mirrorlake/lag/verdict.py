@@ -30,7 +30,6 @@ from itertools import pairwise
 
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, catch_up, is_in_pace
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.renamed import RenamedWord
 from mirrorlake.render import format_duration, format_time
 
 # Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
@@ -66,11 +65,6 @@ class Verdict(IntEnum):
         """The verdict by Burrow's numbers, which metrics have: all that is not known is UNKNOWN there."""
         return self if self <= Verdict.REWIND else Verdict.UNKNOWN
 
-
-# Earlier releases called both UNKNOWN: a script that compares `Verdict.X.name` with it shall go on for one release. `Enum.name`,
-# which such scripts read, is `_name_`.
-for _verdict in (Verdict.WARMING_UP, Verdict.CLUSTER_AWAY):
-    _verdict._name_ = RenamedWord(_verdict.name, before="UNKNOWN")
 
 # What is not known is worse than OK, because it may be wrong.
 SEVERITY = (

@@ -25,7 +25,6 @@ from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.renamed import renamed_method
 from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
@@ -168,8 +167,6 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
             ClusterError: the target does not answer.
         """
         return republish.find_lost_topics(self._context, self.config)
-
-    held = renamed_method("held", "lost_topics")
 
     def send_again(self, topic: str) -> LostTopic | None:
         """Choose to send a lost remote topic everything again from the relay (see `Mirror.resolve_lost_topic`)."""

@@ -15,7 +15,6 @@ from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.renamed import renamed_method
 from mirrorlake.tables import (
     TablePage,
     TableProof,
@@ -149,9 +148,6 @@ class RunMethods(MirrorBase):
         )
 
     lost_topics = of_flow(FlowHandle.lost_topics)
-    held = renamed_method("held", "lost_topics")
-    choose = renamed_method("choose", "resolve_lost_topic")
-    so_far = renamed_method("so_far", "progress")
 
     def resolve_lost_topic(
         self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False

@@ -36,7 +36,7 @@ def temporary_sign(owner: str) -> str:
 
 
 def said_owner(owner: str) -> str:
-    """Describe an owner; releases up to 0.2.0 recorded neither host nor process.
+    """Describe an owner.
 
     Example:
         >>> said_owner("loader-3/4711/5f2a91c04d6e4e6c8f0b3c1d2e3f4a5b")

@@ -16,12 +16,12 @@ from mirrorlake.lake import Control
 from mirrorlake.model.control import APPLY, BEGIN, KNOWN_FLOW, PAUSE, RESUME, STREAM, ControlState, Pause, Subject
 from mirrorlake.model.parked import Parked, landing, table_stream, whole_stream
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.model.plan import Note, Plan
+from mirrorlake.model.plan import Plan
 from mirrorlake.topics.edits import SETTINGS, edits
 
 _IN_FORCE = Subject(kind=SETTINGS)
 # The settings that decide which records a flow reads.
-_READS = ("source", "target", "topics", "exclude_topics", "policy", "start", "execution", "feeder")
+_READS = ("source", "target", "topics", "exclude_topics", "policy", "start", "execution")
 
 
 def subject_of(
@@ -102,15 +102,9 @@ def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, r
 
 def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:
     """Compare the settings, or one flow and its clusters, with those in force; empty if none are in force yet."""
-    applied, notes = control.state().applied, tuple(_old_setting(*one) for one in config.superseded_settings)
+    applied = control.state().applied
     changes = () if applied is None else tuple(edits(applied.value, _merged(applied.value, config, flow)))
-    return Plan(changes, notes)
-
-
-def _old_setting(place: str, by: str) -> Note:
-    return Note(
-        where=SETTINGS, kind="setting", name=place, reason=f"{by} took its place; the next release does not read it"
-    )
+    return Plan(changes)
 
 
 def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = None) -> bool:

@@ -11,7 +11,7 @@ import mirrorlake
 
 ROOT = Path(mirrorlake.__file__).parent
 # Values and laws that packages share, the errors, and what stands beside the packages: each of their files is public.
-SHARED = {"daemon", "errors", "lazy", "model", "renamed"}
+SHARED = {"daemon", "errors", "lazy", "model"}
 # Notebooks use these.
 FOR_USERS = {"mirrorlake", "mirrorlake.notebook", "mirrorlake.sandbox"}
 # These need pyspark at their import, which takes 0.3 s.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Settings, Superseded, at_least
+from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Settings, at_least
 from mirrorlake.config.faults import fault_error
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import TopicPattern
@@ -16,8 +16,6 @@ from mirrorlake.model.patterns import TopicPattern
 
 class MaintenanceConfig(Settings):
     """Maintenance of a lake in a folder (docs/maintenance.md)."""
-
-    superseded: ClassVar = {"patience": Superseded("max_wait_for_flows")}
 
     every: Interval = Field(
         default=timedelta(minutes=5), description="time between two passes; 0s for none while running"

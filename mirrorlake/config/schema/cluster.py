@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -16,7 +16,6 @@ from mirrorlake.config.base import (
     Options,
     Settings,
     Size,
-    Superseded,
     masked,
 )
 from mirrorlake.config.client.options import check_client
@@ -30,8 +29,6 @@ from mirrorlake.model.patterns import TopicPattern
 
 class LandConfig(Settings):
     """Settings of landing the topics of one source cluster."""
-
-    superseded: ClassVar = {"live": Superseded("execution", {"true": None, "false": "streaming"})}
 
     on_gap: Literal["halt", "record"] = Field(
         default="halt", description="what to do when source records were lost (law E)"

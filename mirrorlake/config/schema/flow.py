@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -28,7 +28,6 @@ from mirrorlake.config.base import (
     Selection,
     Settings,
     Size,
-    Superseded,
     at_least,
     masked,
 )
@@ -95,8 +94,6 @@ class ObjectivesConfig(Settings):
 
 class FlowConfig(Settings):
     """One directed flow from a source to a target."""
-
-    superseded: ClassVar = {"feeder": Superseded("execution", {"files": None, "spark": "streaming"})}
 
     name: str = Field(default="", description="default: source->target")
     source: str = Field(description="the alias of the cluster to mirror from")

@@ -97,16 +97,6 @@ class MirrorConfig(Settings):
         raise_any(findings)
         return self
 
-    @property
-    def superseded_settings(self) -> tuple[tuple[str, str], ...]:
-        """The path of each earlier release's setting in the file, and its replacement."""
-        parts: list[tuple[str, Settings]] = [
-            (f"clusters.{alias}.land", one.land) for alias, one in self.clusters.items()
-        ]
-        parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
-        parts.append(("maintenance", self.maintenance))
-        return tuple((f"{place}.{name}", by) for place, part in parts for name, by in part.old_settings)
-
     def bind(self, flow: FlowConfig) -> FlowConfig:
         """Return a flow bound to the denials of this file; the file need not contain it (replay, drill)."""
         return flow.bound_to(self.never_leave(flow.source), adds_hops=flow.adds_hops)

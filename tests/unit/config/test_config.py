@@ -166,33 +166,12 @@ def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_live_tasks_on_a_catalog_are_refused_and_the_default_there_is_streaming_without_a_word() -> None:
     text = BASE.replace("root: ./lake", "catalog: main, schema: ml, checkpoints: /Volumes/main/ml/c")
     line = "source: east, target: west, topics: a"
-    assert loads(f"{text}flows: [{{{line}, feeder: files}}]").flows[0].execution == "live", "0.2.0 took it"
     assert loads(f"{text}flows: [{{{line}, execution: streaming}}]").flows[0].execution == "streaming"
     [found] = faults(f"{text}flows: [{{{line}, execution: live}}]")
     assert "flows[0].execution: live tasks read and write files" in found
     assert "leave it out: on a catalog it is streaming" in found
     landing = text.replace('"east:9092"', '"east:9092", land: {execution: live}')
     assert "clusters.east.land.execution" in faults(f"{landing}flows: [{{{line}}}]")[0]
-
-
-def test_settings_of_an_earlier_release_are_translated_and_named() -> None:
-    text = BASE.replace('"east:9092"', '"east:9092", land: {live: false}').replace(
-        '"west:9092"', '"west:9092", land: {live: true}'
-    )
-    line = "source: east, topics: a"
-    config = loads(
-        f"{text}flows: [{{{line}, target: west, feeder: spark}}, {{{line}, target: central, feeder: files}}]"
-    )
-    assert [flow.execution for flow in config.flows] == ["streaming", "live"]
-    assert [config.cluster(alias).land.execution for alias in ("east", "west")] == ["streaming", "live"]
-    assert config.superseded_settings == (
-        ("clusters.east.land.live", "execution: streaming"),
-        ("clusters.west.land.live", "execution: streaming"),
-        ("flows[0].feeder", "execution: streaming"),
-        ("flows[1].feeder", "execution: streaming"),
-    )
-    written = loads(yaml.safe_dump(config.model_dump(mode="json", by_alias=True)))
-    assert (written.superseded_settings, written.flows[0].execution) == ((), "streaming")
 
 
 def test_environment_references_stand_for_any_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +222,6 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
             "did you mean 'exactly_once'?",
         ),
         ("topics: a, execution: spark", "execution", "'spark' is not allowed", "known are live, streaming"),
-        ("topics: a, feeder: jvm", "feeder", "'jvm' is not allowed", "known are files, spark"),
-        ("topics: a, feeder: spark, execution: live", "feeder", "'feeder' beside 'execution'", "keep `execution`"),
         ("topics: a, lanes: 65", "lanes", "'65' is out of range", "less than or equal to 64"),
         ("topics: a, lanes: 0", "lanes", "'0' is out of range", "greater than or equal to 1"),
         ("topics: a, lanes: true", "lanes", "true does not fit", "integer"),

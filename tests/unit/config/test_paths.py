@@ -78,15 +78,3 @@ def test_without_a_name_the_only_file_is_meant_else_the_usual_one(project: Path)
 def test_a_missing_file_names_the_closest(project: Path) -> None:
     with pytest.raises(ConfigError, match=r"did you mean .*conf/demo\.yml"):
         find_settings("conf/dmeo.yml")
-
-
-def test_a_lake_of_an_earlier_release_is_not_begun_once_more_elsewhere(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "conf/demo.yml").write_text(TEXT.replace("../lake", "./lake"))
-    (project / "lake/meta").mkdir(parents=True)
-    monkeypatch.chdir(project)
-    with pytest.raises(ConfigError, match=r"relative to it: no lake is in .*/conf/lake, and one is in .*/lake"):
-        load("conf/demo.yml")
-    (project / "conf/lake/meta").mkdir(parents=True)
-    assert load("conf/demo.yml").lake.location() == str(project / "conf/lake")

@@ -133,7 +133,7 @@ def test_a_parked_stream_is_one_event_over_its_attempts_with_the_times_of_the_st
     [event] = lived.events()
     assert lived.told() == [("parked", "east->west", 10, 45)]
     assert (event.why, event.effect, event.who) == ("west is away", "later: west answers in part", "")
-    # As an earlier release writes it, and ended by a person.
+    # Without a time of its own, and ended by a person.
     control.append(PARK, Subject(kind=STREAM, name="land east"), value=failure("no disk"))
     lived.clock.to(120)
     control.append(RESUME, Subject(kind=STREAM, name="land east"))

@@ -186,13 +186,6 @@ def test_a_young_mirror_warms_up_since_its_first_sample_and_metrics_keep_their_n
     }
 
 
-@pytest.mark.parametrize("verdict", [Verdict.WARMING_UP, Verdict.CLUSTER_AWAY])
-def test_what_was_unknown_in_the_last_release_equals_its_old_word_with_a_warning(verdict: Verdict) -> None:
-    with pytest.warns(DeprecationWarning, match=f"`UNKNOWN` is now `{verdict.name}`"):
-        assert verdict.name == "UNKNOWN"
-    assert Verdict[verdict.name] is verdict
-
-
 # -- catch-up ---------------------------------------------------------------------------------------------------------
 
 
