@@ -10,7 +10,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
 from mirrorlake.lag import Monitor, PositionSnapshot
-from mirrorlake.lake import TableSchema
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.topics import LakeTopics
 
@@ -79,10 +78,6 @@ class CheckContext:
     def broker_configs(self, alias: str) -> Mapping[str, str | None]:
         """Return the settings of one broker; {} if they may not be read."""
         return self.once(("configs", alias), lambda: self.admin(alias).broker_configs())
-
-    def missing(self) -> Mapping[str, TableSchema]:
-        """Return the tables that the lake lacks, by location."""
-        return self.once("missing", lambda: self.lake.missing(self.config.sources))
 
     def has_relay(self, alias: str) -> bool:
         """Return whether a source's relay exists."""

@@ -216,8 +216,7 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
 class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """The status of every flow at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
-    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `tables` are the
-    typed tables, which the status of one flow lacks.
+    `tables` are the typed tables, which the status of one flow lacks.
 
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
@@ -228,7 +227,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     flows: tuple[FlowStatus, ...]
     observed_at: datetime | None
-    removed_tables: tuple[str, ...] = ()
     tables: tuple[TableStatus, ...] = ()
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
@@ -255,10 +253,9 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of a flow or a typed table; at least WARNING where a table of the lake was removed."""
-        removed = ["WARNING"] if self.removed_tables else []
+        """The worst verdict of a flow or a typed table."""
         tables = [one.verdict for one in self.tables]
-        return worst_verdict([*removed, *tables, *(flow.verdict for flow in self.flows)])
+        return worst_verdict([*tables, *(flow.verdict for flow in self.flows)])
 
     @property
     def state(self) -> str:
@@ -309,7 +306,6 @@ class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
             badge=status_badge(self.verdict, self.state),
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
             parts=(
-                *(f"side table {name} was removed by hand: mirrorlake doctor" for name in self.removed_tables),
                 *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
                 *(str(one.parked) for one in self.tables if one.parked is not None),
                 *([table("", columns, flows)] if len(flows) > 1 else []),

@@ -112,7 +112,7 @@ def read_status(
         status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
         objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
         found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
-    return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
+    return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

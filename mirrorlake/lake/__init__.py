@@ -51,7 +51,6 @@ from mirrorlake.lake.metadata import (
     newest_topics,
     next_generation,
 )
-from mirrorlake.lake.migrating import lake_changes, migrate
 from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale
 from mirrorlake.lake.opening import broken_checkpoints, broken_commits
 from mirrorlake.lake.pace import copy_interval_s, landing_interval_s, poll_interval_s

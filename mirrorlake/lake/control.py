@@ -34,7 +34,6 @@ class Control:
         Raises:
             SafetyError: a later release upgraded the lake meanwhile.
         """
-        self._lake.recheck_version()
         self._exists = self._exists or self._lake.exists(self._location)
         if not self._exists:
             return ControlState()

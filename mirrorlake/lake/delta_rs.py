@@ -168,7 +168,6 @@ class FolderTables:
         """
 
         def write(table: DeltaTable) -> Sequence[WrittenFile]:
-            _add_columns(table, rows.schema)
             named = measured_columns(table.metadata().configuration)
             return [write_rows(path, rows, named)] if rows.num_rows else []
 
@@ -217,13 +216,6 @@ class FolderTables:
                 if not isinstance(error, CommitFailedError):
                     self._open.pop(path, None)
                 raise
-
-
-def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
-    """Add the columns that a table of an older release lacks."""
-    held = {field.name for field in table.schema().fields}
-    if lacking := [field for field in wanted if field.name not in held]:
-        table.alter.add_columns(Schema.from_arrow(pa.schema(lacking)).fields)
 
 
 def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:

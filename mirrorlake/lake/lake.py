@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,12 @@ from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files
-from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.reader import LakeReader
 from mirrorlake.lake.relay_writer import RelayWriter, WrittenFile, require_seen
-from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
@@ -55,36 +52,14 @@ class Lake(LakeReader):
         super().__init__(spark, config, sees_all=sees_all, store=store)
         self._writer = RelayWriter()
 
-    def create_all(self, aliases: Iterable[str], *, is_shown: bool = False) -> list[str]:
-        """Create the missing relays of these aliases and the missing side tables, and return their locations.
-
-        A side table that existed before is recorded as removed, unless a plan showed a person that it was missing (`is_shown`).
-
-        Raises:
-            SafetyError: an older lake needs a migration step before this release may write to it.
-        """
-        if MIGRATIONS and self.exists(gaps := self.meta_location(GAPS)):
-            refuse_unmigrated(self.properties(gaps), self.address)
+    def create_all(self, aliases: Iterable[str]) -> list[str]:
+        """Create the missing relays of these aliases and the missing side tables, and return their locations."""
         missing = self.missing(aliases)
-        side = {location: table for location, table in missing.items() if table is not RELAY}
-        made = self._made_tables() if side else MadeTables()
-        # Checked again, because a table that another process made meanwhile was not removed.
-        gone = [table.name for location, table in side.items() if made.made and not self.exists(location)]
         with ThreadPoolExecutor(max_workers=4) as pool:
             # Relays first: once they are in a folder of this machine, the rest needs no Spark.
             for is_relay in (True, False):
                 chosen = [item for item in missing.items() if (item[1] is RELAY) == is_relay]
                 list(pool.map(lambda item: self._create(*item), chosen))
-        if side:
-            if removed := made.made.intersection(gone):
-                log.warning(
-                    "lake.table_made_again tables=%s why=%s", ",".join(sorted(removed)), "it was removed by hand"
-                )
-            # Read again, because a process that starts at the same time may have recorded its tables.
-            known = self.properties(gaps := self.meta_location(GAPS))
-            noted = MadeTables.of(known).after(gone, is_shown=is_shown)
-            if not noted.items() <= known.items():
-                self.set_properties(gaps, noted)
         return list(missing)
 
     def create_side_table(self, table: TableSchema) -> None:
@@ -155,19 +130,16 @@ class Lake(LakeReader):
         app_id: str = "",
         version: int = 0,
         signature: str = "",
-        adds_columns: bool = False,
     ) -> None:
         """Append rows; with `app_id`, drop a version that is not above the last one of that id (Delta protocol, SetTransaction).
 
         `app_id` prevents a zombie from writing twice, because its versions are old. `signature` goes into the table's history
-        as the commit's user metadata. `adds_columns` adds the columns that a table of an older release lacks.
+        as the commit's user metadata.
         """
         if self._store is not None or (not signature and self._is_seen(location)):
             self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
             return
         writer = frame.write.mode("append")
-        if adds_columns:
-            writer = writer.option("mergeSchema", "true")
         if app_id:
             writer = writer.option("txnAppId", app_id).option("txnVersion", version)
         if signature:
@@ -257,15 +229,13 @@ class Lake(LakeReader):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
-        self.append(frame, location, app_id=app_id, version=version, adds_columns=True)
+        self.append(frame, location, app_id=app_id, version=version)
 
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""
         self._engine(location).set_properties(location, values)
 
     def _create(self, location: str, table: TableSchema) -> None:
-        if table is GAPS:
-            table = replace(table, properties={**table.properties, **stamp()})
         is_near = self._has_folder and self._sees_all()
         if self._store is not None or is_near or (table is not RELAY and self._has_relays()):
             # The first table that Spark creates takes as long as the rest of the JVM's start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -22,14 +22,13 @@ from mirrorlake.lake.broken import broken_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.duckdb_query import query_files, to_rows
 from mirrorlake.lake.lake_query import LakeQuery, NamedTable, Relays
-from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_content import TableContent
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.version import refuse_newer
+from mirrorlake.lake.version import refuse_other_version
 from mirrorlake.runtime import Store, load_pyspark, open_folder, require_usable_workers
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ class LakeReader(LakeAddresses):
         self._tables = FolderTables()
         self._session_tables = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
         self._is_version_checked = False
-        self._missing: dict[str, TableSchema] = {}
         self._answers: dict[tuple[str, str], tuple[dict[str, int], pa.Table]] = {}
         self._worker_check = threading.Lock()
         self._are_workers_checked = False
@@ -112,12 +110,8 @@ class LakeReader(LakeAddresses):
             looked = self._tables
         is_near = looked is self._session_tables or self._without_spark
         if is_near and looked.has(location):
-            refuse_newer(looked.properties(location), self.address)
+            refuse_other_version(looked.properties(location), self.address)
             self._is_version_checked = True
-
-    def recheck_version(self) -> None:
-        """Check the version again at the next call, because a later release may have upgraded the lake."""
-        self._is_version_checked = False
 
     def sql_name(self, location: str) -> str:
         """Return a location as a table name in SQL."""
@@ -163,14 +157,8 @@ class LakeReader(LakeAddresses):
         return RelayLog(self._folder, location) if self._is_seen(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
-        """Read a side table with the columns of this release; a column that an older lake lacks is null."""
-        from pyspark.sql import functions as F
-
-        frame = self._through_spark.read(self.meta_location(table))
-        lacking = {
-            name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
-        }
-        return frame.withColumns(lacking) if lacking else frame
+        """Read a side table."""
+        return self._through_spark.read(self.meta_location(table))
 
     def query_rows(
         self,
@@ -209,8 +197,7 @@ class LakeReader(LakeAddresses):
     def query_table(self, query: LakeQuery, *, missing_ok: bool = False) -> pa.Table | None:
         """Return the answer of `query_rows` as an Arrow table, or None if a table does not exist and `missing_ok` is set."""
         locations = {name: self._locate(one) for name, one in query.lake_tables.items()}
-        if missing_ok and (absent := [name for name, place in locations.items() if not self.exists(place)]):
-            self._missing |= {name: table for name in absent if (table := query.lake_tables[name].table) is not RELAY}
+        if missing_ok and not all(map(self.exists, locations.values())):
             return None
         if lacking := self._empty_tables(query):
             return self.query_table(replace(query, tables={**query.tables, **lacking}))
@@ -250,7 +237,7 @@ class LakeReader(LakeAddresses):
         return query_files(text, datasets, values, has_braces=False)
 
     def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
-        """Return empty tables for side tables that a lake of an older release lacks; `removed_tables` reports removed ones."""
+        """Return empty tables for side tables that are not made yet."""
         found: dict[str, pa.Table] = {}
         for name, one in query.lake_tables.items():
             place = self._locate(one)
@@ -258,21 +245,7 @@ class LakeReader(LakeAddresses):
                 continue
             if self.exists(self.meta_location(GAPS)):
                 found[name] = arrow_table(one.table, [])
-                self._missing[name] = one.table
         return found
-
-    def removed_tables(self, missing: Iterable[TableSchema] | None = None) -> tuple[str, ...]:
-        """Return the names of removed side tables: `missing` ones, and those made again, empty, since.
-
-        `missing` needs a check of each table; without it, only tables count that a query of this process missed.
-        """
-        if missing is None:
-            missing = [table for table in list(self._missing.values()) if not self.exists(self.meta_location(table))]
-        return self._made_tables().removed([table.name for table in missing])
-
-    def _made_tables(self) -> MadeTables:
-        gaps = self.meta_location(GAPS)
-        return MadeTables.of(self.properties(gaps)) if self.exists(gaps) else MadeTables()
 
     def query_frame(self, query: LakeQuery) -> DataFrame:
         """Return the answer of a query as a lazy Spark frame."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mirrorlake.lake.table_schema import APPEND_ONLY, REMOVABLE, TableSchema
+from mirrorlake.lake.version import LAKE_VERSION, VERSION_PROPERTY
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _RANGES = "array<struct<first:bigint,length:bigint>>"
@@ -98,6 +99,7 @@ GAPS = TableSchema(
         ),
         "detected_at": ("timestamp", "Time of detection"),
     },
+    properties={**APPEND_ONLY, VERSION_PROPERTY: LAKE_VERSION},
 )
 
 REMOVED = TableSchema(
@@ -312,16 +314,6 @@ CHECKPOINTS = TableSchema(
     },
 )
 
-HEARTBEATS = TableSchema(
-    name="heartbeats",
-    comment="Signs of life of each flow's streams",
-    columns={
-        "flow": ("string", "Flow"),
-        "stage": ("string", "land | republish"),
-        "observed_at": ("timestamp", "Time of the sign"),
-    },
-)
-
 AUDIT = TableSchema(
     name="audit",
     comment="Who changed what on which cluster: the plan's hash, before and after",
@@ -384,7 +376,6 @@ SIDE_TABLES = (
     PROOFS,
     DIVERGENT,
     CHECKPOINTS,
-    HEARTBEATS,
     POSITIONS,
     SAMPLES,
     METADATA,

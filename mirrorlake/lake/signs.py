@@ -37,11 +37,6 @@ class StreamSign:
         self._due = 0.0
         self._is_done = self._has_failed = False
 
-    @property
-    def place(self) -> str:
-        """The address of the sign's file."""
-        return f"{self._address}/{self._name}"
-
     def write(self) -> bool:
         """Record that the stream runs now, and return whether that was written.
 
@@ -83,16 +78,6 @@ class StreamSign:
 def flow_sign(flow: str) -> str:
     """Return the name of a republisher's sign."""
     return f"republish.{transactional_id(flow, 0)}"
-
-
-def all_signs(lake: Lake) -> dict[str, StreamSign]:
-    """Return the signs of all streams that ever ran on a lake, under any settings file."""
-    try:
-        names = open_folder(_folder(lake)).names()
-    except _AWAY:
-        return {}
-    # A name that begins with a dot is a sign being written.
-    return {name: StreamSign(lake, name) for name in names if name and not name.startswith(".")}
 
 
 def _folder(lake: Lake) -> str:

@@ -226,9 +226,7 @@ class LedgerCopy:
             rows = _ROWS[table.name](self._flow, fresh)
             if table is QUARANTINE and rows:
                 location = self._lake.meta_location(table)
-                self._lake.append(
-                    self._with_bytes(rows), location, app_id=self._app, version=version, adds_columns=True
-                )
+                self._lake.append(self._with_bytes(rows), location, app_id=self._app, version=version)
             elif rows:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
             for record in fresh:

@@ -13,7 +13,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
-from mirrorlake.lake import Audit, Lake, lake_changes, list_carried_topics, migrate
+from mirrorlake.lake import Audit, Lake, list_carried_topics
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.progress import ProgressCallback, ignore_progress
@@ -57,8 +57,7 @@ def make_plan(
         ClusterError: a cluster does not answer or refuses the reads.
     """
     flows, all_flows = list(flows), list(all_flows)
-    changes = lake_changes(lake)
-    changes += [
+    changes = [
         Change(where="lake", kind="table", name=location, action="create", after="table", reason="missing in the lake")
         for location in lake.missing(sorted({flow.source for flow in flows}))
     ]
@@ -167,8 +166,7 @@ def apply_plan(
     if tables:
         tell("create lake tables", 0, tables, "tables")
     sources = list(sources)
-    migrate(lake, now=now())
-    lake.create_all(sources, is_shown=True)
+    lake.create_all(sources)
     if tables:
         tell("create lake tables", tables, tables, "tables")
     audit = Audit(lake, now=now)

@@ -38,7 +38,6 @@ _THEN = {
         "mirrorlake status, then pause again what has to stay paused, and mirrorlake apply",
     ),
     "checkpoints": _HISTORY,
-    "heartbeats": _HISTORY,
     "samples": _HISTORY,
 }
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from mirrorlake.config import load
-from mirrorlake.lake import OFFSET_MAP, RELAY, SAMPLES, FolderTables, Lake
+from mirrorlake.lake import RELAY, SAMPLES, FolderTables, Lake
 from tests.lakes import no_session
 from tests.unit.doctor.kit import bad, examined
 
@@ -26,16 +25,6 @@ def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> Non
     found = examined(tmp_path, only=["lake"])
     assert found.bad == []
     assert {"lake.properties", "lake.tables", "lake.whole"} <= {one.check for one in found}
-
-
-def test_a_side_table_that_was_removed_by_hand(lake: Lake, tmp_path: Path) -> None:
-    lake.create_all(["east"])
-    assert bad(tmp_path, "lake.tables") == []
-    shutil.rmtree(lake.meta_location(OFFSET_MAP))
-    for _ in range(2):
-        [(subject, detail)] = bad(tmp_path, "lake.tables")
-        assert (subject, "was removed by hand" in detail) == ("offset_map", True)
-        lake.create_all(["east"])
 
 
 def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:

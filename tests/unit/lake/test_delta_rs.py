@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from deltalake.exceptions import CommitFailedError
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
     GAPS,
-    METADATA,
     OFFSET_MAP,
     POSITIONS,
     QUARANTINE,
@@ -36,32 +34,31 @@ from mirrorlake.lake import (
     arrow_table,
     prune_samples,
 )
-from mirrorlake.lake.schema import HEARTBEATS
 from tests.builders import NOON
 from tests.lakes import lake_in
 
 
 def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
-    tables, place = FolderTables(), str(tmp_path / "heartbeats")
-    rows = arrow_table(HEARTBEATS, [{"flow": "a->b", "observed_at": NOON}])
-    tables.create(place, HEARTBEATS)
+    tables, place = FolderTables(), str(tmp_path / "samples")
+    rows = arrow_table(SAMPLES, [{"name": "a->b", "observed_at": NOON}])
+    tables.create(place, SAMPLES)
     for _ in range(3):
         tables.append(place, rows)
     assert (tables.has(place), tables.version(place)) == (True, 3)
     shutil.rmtree(place)
     assert not tables.has(place)
-    tables.create(place, HEARTBEATS)
+    tables.create(place, SAMPLES)
     assert (tables.has(place), tables.version(place)) == (True, 0), "the new table, not the one that was open"
 
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_listing_that_missed_a_commit_which_came_meanwhile_is_made_again(is_open: bool, tmp_path: Path) -> None:
-    writer, reader, place = FolderTables(), FolderTables(), str(tmp_path / "heartbeats")
-    writer.create(place, HEARTBEATS)
+    writer, reader, place = FolderTables(), FolderTables(), str(tmp_path / "samples")
+    writer.create(place, SAMPLES)
     if is_open:
         assert reader.version(place) == 0
     for _ in range(3):
-        writer.append(place, arrow_table(HEARTBEATS, [{"flow": "a->b", "observed_at": NOON}]))
+        writer.append(place, arrow_table(SAMPLES, [{"name": "a->b", "observed_at": NOON}]))
     # As a listing has it that passed the name of version 2 before it was there, and saw version 3.
     commit = Path(place, "_delta_log", f"{2:020}.json")
     missed = commit.rename(tmp_path / "missed.json")
@@ -84,9 +81,9 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
         return made
 
     monkeypatch.setattr(DeltaTable, "create", meets_another)
-    place = str(tmp_path / "heartbeats")
+    place = str(tmp_path / "samples")
     for _ in range(2):
-        FolderTables().create(place, HEARTBEATS)
+        FolderTables().create(place, SAMPLES)
     assert met == [place]
     assert FolderTables().version(place) == 0
 
@@ -130,19 +127,6 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
     assert [commit for file, commit in flushed if file.endswith(".json.tmp")] == [1, 2, 3]
     names = (".parquet", ".json", ".json.tmp", POSITIONS.name, "_delta_log")
     assert all(file.endswith(names) for file, _ in flushed)
-
-
-def test_rows_of_this_release_give_an_older_table_its_new_columns(tmp_path: Path) -> None:
-    tables, place = FolderTables(), str(tmp_path / "metadata")
-    held = {name: kind for name, kind in METADATA.columns.items() if name not in ("cuts", "leader_epochs")}
-    tables.create(place, replace(METADATA, columns=held))
-    row = {"cluster": "east", "configs": {"a": "b"}, "leader_epochs": {0: 3}, "observed_at": NOON}
-    for _ in range(2):
-        tables.append(place, arrow_table(METADATA, [row]))
-    found = DeltaTable(place).to_pyarrow_table().to_pylist()
-    assert [(one["leader_epochs"], one["configs"], one["cuts"]) for one in found] == [
-        ([(0, 3)], [("a", "b")], None)
-    ] * 2
 
 
 def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:

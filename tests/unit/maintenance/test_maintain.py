@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from mirrorlake.config.schema import MaintenanceConfig
 from mirrorlake.lake import OFFSET_MAP, QUARANTINE, FolderTables, LandingCommit, RelayLog, write_files
-from mirrorlake.lake.schema import HEARTBEATS
+from mirrorlake.lake.schema import SAMPLES
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
@@ -27,7 +27,7 @@ class World(Relay):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root / "relay/east")
-        self.lake = lake_in(root, OFFSET_MAP, HEARTBEATS, QUARANTINE)
+        self.lake = lake_in(root, OFFSET_MAP, SAMPLES, QUARANTINE)
 
     def land_some(self, count: int = 1, **progress: Any) -> None:
         for number in range(self.batches + 1, self.batches + 1 + count):
@@ -166,19 +166,19 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
 def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
     withheld = {"flow": "a->b", "key": b"k", "value": b"v" * 1000, "headers": [{"key": "h", "value": None}]}
     for number in range(FANOUT):
-        world.lake.append_rows(HEARTBEATS, [{"flow": str(number), "observed_at": LANDED_AT}])
+        world.lake.append_rows(SAMPLES, [{"name": str(number), "observed_at": LANDED_AT}])
         world.lake.append_rows(QUARANTINE, [withheld | {"offset": number}])
     world.land_some(FANOUT)
     min(Path(world.path).glob("*.parquet")).unlink()
     kept = world.keep()
     assert kept["relay of east"].why_not
-    assert (kept["heartbeats"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
+    assert (kept["samples"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
     held = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in held) == [*range(FANOUT)]
     assert all(row.items() >= withheld.items() for row in held), "bytes are what they were"
-    [greatest] = DeltaTable(world.lake.meta_location(HEARTBEATS)).get_add_actions(flatten=True)["max.observed_at"]
+    [greatest] = DeltaTable(world.lake.meta_location(SAMPLES)).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= LANDED_AT
-    asked = "SELECT count(*) AS rows FROM {heartbeats} WHERE observed_at >= :since"
+    asked = "SELECT count(*) AS rows FROM {samples} WHERE observed_at >= :since"
     assert world.lake.query_rows(asked, since=LANDED_AT)[0].rows == FANOUT, (
         "times in statistics are cut to milliseconds"
     )
