@@ -26,7 +26,7 @@ class CheckpointScope:
 
     @classmethod
     def read(cls, text: str) -> CheckpointScope:
-        """Parse the stored text; an empty text predates scopes and matches none."""
+        """Parse the stored text; an empty text matches none."""
         selection, *without = text.split(" ")
         return cls(selection, frozenset(without))
 

@@ -22,11 +22,7 @@ from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-# Version 1 called `checkpoint_location` and `scope` of version 2 `checkpoint` and `carried`.
-# Full records are written in version 2, which release 0.2.0 reads; it refuses a record of version 3, which is not full.
-VERSION = 3
-_FULL_VERSION = 2
-_READABLE = (1, 2, 3)
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +43,9 @@ class FlowOrigin:
 class Claim:
     """The owner of a flow's lane, and the owner's checkpoint location.
 
-    `epoch` counts the owners of the flow: an owner that meets a higher epoch was replaced and stops. `origin` is None
-    in ledgers of releases that did not write it. `checkpoint_location` is a number, 0 before the first one. `batch`
-    is the newest batch sent from it, or -1. `scope` is what the flow carried there.
+    `epoch` counts the owners of the flow: an owner that meets a higher epoch was replaced and stops.
+    `checkpoint_location` is a number, 0 before the first one. `batch` is the newest batch sent from it, or -1. `scope`
+    is what the flow carried there.
     """
 
     flow: str
@@ -101,7 +97,7 @@ class LedgerRecord:
             **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
         }
         document = {
-            "v": _FULL_VERSION if self.is_whole else VERSION,
+            "v": VERSION,
             "flow": claim.flow,
             "lane": claim.lane,
             "lanes": claim.lanes,
@@ -125,15 +121,15 @@ class LedgerRecord:
         """Parse a record.
 
         Raises:
-            ValueError: the bytes are not a ledger record, or one of a later version.
+            ValueError: the bytes are not a ledger record, or one of another release.
         """
         try:
             document = json.loads(value)
-            if document["v"] not in _READABLE:
-                raise ValueError(f"ledger record of version {document['v']}; this release reads up to {VERSION}")
-            if document["v"] == VERSION:
+            if document["v"] != VERSION:
+                raise ValueError(f"a ledger record of version {document['v']}, and this release reads only {VERSION}")
+            is_whole = "full" not in document
+            if not is_whole:
                 document = _lengthened(document)
-            is_old = document["v"] == 1
             return cls(
                 claim=Claim(
                     flow=document["flow"],
@@ -141,9 +137,9 @@ class LedgerRecord:
                     lanes=document["lanes"],
                     epoch=document["epoch"],
                     owner=document["owner"],
-                    checkpoint_location=document["checkpoint" if is_old else "checkpoint_location"],
+                    checkpoint_location=document["checkpoint_location"],
                     batch=document["batch"],
-                    scope=CheckpointScope.read(document.get("carried", "") if is_old else document["scope"]),
+                    scope=CheckpointScope.read(document["scope"]),
                     origin=FlowOrigin(*document["origin"]) if "origin" in document else None,
                 ),
                 seq=document["seq"],
@@ -153,8 +149,8 @@ class LedgerRecord:
                 view=document.get("view", ""),
                 remotes={topic: Remote(*item) for topic, item in document.get("remotes", {}).items()},
                 committed_at_ms=document["at"],
-                full_seq=document["full"] if document["v"] == VERSION else None,
-                is_whole=document["v"] != VERSION,
+                full_seq=document.get("full"),
+                is_whole=is_whole,
             )
         except (KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"not a ledger record: {value[:80]!r}") from error

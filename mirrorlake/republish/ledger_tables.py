@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Not `mirrorlake.map`: the versions that earlier releases wrote under it end in January 2038.
 _APP = "mirrorlake.ledger"
 # A row's commit time yields delays, so only ranges of one second are merged.
 _MERGE_WINDOW_MS = 1000

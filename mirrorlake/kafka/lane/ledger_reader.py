@@ -113,8 +113,8 @@ class LedgerReader:
             return LedgerRecord.from_json(value or b"")
         except ValueError as error:
             raise ClusterError(
-                f"record {offset} of {self.topic}-{lane} on {self.alias} is not a ledger record",
+                f"record {offset} of {self.topic}-{lane} on {self.alias} is not a ledger record of this release: {error}",
                 consequence="the flow's position cannot be read; nothing was republished",
-                remedy=f"find out who else writes to {self.topic}; only the flow's own principal may",
+                remedy=f"find out who else writes to {self.topic}; for a ledger of another release see docs/upgrades.md",
                 alias=self.alias,
             ) from error

@@ -18,7 +18,7 @@ from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, Ledg
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.faults import is_contested
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
@@ -250,29 +250,10 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
         list(flow.sender(third, **plain).send([flow.batch(SOURCES[0], 60)]))
 
 
-# As release 0.2.0 wrote the claim of an only lane and its first chunk: each with all positions.
-_CLAIM_0_2_0 = (
-    '{"v":2,"flow":"%(flow)s","lane":0,"lanes":1,"epoch":1763800000,"owner":"8f1c","seq":0,"checkpoint_location":1,"batch":-1,'
-    '"scope":"","positions":[],"runs":[],"at":1763800000000,"origin":["east","central","",false]}'
-)
-_CHUNK_0_2_0 = (
-    '{"v":2,"flow":"%(flow)s","lane":0,"lanes":1,"epoch":1763800000,"owner":"8f1c","seq":1,"checkpoint_location":1,"batch":-1,'
-    '"scope":"","positions":[%(positions)s],"runs":[%(runs)s],"at":1763800000500,"origin":["east","central","",false]}'
-)
-
-
 @pytest.mark.law("F")
-def test_law_f_a_ledger_of_release_0_2_0_is_gone_on_with_by_records_of_what_moved(flow: Flow) -> None:
-    sent, names = 3, {"flow": flow.name}
-    names["positions"] = ",".join(f'["orders",1,{n},{sent}]' for n in range(PARTITIONS))
-    names["runs"] = ",".join(
-        f'["orders",1,{n},"{flow.remote}",{n},0,{sent - 1},0,{sent},[]]' for n in range(PARTITIONS)
-    )
-    servers = flow.options["bootstrap.servers"]
-    send(servers, flow.remote, [(b"%d" % at, None, n) for n in range(PARTITIONS) for at in range(sent)])
-    flow.admin.create(ledger_spec(flow.ledger, 1))
-    send(servers, flow.ledger, [((text % names).encode(), b"0", 0) for text in (_CLAIM_0_2_0, _CHUNK_0_2_0)])
-
+def test_law_f_a_ledger_is_gone_on_with_by_records_of_what_moved(flow: Flow) -> None:
+    sent, servers = 3, flow.options["bootstrap.servers"]
+    flow.send(flow.take_over(1), sent)
     first, others = SOURCES[0], SOURCES[1:]
     owned = flow.take_over(1)
     assert owned.positions == dict.fromkeys(SOURCES, sent)
@@ -285,6 +266,7 @@ def test_law_f_a_ledger_of_release_0_2_0_is_gone_on_with_by_records_of_what_move
         last = reader.last(0)
         assert last is not None
         assert (last.seq, last.positions) == (part.seq + 1, {**owned.positions, first: 10, SOURCES[1]: 10})
+        # A claim, everything that moved, a claim.
         assert [one.is_whole for _, one in reader.since(0, 0)] == [True] * 3 + [False] * 2
 
     # Fenced between a record of what moved and the next full one; its lanes become two, and one again.
