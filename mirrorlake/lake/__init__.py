@@ -28,7 +28,6 @@ from mirrorlake.lake.landing_state import (
     accounted_positions,
     accounted_until,
     count_landed_since,
-    drop_live_locations,
     kafka_positions,
     land_checkpoint_path,
     landed_and_republished,

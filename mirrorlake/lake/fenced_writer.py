@@ -20,7 +20,6 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
     CLAIM,
-    CLAIMED_PROPERTY,
     CLUSTER_PROPERTY,
     OWNER_PROPERTY,
     LandingCommit,
@@ -80,7 +79,7 @@ class FencedRelayWriter:
         # A lander that slept between two steps of its claim may have lowered the property.
         self.number = max(recorded, last.checkpoint if last else 0)
         self.cluster_id = properties.get(CLUSTER_PROPERTY)
-        self.is_claimed = self.number > 0 and properties.get(CLAIMED_PROPERTY) == str(self.number) == str(recorded)
+        self.is_claimed = 0 < self.number == recorded
 
     def keep_number(self) -> None:
         """Use the newest number from now on; any other number belongs to another lander."""
@@ -105,8 +104,7 @@ class FencedRelayWriter:
         if claim.read_to is not None:
             claim = replace(claim, as_of=before.version)
         identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
-        numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
-        numbered[OWNER_PROPERTY] = f"{number} {self._owner}"
+        numbered = {CHECKPOINT_PROPERTY: str(number), OWNER_PROPERTY: f"{number} {self._owner}"}
         try:
             self._lake.set_properties(self._location, numbered | identity)
         except Exception as error:
@@ -158,7 +156,7 @@ class FencedRelayWriter:
         return lander_replaced_error(self._alias, last if last is not None and last.owner != self._owner else None)
 
     def newest_owner(self) -> str:
-        """Return the owner of the newest number, or "" if its release recorded no name."""
+        """Return the owner of the newest number, or "" without one."""
         properties = self._lake.properties(self._location)
         number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
@@ -184,7 +182,7 @@ class FencedRelayWriter:
         last = self.history.last_batch
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
-        # The signatures of older releases have no time, so it is queried once.
+        # Its signature has no time, so it is queried once.
         [row] = self._lake.query_rows("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
         found: datetime | None = row.newest
         return found

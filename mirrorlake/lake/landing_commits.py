@@ -17,8 +17,6 @@ from mirrorlake.model.owner import said_owner
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
-# The same number once its lander has claimed it; missing in lakes of releases whose landers had one id a number.
-CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
 CLUSTER_PROPERTY = "mirrorlake.cluster.id"
 # The number and its owner, set in one commit, so that a replaced lander reads who replaced it.
 OWNER_PROPERTY = "mirrorlake.checkpoint.owner"
@@ -33,7 +31,7 @@ class LandingCommit:
         landed_at: time of the newest batch with records.
         read_to: the next offset to read of partitions that were read past their last landed record; with `as_of`, of all
             partitions by the commits up to that version of the table. None if a checkpoint location has it: in commits of
-            a Structured Streaming query, and of 0.2.0 and earlier releases.
+            a Structured Streaming query.
         group: the landing group, if several tasks land under the number; their batches share one sequence of numbers.
     """
 

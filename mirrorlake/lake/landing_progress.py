@@ -80,7 +80,7 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
             if commit.version > held_to or is_whole or commit.version <= told_to:
                 pass
             elif signed.read_to is None:
-                # A commit of a query or of an earlier release; such a claim has no read progress.
+                # A commit of a query; such a claim has no read progress.
                 is_whole = signed.batch != CLAIM
             else:
                 read_to = furthest((read_to or {}, signed.read_to))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -21,25 +20,16 @@ from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import open_folder
 
-# Keys that a long-lived lander of 0.2.0 or earlier wrote into the metadata of a planned and of a finished batch.
-_LIVE, _LANDED = "live", "landed"
-
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """The newest batches that a query planned and finished (-1 for none), with the offset documents of each source.
-
-    `is_live` if a long-lived lander of 0.2.0 or an earlier release wrote them, and no query of Spark's. `landed` is the relay's newest
-    batch when the last one was finished, after its checkpoint number; None if unknown.
-    """
+    """The newest batches that a query planned and finished (-1 for none), with the offset documents of each source."""
 
     path: str
     last_planned: int
     last_committed: int
     planned_by_source: tuple[Any, ...] = ()
     committed_by_source: tuple[Any, ...] = ()
-    is_live: bool = False
-    landed: tuple[int, int] | None = None
 
     @property
     def planned(self) -> Any:
@@ -50,6 +40,12 @@ class CheckpointLocation:
     def committed(self) -> Any:
         """The finished offsets of the first source; None without."""
         return next(iter(self.committed_by_source), None)
+
+    @property
+    def landed(self) -> tuple[int, int] | None:
+        """The number and batch of a landing query's last finished batch, each of which is a commit; None without one."""
+        number = self.path.rpartition("/")[2]
+        return (int(number), self.last_committed) if number.isdigit() and self.last_committed >= 0 else None
 
     @property
     def has_progress(self) -> bool:
@@ -77,28 +73,13 @@ def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
     )
     planned = max(offsets, default=-1)
     committed = max((batch for batch in commits if batch in offsets), default=-1)
-    is_live = f'"{_LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2])
     return CheckpointLocation(
         path=path,
         last_planned=planned,
         last_committed=committed,
         planned_by_source=_source_offsets(offsets.get(planned)),
         committed_by_source=_source_offsets(offsets.get(committed)),
-        is_live=is_live,
-        landed=_landed(path, commits[committed], committed, is_live=is_live) if committed >= 0 else None,
     )
-
-
-def _landed(path: str, text: str, batch: int, *, is_live: bool) -> tuple[int, int] | None:
-    number = path.rpartition("/")[2]
-    if not is_live:
-        # Every batch of a query is a commit.
-        return (int(number), batch) if number.isdigit() else None
-    with suppress(ValueError, TypeError, KeyError):
-        # A power cut may have emptied the file; the relay's commit came before it.
-        of, newest = json.loads(text.partition("\n")[2])[_LANDED]
-        return int(of), int(newest)
-    return None
 
 
 def _source_offsets(text: str | None) -> tuple[Any, ...]:
@@ -129,14 +110,6 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
     """Return the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
-
-
-def drop_live_locations(lake: Lake, alias: str) -> None:
-    """Delete the checkpoint locations of long-lived landers of 0.2.0 and earlier; the relay's commits have their content."""
-    folder = open_folder(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
-    for number in folder.names():
-        if number.isdigit() and read_checkpoint_location(lake, land_checkpoint_path(lake, alias, int(number))).is_live:
-            folder.remove_folder(number)
 
 
 def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:

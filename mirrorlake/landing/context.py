@@ -131,7 +131,7 @@ class LandingContext:
         can_resume = writer.is_claimed and source.is_whole and not (rebuild or recreated)
         self.is_drained = can_resume and source.is_drained and landed.is_accounted
         self.landed_until = writer.newest_landed_at()
-        resumes = resumes and known.has_progress and not known.is_live
+        resumes = resumes and known.has_progress
         resumes = resumes and source.can_resume_from(kafka_positions(known.planned or {}))
         if can_resume and ((once and self.is_drained) or (resumes and may_resume())):
             writer.keep_number()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.lake import (
     LandingLog,
     count_landed_since,
-    drop_live_locations,
     landing_interval_s,
     marks_address,
     relay_schema,
@@ -92,7 +91,6 @@ class LiveDriver:
         context, settings, known = self._context, self._context.settings, self._context.topics.known
         lake, alias, relay_claim = context.lake, settings.alias, context.writer.relay_claim()
         context.log = LandingLog(relay_claim)
-        drop_live_locations(lake, alias)
         newest = context.writer.history.last_batch
         return LandTaskSpec(
             relay_claim=relay_claim,

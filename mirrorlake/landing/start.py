@@ -67,7 +67,7 @@ def checkpoint_offsets(
 ) -> dict[SourcePartition, int]:
     """Return the next offsets to read by the newest checkpoint location of a number, or of an earlier one.
 
-    A query, and 0.2.0 and earlier releases, keep a location for each number. A query that ended between its claim and its first
+    A query keeps a location for each number. A query that ended between its claim and its first
     batch left an empty location; an earlier one then holds the offsets of partitions in their first generation.
     """
     location = newest_location(lake, alias, number)
@@ -84,7 +84,7 @@ def forget_lost_positions(lake: Lake, alias: str, writer: FencedRelayWriter) -> 
     position past the newest whole commit counts, and what was landed after it is landed again.
     """
     newest, accounted = writer.history.last_batch, accounted_until(lake, alias)
-    # Until 0.2.0 only the checkpoint location recorded what the relay held.
+    # Of a query only the checkpoint location records what the relay held.
     known = newest_location(lake, alias, writer.number).landed if writer.history.read_to is None else None
     is_older = newest is not None and (
         (known is not None and (newest.checkpoint, newest.batch) < known)
@@ -119,7 +119,7 @@ def read_landing_state(
         is_query = writer.history.read_to is None
         known = read_checkpoint_location(lake, path) if is_query else CheckpointLocation(path, -1, -1)
         lost = None
-        if is_query and resumes and not known.is_live:
+        if is_query and resumes:
             lost = _checkpoint_lost_error(alias, known, landed.reached, signed=batch, number=number, topics=topics)
         if lost is not None or not is_query:
             # Another lander may have claimed the relay, and landed, between these reads.
@@ -168,7 +168,7 @@ def _checkpoint_lost_error(
 def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
     """Raise `ClusterIdMismatch` if the relay's records come from another cluster, whose offsets mean something else.
 
-    `recorded` is None if no release that records the id has landed anything.
+    `recorded` is None if nothing was landed yet.
     """
     if recorded in (None, found):
         return

@@ -111,13 +111,3 @@ def test_a_batch_that_came_between_look_and_claim_is_told(table: Table) -> None:
     with pytest.raises(LanderReplaced):
         older.append("later", 1, NOON)
     assert table.rows == ["late"]
-
-
-def test_a_lake_of_a_release_with_an_id_for_each_number_is_claimed_again(table: Table) -> None:
-    table.set_properties("east", {"mirrorlake.checkpoint": "3"})
-    table.log.append(Commit(0, {"app": "mirrorlake.land", "checkpoint": 3, "batch": 8}))
-    writer = FencedRelayWriter(cast("Lake", table), "east")
-    writer.refresh()
-    assert (writer.number, writer.is_claimed) == (3, False)
-    assert writer.claim() is False
-    assert (writer.number, writer.is_claimed) == (4, True)

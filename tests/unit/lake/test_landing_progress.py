@@ -68,7 +68,7 @@ def test_law_f_a_claim_hides_nothing_that_an_older_lander_committed_beside_it(ta
     table.land(2, {B: 9})
     table.put(None, LandingCommit(2, CLAIM, "heir", read_to={A: 5, B: 7}, as_of=seen))
     assert table.read_to == {A: 5, B: 9}
-    table.put(LandingCommit(3, CLAIM, "repair of an earlier release"))
+    table.put(LandingCommit(3, CLAIM, "repair"))
     assert table.read_to == {A: 5, B: 9}
 
 
@@ -86,7 +86,7 @@ def test_law_c_what_a_restore_took_back_was_not_read(table: Table) -> None:
     assert table.read_to is None, "put back to a time, nothing says how far that is"
 
 
-def test_a_query_and_an_earlier_release_say_it_in_their_checkpoint_location(table: Table) -> None:
+def test_a_query_says_it_in_its_checkpoint_location(table: Table) -> None:
     table.put(LandingCommit(1, CLAIM, "query", read_to={A: 5}, as_of=-1))
     assert table.read_to == {A: 5}
     table.land(0)

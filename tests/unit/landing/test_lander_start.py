@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,13 +17,9 @@ from mirrorlake.lake import (
     POSITIONS,
     KnownTopic,
     LandedPositions,
-    LandingCommit,
     LandingLog,
     ReadProgress,
-    accounts,
     count_landed_since,
-    drop_live_locations,
-    read_landing_positions,
     write_files,
 )
 from mirrorlake.landing import context, source_state, start
@@ -133,57 +127,14 @@ def test_a_source_is_worth_as_many_tasks_as_it_was_busy_lately(world: World) -> 
     assert count_landed_since(world.lake, "east", NOON + timedelta(seconds=1)) == {}
 
 
-@contextmanager
-def release_0_2_0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Land as release 0.2.0: neither signatures nor positions say what was read and landed."""
-    signed, row = LandingCommit.to_text, accounts.position_row
-    with monkeypatch.context() as earlier:
-        earlier.setattr(LandingCommit, "to_text", lambda one: signed(replace(one, read_to=None, as_of=None)))
-        earlier.setattr(accounts, "position_row", lambda *a, **o: row(*a, **{**o, "landed_at": None}))
-        yield
-
-
-def location_of_0_2_0(lander: Any, read_to: str) -> Path:
-    """Write the checkpoint location of a long-lived task that has landed one batch; the plan of its next one stands there."""
-    folder = Path(lander.checkpoint_path)
-    plan = f'v1\n{{"live": true}}\n{read_to}'
-    done = f'v1\n{{"nextBatchWatermarkMs": 0, "landed": [{lander.writer.number}, 1]}}'
-    for name in ("offsets/0", "offsets/1", "offsets/2", "commits/0", "commits/1"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(plan if name.startswith("offsets") else done)
-    return folder
-
-
-@pytest.mark.law("E", "F")
-def test_law_f_a_lake_of_0_2_0_goes_on_from_its_checkpoint_location_and_needs_it_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with release_0_2_0(monkeypatch):
-        lander, start = world.started()
-        world.land(lander, start, {ORDERS: ([5, 6], 7), CLICKS: ([], 9)})
-        folder = location_of_0_2_0(lander, '{"clicks": {"0": 9}, "orders": {"0": 7}}')
-    ends = {SourcePartition("orders", 1, 0): 7, SourcePartition("clicks", 1, 0): 9}
-    assert read_landing_positions(world.lake, "east") == ends, "a question needs no start"
-    world.source.spans = {"orders": (0, 7), "clicks": (9, 9)}
-    assert world.started()[1] == {ORDERS: 7, CLICKS: 9}, "law E: control records that were read count as lost"
-    drop_live_locations(world.lake, "east")
-    assert not folder.exists()
-    assert read_landing_positions(world.lake, "east") == ends
-    assert world.started()[1] == {ORDERS: 7, CLICKS: 9}
-
-
 @pytest.mark.law("C", "F")
-@pytest.mark.parametrize("release", [nullcontext, release_0_2_0])
-def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: Any) -> None:
+def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path) -> None:
     world = World(tmp_path, MemoryCluster(orders=(0, 7)))
-    with release(monkeypatch):
-        for offsets in ([0, 1, 2, 3, 4], [5, 6]):
-            lander, start = world.started()
-            world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
-            lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=world.landed)
-            lander.account_for_landed()
-        if release is release_0_2_0:
-            location_of_0_2_0(lander, '{"orders": {"0": 7}}')
+    for offsets in ([0, 1, 2, 3, 4], [5, 6]):
+        lander, start = world.started()
+        world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
+        lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=world.landed)
+        lander.account_for_landed()
     log = Path(world.lake.relay_location("east"), "_delta_log")
     sorted(log.glob("*.json"))[-1].write_bytes(b"")
     world.lake = lake_in(tmp_path)
