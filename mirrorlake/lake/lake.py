@@ -130,16 +130,19 @@ class Lake(LakeReader):
         app_id: str = "",
         version: int = 0,
         signature: str = "",
+        adds_columns: bool = False,
     ) -> None:
         """Append rows; with `app_id`, drop a version that is not above the last one of that id (Delta protocol, SetTransaction).
 
         `app_id` prevents a zombie from writing twice, because its versions are old. `signature` goes into the table's history
-        as the commit's user metadata.
+        as the commit's user metadata. `adds_columns` adds the columns that the table lacks.
         """
         if self._store is not None or (not signature and self._is_seen(location)):
             self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
             return
         writer = frame.write.mode("append")
+        if adds_columns:
+            writer = writer.option("mergeSchema", "true")
         if app_id:
             writer = writer.option("txnAppId", app_id).option("txnVersion", version)
         if signature:
