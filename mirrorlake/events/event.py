@@ -10,7 +10,6 @@ from typing import ClassVar
 from mirrorlake.render import (
     Badge,
     JsonDisplayable,
-    Mark,
     Mood,
     Sheet,
     badge,
@@ -24,9 +23,6 @@ CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "park
 UPKEEP, VERIFY_FAILED = "upkeep", "verify failed"
 LASTING = frozenset({CLUSTER_AWAY, NOT_SAMPLED, PARKED, PAUSED})
 """The kinds of events that last until they end; operations have a start and an end, other events a time."""
-
-MAX_MARKS = 60
-"""More marks would hide the lines of a chart."""
 
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys((CLUSTER_AWAY, PARKED, "records lost", VERIFY_FAILED), "bad"),
@@ -75,19 +71,9 @@ class Event(JsonDisplayable):
         return self.kind in LASTING and self.until is None
 
     @property
-    def is_span(self) -> bool:
-        """Whether it has a duration."""
-        return self.kind in LASTING or self.until is not None
-
-    @property
     def seconds(self) -> float | None:
         """How long it lasted, in seconds; None for one without an end."""
         return None if self.until is None else (self.until - self.at).total_seconds()
-
-    @property
-    def last_transition(self) -> datetime:
-        """When it ended, or began if it has no end."""
-        return self.until or self.at
 
     def lasted_into(self, since: datetime) -> bool:
         """Return whether it began, went on or ended since a time, or still lasts."""
@@ -181,10 +167,6 @@ class Events(JsonDisplayable):
         """The events that still last."""
         return tuple(event for event in self.events if event.is_open)
 
-    def after(self, mark: datetime) -> Events:
-        """Return the events that began or ended after a time."""
-        return replace(self, start=mark, events=tuple(event for event in self.events if event.last_transition > mark))
-
     def newest(self, count: int) -> Events:
         """Return the newest events, at most so many."""
         return replace(self, events=self.events[max(0, len(self.events) - count) :])
@@ -193,9 +175,8 @@ class Events(JsonDisplayable):
         """Return the events that concern a flow between these clusters."""
         return replace(self, events=tuple(event for event in self.events if event.concerns(flow, clusters)))
 
-    def sheet(self, newest: int | None = None) -> Sheet:
-        """Show a line an event; with `newest` so many at most: those that still last, then the newest others."""
-        events = self.events if newest is None else self._open_first(newest)
+    def sheet(self) -> Sheet:
+        """Show a line an event."""
         rows = [
             (
                 self._clock(event.at),
@@ -205,25 +186,12 @@ class Events(JsonDisplayable):
                 event.subject,
                 event.explanation() or None,
             )
-            for event in events
+            for event in self.events
         ]
-        shown = str(len(self)) if len(events) == len(self) else f"newest {len(events)} of {len(self)}"
         since = f"since {format_time(self.start, zone=timezone.utc)}, times in UTC"
         columns = ("from", "until", "took", "event", "what", "why")
         parts = (table("", columns, rows, least=("took",)),) if rows else ()
-        return Sheet(title="events", facts=(f"{shown} {since}",), parts=parts)
-
-    def marks(self) -> list[Mark]:
-        """Return the newest events as marks on a chart; what still lasts ends now."""
-        return [
-            Mark(str(event), event.at, event.until or (self.end if event.is_open else None))
-            for event in self.newest(MAX_MARKS)
-        ]
-
-    def _open_first(self, count: int) -> tuple[Event, ...]:
-        last = self.open[max(0, len(self.open) - count) :]
-        others = [event for event in self.events if not event.is_open]
-        return (*last, *others[max(0, len(others) + len(last) - count) :])
+        return Sheet(title="events", facts=(f"{len(self)} {since}",), parts=parts)
 
     def _clock(self, at: datetime) -> str:
         is_today = at.astimezone(timezone.utc).date() == self.end.astimezone(timezone.utc).date()

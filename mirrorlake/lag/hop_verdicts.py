@@ -184,18 +184,14 @@ class LagVerdict(Displayable):
         """Return the same verdicts with the worst hop first."""
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
 
-    def at_risk_words(self, flow: str | None = None) -> str:
-        """Count the partitions that retention overtakes, of all flows or of one.
+    def at_risk_words(self) -> str:
+        """Count the partitions that retention overtakes.
 
         >>> LagVerdict(hops=()).at_risk_words()
         '0 partitions'
         """
-        keys = [hop.key for hop in self.at_risk if flow in (None, hop.key.flow)]
+        keys = [hop.key for hop in self.at_risk]
         return plural(len({(key.source, key.topic, key.partition) for key in keys}), "partition")
-
-    def of(self, flow: str, hop: str) -> list[HopVerdict]:
-        """List the verdicts on one hop of a flow."""
-        return self.by_flow(hop).get(flow, [])
 
     def by_flow(self, hop: str) -> dict[str, list[HopVerdict]]:
         """List the verdicts on one hop, by flow; a flow without any is left out."""

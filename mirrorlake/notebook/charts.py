@@ -23,6 +23,8 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
 # A longer legend is not readable; the highest lines matter.
 MAX_LINES = 30
+# More marks of events would hide the lines.
+_MAX_MARKS = 60
 _MAX_NAME = 30
 
 # Readable on white and on black; the console's own styles use the theme's colours.
@@ -187,26 +189,26 @@ def _draw_events(figure: Any, events: Events, observed_at: pd.Series) -> None:
 
     times = pd.to_datetime(observed_at, utc=True)
     first, last = times.min().to_pydatetime(), times.max().to_pydatetime()
-    marks = events.marks()
-    for event, mark in zip(events.newest(len(marks)), marks, strict=True):
-        shown = mark.within(first, last)
-        if shown is None:
+    for event in events.newest(_MAX_MARKS):
+        until = event.until or (events.end if event.is_open else None)
+        start, end = max(event.at, first), min(until or event.at, last)
+        if start > end:
             continue
         # At the bottom: the names of objectives are at the top.
         named = {
             "annotation_text": _text(event.kind),
             "annotation_textangle": -90,
             "annotation_font_size": 10,
-            "annotation_position": "bottom right" if shown.end is None else "inside bottom left",
+            "annotation_position": "bottom right" if until is None else "inside bottom left",
         }
-        if shown.end is None:
+        if until is None:
             figure.add_vline(
-                x=_naive(shown.start), line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named
+                x=_naive(start), line_dash="dot", line_color=_GREY, line_width=1, row="all", col=1, **named
             )
         else:
             figure.add_vrect(
-                x0=_naive(shown.start),
-                x1=_naive(shown.end),
+                x0=_naive(start),
+                x1=_naive(end),
                 fillcolor=_SHADE,
                 line_width=0,
                 layer="below",

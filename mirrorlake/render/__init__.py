@@ -13,7 +13,6 @@ from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.chart import (
     COLOURS,
     MAX_POINTS,
-    Mark,
     broken_at_gaps,
     duration_ticks,
     limit_labels,

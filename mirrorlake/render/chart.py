@@ -1,10 +1,9 @@
-"""Prepare charts over time: colours, marks, limits and durations at round values; lines break where nothing was observed."""
+"""Prepare charts over time: colours, limits and durations at round values; lines break where nothing was observed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -45,20 +44,6 @@ _STEPS_S = (
 _MAX_STEPS = 5
 # An observation may come late; two in a row are missing.
 _GAP = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that happened: its name, and from when to when; a mark without an end is drawn as a line."""
-
-    name: str
-    start: datetime
-    end: datetime | None = None
-
-    def within(self, first: datetime, last: datetime) -> Mark | None:
-        """Return the part of the mark between two times, or None if none is."""
-        start, end = max(self.start, first), min(self.end or self.start, last)
-        return None if start > end else Mark(self.name, start, None if self.end is None else end)
 
 
 def split_limits(limits: Mapping[str, float], peak: float) -> tuple[dict[str, float], list[str]]:

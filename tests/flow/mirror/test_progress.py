@@ -16,8 +16,8 @@ from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
-from mirrorlake.tracking import default_uri
 from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import default_uri
 from tests.flow.kit import count
 from tests.servers.lakes import Pair
 

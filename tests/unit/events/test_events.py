@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.events import Event, EventFeed, Events, OutageWatch
+from mirrorlake.events import EventFeed, Events, OutageWatch
 from mirrorlake.lake.audit import MAINTAIN, who
 from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES
 from mirrorlake.maintenance.maintain import LakeUpkeep
@@ -455,10 +455,3 @@ def test_a_feed_tells_each_event_when_it_begins_and_when_it_ends(lived: Lived) -
     lived.mirror.resume(flow="east->west")
     assert [(one.kind, one.is_open) for one in feed.news()] == [("paused", False), ("cluster away", True)]
     assert feed.news() == ()
-
-
-def test_events_after_a_mark_are_those_that_began_or_ended_after_it() -> None:
-    ended = Event(at=NOON, until=NOON + 9 * S, kind="paused", subject="flow a")
-    old = Event(at=NOON, kind="applied", subject="settings")
-    events = Events(start=NOON, end=NOON + 10 * S, events=(old, ended))
-    assert [*events.after(NOON + 5 * S)] == [ended]

@@ -193,7 +193,7 @@ def test_landing_that_somebody_paused_is_paused_whatever_waits() -> None:
     subject = Subject(kind="cluster", name="east")
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
     found = judge_windows({each: window([3, 3, 3], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
-    [landed] = adopt_status(found, looked(row()), state).of("east->central", "landed")
+    [landed] = adopt_status(found, looked(row()), state).by_flow("landed")["east->central"]
     assert landed.verdict is Verdict.PAUSED
     assert "is paused by ann" in landed.reason
     assert subject.options in landed.reason
@@ -210,5 +210,5 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
         retention_of=lambda places: dict.fromkeys(places, HOUR_MS),
     )
     assert (len(found.at_risk), len(found.groups_at_risk)) == (8, 8)
-    assert found.at_risk_words("east->central") == "8 partitions"
+    assert found.at_risk_words() == "8 partitions"
     assert "retention overtakes 8 partitions" in str(found)

@@ -13,9 +13,10 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.tracking import TrackedRun, Tracker, default_uri, html_page, make_tracker
+from mirrorlake.tracking import TrackedRun, Tracker, html_page, make_tracker
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import default_uri
 from mirrorlake.verify.tracking import Timed, verification_run
 from tests.builders import NOON
 
