@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import records, topics
-from mirrorlake.config import length_of, when
+from mirrorlake.config import when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
-from mirrorlake.errors import TopicDenied, UsageError
+from mirrorlake.errors import TopicDenied
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror.base import MirrorBase
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
-from mirrorlake.model.patterns import PatternError, parse_patterns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,35 +190,21 @@ class RecordMethods(MirrorBase):
     def _time(self, at: str | datetime | None) -> datetime | None:
         return None if at is None else when(at, now=self._context.now())
 
-    def topics(
-        self,
-        cluster: str,
-        *,
-        matching: str = "",
-        internal: bool = False,
-        over: str | timedelta | None = None,
-    ) -> TopicList:
+    def topics(self, cluster: str, *, internal: bool = False) -> TopicList:
         """List the topics of a cluster: partitions, records, retention, and the flows that mirror them, or why none does.
 
         Args:
             cluster: the alias of a source or a target.
-            matching: names or regular expressions, as in `flow.topics`; all topics without it.
             internal: list those of Kafka, MirrorMaker and mirrorlake, too.
-            over: the time between two reads, for the records a second: `"5s"`.
 
         Raises:
-            UsageError: the settings have no such cluster, or a pattern or the time cannot be parsed.
+            UsageError: the settings have no such cluster.
             ClusterError: the cluster does not answer.
 
         Example:
-            >>> mirror.topics("east", matching="orders.*", over="5s")  # doctest: +SKIP
+            >>> mirror.topics("east")  # doctest: +SKIP
         """
-        try:
-            chosen = NameMatcher(parse_patterns(matching)) if matching.strip() else None
-        except PatternError as error:
-            raise UsageError(f"the pattern cannot be read: {error.problem}", remedy=error.remedy) from None
-        apart = None if over is None else length_of(over)
-        return self._topic_browser(cluster).topics(matching=chosen, internal=internal, over=apart)
+        return self._topic_browser(cluster).topics(internal=internal)
 
     def topic(self, cluster: str, topic: str) -> TopicPage:
         """Describe one topic of a cluster: its partitions, its own settings, the groups that read it, the flows that mirror it.

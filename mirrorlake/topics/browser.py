@@ -5,11 +5,10 @@ The number of calls does not grow with the number of topics: names and brokers, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
@@ -73,19 +72,17 @@ class TopicBrowser:
         self._names_of = names_of
         self._now = now
 
-    def topics(
-        self, *, matching: NameMatcher | None = None, internal: bool = False, over: timedelta | None = None
-    ) -> TopicList:
-        """List topics by name; `over` adds records/s, measured by two reads so far apart.
+    def topics(self, *, internal: bool = False) -> TopicList:
+        """List topics by name.
 
         Raises:
             ClusterError: the cluster does not answer.
         """
-        found = self._list(matching, internal)
-        if over is None:
-            return found
-        time.sleep(over.total_seconds())
-        return self._list(matching, internal).after(found)
+        layout = self._looks.layout()
+        shown = layout if internal else {name: states for name, states in layout.items() if not is_internal(name)}
+        at = self._now()
+        lines, _, _ = self._lines(shown)
+        return TopicList(cluster=self._alias, topics=tuple(lines), hidden=len(layout) - len(shown), observed_at=at)
 
     def page(self, topic: str, groups: Callable[[], HasGroups | None]) -> TopicPage:
         """Show one topic; `groups` returns the reader of consumer groups, or None if the cluster has none.
@@ -115,14 +112,6 @@ class TopicBrowser:
             note=note,
             observed_at=at,
         )
-
-    def _list(self, matching: NameMatcher | None, internal: bool) -> TopicList:
-        layout = self._looks.layout()
-        chosen = {name: states for name, states in layout.items() if matching is None or matching.matches(name)}
-        shown = chosen if internal else {name: states for name, states in chosen.items() if not is_internal(name)}
-        at = self._now()
-        lines, _, _ = self._lines(shown)
-        return TopicList(cluster=self._alias, topics=tuple(lines), hidden=len(chosen) - len(shown), observed_at=at)
 
     def _lines(
         self, layout: Mapping[str, Sequence[PartitionState]]

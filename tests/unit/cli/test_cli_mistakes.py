@@ -135,14 +135,6 @@ def test_no_foreign_error_reaches_the_user_bare(
     assert len(done.stderr.strip().splitlines()) == 1, "one sentence, no traceback"
 
 
-def test_a_faulty_pattern_of_topics_is_said_before_a_cluster_is_asked(tmp_path: Path) -> None:
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
-    done = run_cli("topics", "--cluster", "east", "--matching", "orders(", "--conf", str(path))
-    assert done.returncode == 2
-    assert "orders(" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [

@@ -10,11 +10,9 @@ from datetime import timedelta
 import pytest
 
 from mirrorlake.config import loads
-from mirrorlake.config.schema import NameMatcher
 from mirrorlake.errors import ClusterUnreachable, NotAuthorized, UsageError
 from mirrorlake.kafka import Committed, PartitionState, TopicSetting
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.topics import TopicBrowser, topic_list
 from tests.builders import NOON
 
@@ -97,11 +95,6 @@ def test_each_topic_says_where_it_is_mirrored_or_why_not() -> None:
     }
     assert (found.hidden, [line.is_mirrored for line in found]) == (1, [True, False, False, False])
     assert len(browser("east", Shelf({name: [] for name in names})).topics(internal=True)) == 5
-    matching = NameMatcher(parse_patterns("cl.*, orders"))
-    assert [line.topic for line in browser("east", Shelf({key: [] for key in names})).topics(matching=matching)] == [
-        "orders",
-        "clicks",
-    ]
 
 
 def test_a_remote_topic_names_its_flow_also_where_only_the_source_can_tell() -> None:
