@@ -2,7 +2,7 @@
 
 from mirrorlake.failover.cutover import CutoverReport, cut_over
 from mirrorlake.failover.drill import DrillReport
-from mirrorlake.failover.drills import list_drills, run_drill, run_drills
+from mirrorlake.failover.drills import list_drills, run_drill
 from mirrorlake.failover.failback import fail_back
 from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.failover import fail_over

@@ -6,22 +6,14 @@ from the relay first; `rto_s` measures the steps after that, which a real failov
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
 from typing import ClassVar, Literal
 
-from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, format_duration, plural, table
 from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
 
-# The drill may slow the live mirror down by this share, or by this time.
-_MAX_CHANGE, _UNSEEN_MS = 0.1, 1000.0
-_SAMPLE_INTERVAL_S = 2.0
 _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
 
@@ -32,33 +24,6 @@ class ObjectiveResult:
     objective: str
     result: Literal["pass", "fail", "not judged"]
     said: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveLag:
-    """The median time lag of the live flow in milliseconds, before, while and after the drill; None: not known."""
-
-    before_ms: float | None = None
-    while_ms: float | None = None
-    after_ms: float | None = None
-
-    def verdict(self) -> ObjectiveResult:
-        """Judge the effect on the mirror; less than 10 %, or less than a second, passes.
-
-        >>> LiveLag(before_ms=20_000, while_ms=30_000).verdict().result
-        'fail'
-        >>> LiveLag(before_ms=200, while_ms=700).verdict().result
-        'pass'
-        """
-        said = ", ".join(
-            f"{word} {format_duration(value)}"
-            for word, value in (("before", self.before_ms), ("while", self.while_ms), ("after", self.after_ms))
-        )
-        if self.before_ms is None or self.while_ms is None:
-            return ObjectiveResult(objective="live lag", result="not judged", said=said)
-        most = max(self.before_ms * _MAX_CHANGE, _UNSEEN_MS)
-        result: Literal["pass", "fail"] = "pass" if self.while_ms - self.before_ms < most else "fail"
-        return ObjectiveResult(objective="live lag", result=result, said=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -72,7 +37,6 @@ class DrillReport(JsonDisplayable):
     records: int
     fill_s: float
     failover: FailoverReport
-    lag: LiveLag
     id: str = ""
     run_id: str | None = None
     json_include: ClassVar[tuple[str, ...]] = ("passed", "verdicts", "rpo_s", "rto_s")
@@ -104,7 +68,6 @@ class DrillReport(JsonDisplayable):
                 said=f"{plural(len(over.groups), 'position')}, {over.held} held back, records read again: "
                 + ("not known" if again is None else str(again)),
             ),
-            self.lag.verdict(),
         )
 
     @property
@@ -134,53 +97,10 @@ def _judge_objective(name: str, found: float | None, wanted: float | None) -> Ob
     return ObjectiveResult(objective=name, result=met, said=f"{said}, objective {format_duration(wanted * 1000)}")
 
 
-@contextmanager
-def watch_lag(look: Callable[[], float | None], *, every_s: float = _SAMPLE_INTERVAL_S) -> Iterator[list[float | None]]:
-    """Sample the time lag of the live flow in the background, during a `with` block."""
-    found, stop = list[float | None](), threading.Event()
-
-    def watch() -> None:
-        while not stop.is_set():
-            found.append(read_lag(look))
-            stop.wait(every_s)
-
-    thread = threading.Thread(target=watch, name="lag while drilling", daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        thread.join()
-
-
-def read_lag(look: Callable[[], float | None]) -> float | None:
-    """Return the lag, or None if a cluster does not answer."""
-    try:
-        return look()
-    except MirrorlakeError:
-        return None
-
-
-def median_known(found: Sequence[float | None]) -> float | None:
-    """Return the median of the known values.
-
-    >>> median_known([5, None, 7, 6]), median_known([None])
-    (6, None)
-    """
-    known = [one for one in found if one is not None]
-    return median(known) if known else None
-
-
 def drill_run(report: DrillReport) -> TrackedRun:
     """Make the MLflow run of a drill."""
     figures = {"passed": float(report.passed), "records": float(report.records), "fill_seconds": report.fill_s}
-    more = {
-        "rpo_seconds": report.rpo_s,
-        "rto_seconds": report.rto_s,
-        "lag_before_ms": report.lag.before_ms,
-        "lag_while_ms": report.lag.while_ms,
-        "lag_after_ms": report.lag.after_ms,
-    }
+    more = {"rpo_seconds": report.rpo_s, "rto_seconds": report.rto_s}
     return TrackedRun(
         kind="drill",
         name=f"drill {report.flow}",

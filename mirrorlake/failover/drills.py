@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from tempfile import TemporaryDirectory
 
 import msgspec
 
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.drill import DrillReport, LiveLag, drill_run, median_known, read_lag, watch_lag
+from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError
+from mirrorlake.failover.drill import DrillReport, drill_run
 from mirrorlake.failover.failover import rehearse
 from mirrorlake.failover.journal import DRILL, open_journal
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
-from mirrorlake.lag import Monitor
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
@@ -33,7 +30,6 @@ log = logging.getLogger(__name__)
 
 SANDBOX = "sandbox"
 _ALIAS = "mirrorlake-drill"
-_SAMPLES = 3
 
 
 def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillReport:
@@ -46,26 +42,6 @@ def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillR
         report = replace(report, id=operation.id, run_id=run_id)
         work.journal.write(operation, DONE, after=document(report))
     return report
-
-
-def run_drills(
-    context: Context,
-    flow: str,
-    every_s: float,
-    *,
-    into: str | None,
-    stop: threading.Event,
-    tell: Callable[[DrillReport], None],
-) -> None:
-    """Run drills at an interval until `stop` is set; a refused or failed drill is logged."""
-    while not stop.is_set():
-        try:
-            tell(run_drill(context, flow, into=into))
-        except UsageError:
-            raise
-        except Exception as error:
-            log.warning("drill.failed flow=%s why=%s", flow, error)
-        stop.wait(every_s)
 
 
 def list_drills(context: Context, flow: str) -> list[DrillReport]:
@@ -132,20 +108,16 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
     )
     _require_empty(scratch, flow)
     began_at = context.now()
-    look = partial(_lag, context, flow)
-    before = [read_lag(look) for _ in range(_SAMPLES)]
     try:
-        with watch_lag(look) as meanwhile:
-            started = time.monotonic()
-            records = drain_flow(scratch, scratch.config.flow(name))
-            fill_s = time.monotonic() - started
-            over = rehearse(scratch, name, silent=f"{flow.source} is taken for lost")
+        started = time.monotonic()
+        records = drain_flow(scratch, scratch.config.flow(name))
+        fill_s = time.monotonic() - started
+        over = rehearse(scratch, name, silent=f"{flow.source} is taken for lost")
     finally:
         subject = Subject(kind="flow", name=name)
         settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
         if alias != _ALIAS:
             _clear(scratch)
-    after = [read_lag(look) for _ in range(_SAMPLES)]
     return DrillReport(
         flow=flow.name,
         scratch=alias,
@@ -154,7 +126,6 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
         records=records,
         fill_s=fill_s,
         failover=over,
-        lag=LiveLag(before_ms=median_known(before), while_ms=median_known(meanwhile), after_ms=median_known(after)),
     )
 
 
@@ -170,10 +141,6 @@ def _require_empty(scratch: Context, flow: FlowConfig) -> None:
             flow=flow.name,
             reasons=tuple(there),
         )
-
-
-def _lag(context: Context, flow: FlowConfig) -> float | None:
-    return context.shared(Monitor).status(flow.name)[flow.name].time_lag_ms
 
 
 def _clear(scratch: Context) -> None:

@@ -125,7 +125,7 @@ class FlowRecoveryMethods:
         """Rehearse a failover of this flow into a scratch cluster, from the relay, while the mirror runs.
 
         The source counts as lost and is not read. The report has pass or fail for each objective, with RPO and RTO in
-        seconds, and the effect on the live flow's time lag. It goes to `audit` and, if runs are logged, to MLflow.
+        seconds. It goes to `audit` and, if runs are logged, to MLflow.
 
         Args:
             into: the alias of a cluster of the settings that no flow uses; by default a sandbox on this machine.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirrorlake import failover, landing, maintenance, replay, verify
-from mirrorlake.config import length_of
+from mirrorlake import landing, maintenance, replay, verify
 from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
@@ -18,7 +16,6 @@ from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 
 if TYPE_CHECKING:
-    from mirrorlake.failover import DrillReport
     from mirrorlake.maintenance import Erasure, Maintained, Retirement
     from mirrorlake.replay import Replay
     from mirrorlake.verify import Repair
@@ -30,22 +27,7 @@ class RecoveryMethods(MirrorBase):
     failover = of_flow(FlowHandle.failover)
     failback = of_flow(FlowHandle.failback)
     cutover = of_flow(FlowHandle.cutover)
-
-    def drill(
-        self,
-        flow: str,
-        *,
-        into: str | None = None,
-        every: str | timedelta | None = None,
-        stop: threading.Event | None = None,
-        tell: Callable[[DrillReport], None] = lambda _: None,
-    ) -> DrillReport | None:
-        """Rehearse a failover of a flow (see `FlowHandle.drill`), with `every` repeatedly until `stop` is set."""
-        if every is None:
-            return self[flow].drill(into=into)
-        length_s = length_of(every).total_seconds()
-        failover.run_drills(self._context, flow, length_s, into=into, stop=stop or threading.Event(), tell=tell)
-        return None
+    drill = of_flow(FlowHandle.drill)
 
     def replay(
         self,

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mirrorlake.cli.command import Invocation, OneFlow, command
-from mirrorlake.cli.stopping import run_until_signal
-
-if TYPE_CHECKING:
-    from mirrorlake.failover import DrillReport
 
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="This group only; may be given several times. All without it.")
@@ -104,27 +99,11 @@ def drill(
         str | None,
         typer.Option("--into", help="A cluster of the file that no flow uses; a sandbox of this machine without it."),
     ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            "--every", help="Repeat at this interval, e.g. 1w, until SIGTERM; with --json one document a line."
-        ),
-    ] = None,
 ) -> int:
     """Rehearse a failover into a scratch cluster.
 
     Reads the relay while the mirror runs. Exit 1 if an objective is missed.
     """
-    mirror = cli.mirror
-    if every is not None:
-
-        def tell(done: DrillReport) -> None:
-            cli.answer(done)
-            # The next drill may be a week later.
-            sys.stdout.flush()
-
-        run_until_signal(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=tell))
-        return 0
-    done = mirror[flow].drill(into=into)
+    done = cli.mirror.drill(flow, into=into)
     cli.answer(done)
     return 0 if done.passed else 1
