@@ -1,6 +1,5 @@
 """Fail a flow back: resolve the divergent tail, send newer records back, return the groups, resume the flow.
 
-    unfence   a fence that the failover put up on the source is taken down
     land      what the source holds is landed; records past where the flow stopped are the divergent tail
     tail      the tail is kept in the table `divergent`
     settle    by choice it is sent (`restore`), or stepped over and left on the source (`keep`, `drop`)
@@ -10,7 +9,7 @@
     resume    the flow runs again in every process of the lake
     done      the report
 
-Law H: the source's groups are set, and its fence is taken down, because this command was given.
+Law H: the source's groups are set because this command was given.
 """
 
 from __future__ import annotations
@@ -32,17 +31,15 @@ from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows, derive_return_flow, local_topics
-from mirrorlake.failover.source_fence import active_source_fence
 from mirrorlake.failover.tail import archived_tail_records
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.plan import Change
 from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force
 
-UNFENCE, LAND, BACK, RESUME = "unfence", "land", "back", "resume"
+LAND, BACK, RESUME = "land", "back", "resume"
 
 
 def fail_back(
@@ -165,7 +162,6 @@ class Failback(Procedure[FailbackReport]):
 
     def _steps(self) -> Sequence[Step]:
         return (
-            Step(UNFENCE, self._unfence),
             Step(LAND, self._land),
             *self._tail.steps(),
             Step(BACK, lambda _: self._home.send_back(self._over)),
@@ -173,12 +169,6 @@ class Failback(Procedure[FailbackReport]):
             Step(GROUPS, self._place_groups),
             Step(RESUME, self._resume),
         )
-
-    def _unfence(self, _: Operation) -> Any:
-        undone = [_undo(change) for change in active_source_fence(self._journal.operations())]
-        for change in undone:
-            self._work.context.admin(self._flow.source).apply(change)
-        return [*map(str, undone)]
 
     def _land(self, _: Operation) -> Any:
         ends = self._work.ends(self._flow)
@@ -242,7 +232,6 @@ class Failback(Procedure[FailbackReport]):
             back=operation.after(BACK),
             proof=msgspec.convert(operation.after(PROVE), ProofSummary),
             groups=msgspec.convert(operation.after(GROUPS), tuple[PlacedGroup, ...]),
-            unfenced=tuple(operation.after(UNFENCE)),
         )
 
     def _make_report(self, operation: Operation | None) -> FailbackReport:
@@ -258,9 +247,3 @@ class Failback(Procedure[FailbackReport]):
     def _stored(self, report: FailbackReport) -> Any:
         # Without contents, because an erasure would not find them in `audit`.
         return document(replace(report, records=()))
-
-
-def _undo(change: Change) -> Change:
-    """Reverse a change."""
-    action = "delete" if change.kind == "acl" else change.action
-    return replace(change, action=action, before=change.after, after=change.before, reason="the flow is failed back")

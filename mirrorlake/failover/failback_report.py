@@ -52,7 +52,6 @@ class FailbackReport(JsonDisplayable):
     to_send: Mapping[str, int] = field(default_factory=dict)
     proof: ProofSummary | None = None
     groups: tuple[PlacedGroup, ...] = ()
-    unfenced: tuple[str, ...] = ()
     json_include: ClassVar[tuple[str, ...]] = ("tail_records", "held")
 
     @property
@@ -86,7 +85,6 @@ class FailbackReport(JsonDisplayable):
         parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [groups_table(self.groups)] if self.groups else []
-        parts += [f"fence taken down: {line}" for line in self.unfenced]
         return Sheet(
             title=f"failback {self.flow}",
             badge=self._badge(),

@@ -4,7 +4,6 @@ freeze   the flow is paused for every process of this lake; the ends of the sour
 drain    what the source still gives is landed, and all that is landed is sent
 prove    relay and target are compared, and the source where it answers
 groups   each group is placed after the last record that it has read (law A)
-fence    on request: producers are kept off the old source (law H)
 done     the report, with RPO and RTO as they were measured
 """
 
@@ -23,7 +22,6 @@ from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over
 from mirrorlake.failover.loss import estimate_loss, read_flow_progress, read_source_seen, rpo_seconds
 from mirrorlake.failover.operation_context import (
     OperationContext,
-    choose,
     drain_flow,
     positions_from_json,
     positions_to_json,
@@ -37,7 +35,6 @@ from mirrorlake.failover.report import (
     objectives_of,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
-from mirrorlake.failover.source_fence import FENCE_PLAN, FENCES, Fence, fence_changes, plan_source_fence
 from mirrorlake.failover.tail import MAX_READ, read_unarrived
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import landed_positions, proven_until
@@ -49,7 +46,7 @@ from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force
 
-DRAIN, PROVE, GROUPS, FENCE = "drain", "prove", "groups", "fence"
+DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +55,6 @@ class FailoverOptions:
 
     groups: tuple[str, ...] | None = None
     unproven: bool = False
-    fence: Fence | None = None
     reports: bool = False
 
 
@@ -69,13 +65,11 @@ def fail_over(
     groups: Sequence[str] | None = None,
     dry_run: bool = False,
     unproven: bool = False,
-    fence_source: str | None = None,
     report: bool = False,
     step_hook: StepHook = no_hook,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
-    fence = choose(fence_source, FENCES, "a way to keep producers off a source")
-    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
+    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, reports=report)
     return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
 
 
@@ -147,9 +141,6 @@ class Failover(Procedure[FailoverReport]):
     def _report_again(self, over: Operation) -> FailoverReport:
         """Report a failover again; do what an earlier call was not asked for."""
         report = msgspec.convert(over.after(DONE, {}), FailoverReport)
-        if self._options.fence and not self._is_dry_run and over.step(FENCE) is None:
-            over = self._carry_out(over, self._fence_steps())
-            report = replace(report, fence=tuple(over.after(FENCE, ())))
         if self._options.reports and not self._work.unreachable_reason(self._flow.source):
             work, flow = self._work, self._flow
             lost = read_unarrived(work.context, flow, work.ends(flow), positions_of(over), at_most=MAX_READ)
@@ -222,14 +213,7 @@ class Failover(Procedure[FailoverReport]):
             Step(DRAIN, self._drain),
             Step(PROVE, self._prove),
             Step(GROUPS, self._place_groups),
-            *(() if self._silent else self._fence_steps()),
         )
-
-    def _fence_steps(self) -> Sequence[Step]:
-        if self._options.fence is None:
-            return ()
-        # The plan is written first, so that a restart still knows the state before.
-        return Step(FENCE_PLAN, self._plan_fence), Step(FENCE, self._fence)
 
     @property
     def _stream_pause(self) -> Pause | None:
@@ -297,17 +281,6 @@ class Failover(Procedure[FailoverReport]):
             )
         return document([PlacedGroup.of(position) for position in plan])
 
-    def _plan_fence(self, _: Operation) -> Any:
-        work, flow, how = self._work, self._flow, self._options.fence
-        source = work.context.admin(flow.source)
-        return [] if how is None else document(plan_source_fence(flow, work.topics(flow), how, source=source).changes)
-
-    def _fence(self, operation: Operation) -> Any:
-        changes = fence_changes(operation)
-        for change in changes:
-            self._work.context.admin(self._flow.source).apply(change)
-        return [*map(str, changes)]
-
     # -- the report -----------------------------------------------------------------------------------------------
 
     def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> FailoverReport:
@@ -360,12 +333,19 @@ class Failover(Procedure[FailoverReport]):
             if placed is not None
             else tuple(map(PlacedGroup.of, self._groups_plan)),
             topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
-            fence=tuple(operation.after(FENCE, ())),
+            deny_writes=self._deny_writes(),
             last_look_s=None if age is None else age.total_seconds(),
             rpo_s=rpo_s,
             objective_rpo_s=rpo_wanted,
             objective_rto_s=rto_wanted,
         )
+
+    def _deny_writes(self) -> str:
+        """Return the command that bars producers from the source, or "" where it has no topic of the flow."""
+        topics = " ".join(f"--topic {topic}" for topic in self._work.topics(self._flow))
+        servers = self._work.context.config.cluster(self._flow.source).servers()
+        deny = f"kafka-acls.sh --bootstrap-server {servers} --add --deny-principal 'User:*' --operation Write"
+        return f"{deny} {topics}" if topics else ""
 
 
 def _describe_step(step: str, after: Any) -> str:

@@ -144,7 +144,8 @@ class FailoverReport(JsonDisplayable):
     began the ends of a source were read last that does not answer: records of that time are not among `partitions`. `rto_s` are
     the seconds from the command's first call to its last step, whatever lay between. `source_note` says how the source was found.
     `refusals` are the reasons why a planned failover would be refused. `lost` are the records of the source that never arrived,
-    where it answers again and they were asked for: at most a thousand, with coordinates and content. `added_groups` names the groups
+    where it answers again and they were asked for: at most a thousand, with coordinates and content. `deny_writes` is the command that
+    bars producers from the source. `added_groups` names the groups
     that a repeated call placed, or would place: earlier calls had not asked for them.
     """
 
@@ -164,7 +165,7 @@ class FailoverReport(JsonDisplayable):
     proof: ProofSummary | None = None
     groups: tuple[PlacedGroup, ...] = ()
     topics: tuple[TopicEndpoints, ...] = ()
-    fence: tuple[str, ...] = ()
+    deny_writes: str = ""
     lost: tuple[TailRecord, ...] = ()
     added_groups: tuple[str, ...] = ()
     last_look_s: float | None = None
@@ -209,7 +210,7 @@ class FailoverReport(JsonDisplayable):
         parts += [records_table("records that never arrived", self.lost)] if self.lost else []
         parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]
         parts += [endpoints_table(self.topics, self.target)] if self.topics else []
-        parts += [f"fence on {self.source}: {line}" for line in self.fence]
+        parts += [f"to bar producers from {self.source}: {self.deny_writes}"] if self.deny_writes else []
         parts += [steps_table(self.steps)]
         return Sheet(
             title=f"failover {self.flow}", badge=self._badge(), facts=facts, parts=tuple(p for p in parts if p)

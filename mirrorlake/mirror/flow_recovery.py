@@ -27,7 +27,6 @@ class FlowRecoveryMethods:
         groups: Sequence[str] | None = None,
         dry_run: bool = False,
         unproven: bool = False,
-        fence_source: str | None = None,
         report: bool = False,
     ) -> FailoverReport:
         """Fail this flow over: freeze, drain, prove, move the groups, report; a second call returns the same report.
@@ -39,7 +38,6 @@ class FlowRecoveryMethods:
             groups: only these consumer groups.
             dry_run: only return the steps, and what forbids them.
             unproven: move groups although not everything was compared.
-            fence_source: bar producers from the old source, by `acl` or by a setting of each `topic` (law H).
             report: after a failover, read the records that never arrived, if the source answers again.
 
         Raises:
@@ -57,7 +55,6 @@ class FlowRecoveryMethods:
             groups=groups,
             dry_run=dry_run,
             unproven=unproven,
-            fence_source=fence_source,
             report=report,
         )
 
@@ -74,8 +71,8 @@ class FlowRecoveryMethods:
 
         Records of the source that never arrived on the target are stored in the table `divergent`. Records that
         applications wrote to the target since go home by a flow of the settings, or by one that is made for this
-        call. Law H: the source's groups are set, and a fence of the failover is removed. Law F: after a kill, the
-        next call resumes with the first step that is not done.
+        call. Law H: the source's groups are set. Law F: after a kill, the next call resumes with the first step that
+        is not done.
 
         Args:
             tail: the choice for records that never arrived: `restore` sends them to the target, `keep` leaves them on the

@@ -9,7 +9,7 @@ source. A pattern that also covers topics outside of the flow becomes one ACL fo
     READ  prefixed c                  orders, clicks.*   READ  literal, one for each carried topic
     READ  literal  *                  .*                 READ  prefixed east.
     ALL   literal  orders             orders             READ + DESCRIBE literal east.orders   (downgraded)
-    DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing: a fence)
+    DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing)
 
 MirrorMaker 2 (`MirrorSourceConnector.shouldReplicateAcl`, `targetAclBinding`) takes literal patterns of topics only,
 drops ALLOW WRITE, turns ALLOW ALL into ALLOW READ, and copies CREATE, ALTER and DELETE unchanged.
@@ -210,7 +210,7 @@ def _why_not(acl: Acl) -> str | None:
     if acl.resource != "TOPIC":
         return _ELSEWHERE.get(acl.resource, "it is not an ACL of a topic")
     if (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
-        # A failover fences its old source with this ACL; copied to another target, it would fence the copying flow.
+        # It bars producers from the old source of a failover; copied to another target, it would bar the copying flow.
         return "it keeps everybody from writing, mirrorlake among them; nobody is allowed to write to a remote topic by this flow"
     return None
 

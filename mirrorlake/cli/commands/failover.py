@@ -22,12 +22,6 @@ def failover(
     group: Groups = None,
     dry_run: DryRun = False,
     unproven: Unproven = False,
-    fence_source: Annotated[
-        str | None,
-        typer.Option(
-            "--fence-source", help="Keep producers off the old source: acl (deny to write) or topic (a topic setting)."
-        ),
-    ] = None,
     report: Annotated[
         bool, typer.Option("--report", help="List the records that never arrived of a flow that was failed over.")
     ] = False,
@@ -37,7 +31,7 @@ def failover(
     Freezes, drains, verifies, moves the groups and reports. Repeated after an interruption, it resumes.
     """
     done = cli.mirror.failover(
-        flow, groups=group, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
+        flow, groups=group, dry_run=dry_run, unproven=unproven, report=report
     )
     cli.answer(done)
     return 3 if done.refusals else 0

@@ -14,17 +14,14 @@ from mirrorlake.failover import loss
 from mirrorlake.failover.journal import FAILBACK, FAILOVER, failed_over
 from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_loss, read_source_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, ProofSummary, TopicEndpoints
-from mirrorlake.failover.source_fence import FENCE_PLAN, active_source_fence, fence_changes
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed_mark import LandedMark
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, VerifyReport
 from mirrorlake.procedure import BEGIN, DONE, Journal
-from mirrorlake.render import document
 from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -67,13 +64,12 @@ def test_law_f_an_operation_goes_on_after_its_last_step_whatever_the_clock_says(
 
 def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
     journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(9)))
-    over = journal.write(journal.begin(FAILOVER), DONE)
+    journal.write(journal.begin(FAILOVER), DONE)
     back = journal.begin(FAILBACK)
     assert failed_over(journal.operations()) is not None, "a failback under way has not ended the failover"
     journal.write(back, DONE)
     assert failed_over(journal.operations()) is None
     assert journal.last(FAILOVER) is not None
-    assert fence_changes(over) == ()
     other = Journal(lake, (FAILOVER, FAILBACK), flow="west->central", where="central", now=lambda: NOON)
     assert other.operations() == []
 
@@ -90,22 +86,6 @@ def test_law_f_operations_of_hosts_whose_clocks_disagree_keep_their_order(lake: 
     assert failed_over(ahead.operations()) == failed_over(right.operations())
     assert [one.command for one in right.operations()] == [FAILOVER, FAILBACK, FAILOVER]
     assert right.operations()[-1].id == over.id
-
-
-def test_a_fence_stands_until_the_flow_is_failed_back(lake: Lake) -> None:
-    journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(20)))
-    change = Change(
-        where="east", kind="topic", name="orders", action="set_configs", before={"a": None}, after={"a": "1"}
-    )
-    fenced = journal.write(journal.begin(FAILOVER), FENCE_PLAN, after=document((change,)))
-    journal.write(fenced, DONE)
-    # A person has resumed the flow; the next failover finds the fence up, and plans none.
-    journal.write(journal.write(journal.begin(FAILOVER), FENCE_PLAN, after=[]), DONE)
-    assert active_source_fence(journal.operations()) == (change,), "a failback would leave producers kept off"
-    back = journal.begin(FAILBACK)
-    assert active_source_fence(journal.operations()) == (change,)
-    journal.write(back, DONE)
-    assert active_source_fence(journal.operations()) == ()
 
 
 def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) -> None:

@@ -10,12 +10,10 @@ import pytest
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport
-from mirrorlake.failover.failback import _undo
 from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
-from mirrorlake.failover.source_fence import deny_writes
 from mirrorlake.failover.tail import SkipTailView, archive_tail, archived_tail_records
 from mirrorlake.kafka import Committed
 from mirrorlake.lake.arrow_types import arrow_table
@@ -23,7 +21,6 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import DIVERGENT, RELAY
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
-from mirrorlake.model.plan import Change
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
 
@@ -126,16 +123,6 @@ def test_law_a_a_group_goes_home_after_what_it_has_read_and_before_what_it_has_n
         ORDERS, [TARGET, second], held, {((TARGET, ORDERS), 20): (30, None), ((second, ORDERS), 0): (None, 12)}
     )
     assert (uneven.downstream_offset, uneven.exact, uneven.records_again) == (12, False, None)
-
-
-def test_a_fence_is_taken_back_as_it_was_put_up() -> None:
-    acl = deny_writes("orders")
-    put = Change(where="east", kind="acl", name=str(acl), action="create", after=acl.as_dict())
-    taken = _undo(put)
-    assert (taken.action, taken.before) == ("delete", acl.as_dict())
-    setting = {"min.insync.replicas": None}
-    change = Change(where="east", kind="topic", name="orders", action="set_configs", before=setting, after={"a": "b"})
-    assert _undo(change).after == setting
 
 
 def drilled(**more: Any) -> DrillReport:

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import TopicMatcher
-from mirrorlake.failover.source_fence import deny_writes
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
@@ -205,12 +204,12 @@ def test_an_acl_is_translated_by_the_flows_policy(acl: Acl, flow: AclFlow, wante
         assert translated.left_out[0].acl == acl, "what has no counterpart is said"
 
 
-def test_a_fence_on_a_source_does_not_fence_flows_that_lead_elsewhere() -> None:
-    fence = deny_writes("orders")
-    found = translate([fence, allow("orders")], flow_of("orders"))
+def test_writes_denied_to_everybody_on_a_source_are_not_denied_to_flows_that_lead_elsewhere() -> None:
+    denial = allow("orders", "WRITE", principal="User:*", permission="DENY")
+    found = translate([denial, allow("orders")], flow_of("orders"))
     assert shown(found) == ["ALLOW READ literal east.orders"]
-    assert [one.acl for one in found.left_out] == [fence]
-    one_of_many = replace(fence, principal="User:a")
+    assert [one.acl for one in found.left_out] == [denial]
+    one_of_many = replace(denial, principal="User:a")
     assert shown(translate([one_of_many], flow_of("orders"))) == ["DENY WRITE literal east.orders"]
 
 
