@@ -35,7 +35,6 @@ from mirrorlake.failover.report import (
     objectives_of,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
-from mirrorlake.failover.tail import MAX_READ, read_unarrived
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
@@ -51,11 +50,10 @@ DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
-    """The options of a failover; `groups` is None for all, `reports` reads records that never arrived if the source answers."""
+    """The options of a failover; `groups` is None for all."""
 
     groups: tuple[str, ...] | None = None
     unproven: bool = False
-    reports: bool = False
 
 
 def fail_over(
@@ -65,11 +63,10 @@ def fail_over(
     groups: Sequence[str] | None = None,
     dry_run: bool = False,
     unproven: bool = False,
-    report: bool = False,
     step_hook: StepHook = no_hook,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
-    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, reports=report)
+    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven)
     return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
 
 
@@ -108,17 +105,11 @@ class Failover(Procedure[FailoverReport]):
         # `resume` ends a failover, because the flow has sent since; the next one is new.
         over = failed_over(work.journal.operations())
         if over is not None and self._is_frozen:
-            return self._report_again(over)
-        if self._options.reports:
-            raise UsageError(
-                f"{flow.name} was not failed over",
-                consequence="there is nothing to report, and nothing was done",
-                remedy=f"mirrorlake failover --flow '{flow.name}' --dry-run",
-                flow=flow.name,
-            )
+            return replace(msgspec.convert(over.after(DONE, {}), FailoverReport), is_repeat=True)
         # The time to find the source unreachable is an outage, too.
         self._asked_at = work.now()
-        self._inspect_source()
+        self._silent = work.unreachable_reason(flow.source)
+        self._incomplete = "" if self._silent else work.leaderless_reason(flow)
         return None
 
     def _unfinished(self) -> Operation | None:
@@ -130,50 +121,6 @@ class Failover(Procedure[FailoverReport]):
         asked_at = self._asked_at.isoformat()
         after = {"silent": self._silent, "adds_hops": self._flow.adds_hops, "asked_at": asked_at}
         return {"before": document(self._options), "after": after}
-
-    def _inspect_source(self) -> None:
-        work, flow = self._work, self._flow
-        self._silent = work.unreachable_reason(flow.source)
-        self._incomplete = "" if self._silent else work.leaderless_reason(flow)
-
-    # -- a call after the last step -------------------------------------------------------------------------------
-
-    def _report_again(self, over: Operation) -> FailoverReport:
-        """Report a failover again; do what an earlier call was not asked for."""
-        report = msgspec.convert(over.after(DONE, {}), FailoverReport)
-        if self._options.reports and not self._work.unreachable_reason(self._flow.source):
-            work, flow = self._work, self._flow
-            lost = read_unarrived(work.context, flow, work.ends(flow), positions_of(over), at_most=MAX_READ)
-            report = replace(report, lost=lost)
-        begun = over.step(BEGIN)
-        named = begun is not None and (begun.before or {}).get("groups") is not None
-        placed = self._place_others(over, report) if named else ()
-        if placed:
-            report = replace(report, groups=(*report.groups, *placed), added_groups=tuple({p.group: p for p in placed}))
-            if not self._is_dry_run:
-                self._journal.write(over, DONE, after=document(replace(report, added_groups=())))
-        return replace(report, is_repeat=True)
-
-    def _place_others(self, over: Operation, report: FailoverReport) -> tuple[PlacedGroup, ...]:
-        """Place the requested groups that no earlier call of this failover placed.
-
-        Raises:
-            FailoverRefused: one of them has members on the target.
-        """
-        self._inspect_source()
-        done = {one.group for one in report.groups}
-        others = sorted({one.group for one in self._group_planner().plan()} - done)
-        if not others:
-            return ()
-        self._options = replace(self._options, groups=tuple(others))
-        refusals = self._refusals(None)
-        if self._is_dry_run:
-            return tuple(map(PlacedGroup.of, self._groups_plan))
-        if refusals:
-            raise self._refused(refusals)
-        placed = tuple(map(PlacedGroup.of, self._group_planner().apply()))
-        self._journal.write(over, GROUPS, after=document((*report.groups, *placed)))
-        return placed
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PossibleLoss
-from mirrorlake.failover.tail import TailRecord, records_table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
@@ -143,10 +142,8 @@ class FailoverReport(JsonDisplayable):
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `last_look_s` is how long before the failover
     began the ends of a source were read last that does not answer: records of that time are not among `partitions`. `rto_s` are
     the seconds from the command's first call to its last step, whatever lay between. `source_note` says how the source was found.
-    `refusals` are the reasons why a planned failover would be refused. `lost` are the records of the source that never arrived,
-    where it answers again and they were asked for: at most a thousand, with coordinates and content. `deny_writes` is the command that
-    bars producers from the source. `added_groups` names the groups
-    that a repeated call placed, or would place: earlier calls had not asked for them.
+    `refusals` are the reasons why a planned failover would be refused. `deny_writes` is the
+    command that bars producers from the source.
     """
 
     flow: str
@@ -166,8 +163,6 @@ class FailoverReport(JsonDisplayable):
     groups: tuple[PlacedGroup, ...] = ()
     topics: tuple[TopicEndpoints, ...] = ()
     deny_writes: str = ""
-    lost: tuple[TailRecord, ...] = ()
-    added_groups: tuple[str, ...] = ()
     last_look_s: float | None = None
     rpo_s: float | None = None
     rto_s: float | None = None
@@ -202,12 +197,10 @@ class FailoverReport(JsonDisplayable):
         )
         parts: list[str | Table] = [f"refused: {reason}" for reason in self.refusals]
         if self.is_repeat:
-            added = f"placed since: {', '.join(self.added_groups)}" if self.added_groups else "nothing was done again"
-            parts.append(f"{self.flow} was failed over before; {added}")
+            parts.append(f"{self.flow} was failed over before; nothing was done again")
         parts += [self.source_note] if self.source_note else []
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [_losses(self.partitions)] if self.partitions else []
-        parts += [records_table("records that never arrived", self.lost)] if self.lost else []
         parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]
         parts += [endpoints_table(self.topics, self.target)] if self.topics else []
         parts += [f"to bar producers from {self.source}: {self.deny_writes}"] if self.deny_writes else []

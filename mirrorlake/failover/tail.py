@@ -30,9 +30,8 @@ RULE = "failback"
 """The rule under which records of a tail are withheld."""
 
 _BATCH_SIZE = 20_000
-# A report shows some records, and must fit into memory; the table has all.
+# A report shows some records; the table has all.
 MAX_SHOWN = 20
-MAX_READ = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ class FlowRecoveryMethods:
         groups: Sequence[str] | None = None,
         dry_run: bool = False,
         unproven: bool = False,
-        report: bool = False,
     ) -> FailoverReport:
         """Fail this flow over: freeze, drain, prove, move the groups, report; a second call returns the same report.
 
@@ -38,7 +37,6 @@ class FlowRecoveryMethods:
             groups: only these consumer groups.
             dry_run: only return the steps, and what forbids them.
             unproven: move groups although not everything was compared.
-            report: after a failover, read the records that never arrived, if the source answers again.
 
         Raises:
             FailoverRefused: a group has members on the target, or landed records could not be sent or proven; all reasons.
@@ -55,7 +53,6 @@ class FlowRecoveryMethods:
             groups=groups,
             dry_run=dry_run,
             unproven=unproven,
-            report=report,
         )
 
     def failback(

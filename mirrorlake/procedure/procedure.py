@@ -52,7 +52,6 @@ class Procedure(ABC, Generic[Report]):
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._is_dry_run = False
 
     def run(self, *, dry_run: bool = False) -> Report:
         """Carry it out, or with `dry_run` only report the plan; a call after the last step repeats the report.
@@ -62,7 +61,6 @@ class Procedure(ABC, Generic[Report]):
             UsageError: there is nothing to do.
             ClusterError: a cluster does not answer.
         """
-        self._is_dry_run = dry_run
         repeated = self._repeat()
         if repeated is not None:
             return repeated

@@ -22,17 +22,12 @@ def failover(
     group: Groups = None,
     dry_run: DryRun = False,
     unproven: Unproven = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="List the records that never arrived of a flow that was failed over.")
-    ] = False,
 ) -> int:
     """Continue at the target when the source is lost.
 
     Freezes, drains, verifies, moves the groups and reports. Repeated after an interruption, it resumes.
     """
-    done = cli.mirror.failover(
-        flow, groups=group, dry_run=dry_run, unproven=unproven, report=report
-    )
+    done = cli.mirror.failover(flow, groups=group, dry_run=dry_run, unproven=unproven)
     cli.answer(done)
     return 3 if done.refusals else 0
 
