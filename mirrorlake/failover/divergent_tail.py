@@ -1,4 +1,4 @@
-"""Archive the divergent tail of a failback, and resolve it by a person's choice."""
+"""Resolve the divergent tail of a failback by a person's choice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_ba
 from mirrorlake.failover.failover import positions_of
 from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.tail import (
-    MAX_SHOWN,
     SkipTailView,
     TailRecord,
-    archive_tail,
     count_by_topic,
+    find_tail,
     read_unarrived,
 )
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
@@ -45,37 +44,28 @@ class DivergentTail:
         self._choice = choice
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps that archive the tail, and send it or skip it."""
+        """Return the steps that find the tail, and send it or skip it."""
         return (
-            Step(TAIL, self._archive),
+            Step(TAIL, self._find),
             # Written first, so that a restart cannot record another choice than the one carried out.
-            Step(CHOICE, self._choose, is_needed=lambda operation: bool(archived_tail(operation))),
+            Step(CHOICE, self._choose, is_needed=lambda operation: bool(tail_of(operation))),
             Step(RESOLVE, self._resolve),
         )
 
-    def _archive(self, _: Operation) -> Any:
+    def _find(self, _: Operation) -> Any:
         work, flow = self._work, self._flow
-        parts = archive_tail(
-            work.lake,
-            flow.source,
-            work.topics(flow),
-            self._arrived(),
-            flow=flow.name,
-            failover=self._over.id,
-            been_on=self._been_on,
-            now=work.now(),
-        )
-        # Without contents, because an erasure would not find them in `audit`.
+        been_on = flow.target if flow.adds_hops else None
+        parts = find_tail(work.lake, flow.source, work.topics(flow), self._arrived(), been_on=been_on)
         return {"parts": document(parts)}
 
     def _choose(self, operation: Operation) -> Any:
         if self._choice is None:
-            question = _ask_for_choice(archived_tail(operation), self._flow.target)
+            question = _ask_for_choice(tail_of(operation), self._flow.target)
             raise not_failed_back(self._flow, [Refusal(question)])
         return self._choice
 
     def _resolve(self, operation: Operation) -> Any:
-        work, flow, parts = self._work, self._flow, archived_tail(operation)
+        work, flow, parts = self._work, self._flow, tail_of(operation)
         choice, sent = operation.after(CHOICE) if parts else None, 0
         if choice == "restore":
             sent = drain_flow(work.context, flow)
@@ -86,7 +76,7 @@ class DivergentTail:
         return {"choice": choice, "sent": sent}
 
     def preview(self) -> tuple[tuple[RecordRange, ...], tuple[TailRecord, ...]]:
-        """Return the ranges that would be archived now, and the first records of them."""
+        """Return the ranges of the tail now, and the first records of them."""
         work, flow, cut = self._work, self._flow, self._arrived()
         ends = work.ends(flow)
         # Offsets, because records that are not landed cannot be told from markers.
@@ -102,13 +92,13 @@ class DivergentTail:
             for s, end in sorted(ends.items())
             if end > cut.get(s, 0)
         )
-        return parts, read_unarrived(work.context, flow, ends, cut, at_most=MAX_SHOWN)
+        return parts, read_unarrived(work.context, flow, ends, cut)
 
     def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that are right before a dropped tail past it; no other unread record is skipped."""
         if operation.after(RESOLVE, {}).get("choice") != "drop":
             return plan
-        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in archived_tail(operation)}
+        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in tail_of(operation)}
         rows = []
         for one in plan:
             to, (first, end) = one.resume.downstream_offset, ends.get(one.resume.target, (0, 0))
@@ -133,17 +123,13 @@ class DivergentTail:
         cut, sent = positions_of(self._over), self._work.sent(self._flow)
         return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
 
-    @property
-    def _been_on(self) -> str | None:
-        return self._flow.target if self._flow.adds_hops else None
 
-
-def archived_tail(operation: Operation) -> tuple[RecordRange, ...]:
-    """Return the ranges that a failback has archived."""
+def tail_of(operation: Operation) -> tuple[RecordRange, ...]:
+    """Return the ranges of the tail that a failback has found."""
     return msgspec.convert(operation.after(TAIL, {}).get("parts", ()), tuple[RecordRange, ...])
 
 
 def _ask_for_choice(parts: Sequence[RecordRange], target: str) -> str:
     counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
     ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
-    return f"{counts} never arrived on {target} (table divergent). Choose: {ways}"
+    return f"{counts} never arrived on {target} (--dry-run shows the first). Choose: {ways}"

@@ -1,7 +1,7 @@
 """Fail a flow back: resolve the divergent tail, send newer records back, return the groups, resume the flow.
 
     land      what the source holds is landed; records past where the flow stopped are the divergent tail
-    tail      the tail is kept in the table `divergent`
+    tail      the tail is found in the relay
     settle    by choice it is sent (`restore`), or stepped over and left on the source (`keep`, `drop`)
     back      what was produced on the target since goes to the source, by the flow of the settings that leads there
     prove     both directions are verified
@@ -23,7 +23,7 @@ import msgspec
 
 from mirrorlake.context import Context
 from mirrorlake.errors import FailoverRefused, UsageError
-from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, archived_tail
+from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, tail_of
 from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
@@ -31,7 +31,6 @@ from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows, derive_return_flow, local_topics
-from mirrorlake.failover.tail import archived_tail_records
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
@@ -122,8 +121,7 @@ class Failback(Procedure[FailbackReport]):
         done = next((one for one in reversed(self._operations) if one.command == FAILBACK and one.is_done), None)
         if done is None or failed_over(self._operations) is not None:
             return None
-        report = msgspec.convert(done.after(DONE), FailbackReport)
-        return replace(report, records=archived_tail_records(self._work.lake, report.failover), is_repeat=True)
+        return replace(msgspec.convert(done.after(DONE), FailbackReport), is_repeat=True)
 
     def _unfinished(self) -> Operation | None:
         return next((one for one in reversed(self._operations) if one.command == FAILBACK and not one.is_done), None)
@@ -226,8 +224,7 @@ class Failback(Procedure[FailbackReport]):
             self._make_report(operation),
             state="done",
             ended_at=self._work.now(),
-            tail=archived_tail(operation),
-            records=archived_tail_records(self._work.lake, self._over.id),
+            tail=tail_of(operation),
             choice=operation.after(RESOLVE)["choice"],
             back=operation.after(BACK),
             proof=msgspec.convert(operation.after(PROVE), ProofSummary),
@@ -243,7 +240,3 @@ class Failback(Procedure[FailbackReport]):
             steps=tuple(ReportedStep(name=step.name, at=step.at) for step in steps),
             made="" if self._home.derived is None else self._home.derived.name,
         )
-
-    def _stored(self, report: FailbackReport) -> Any:
-        # Without contents, because an erasure would not find them in `audit`.
-        return document(replace(report, records=()))

@@ -19,8 +19,8 @@ TailChoice = Literal["restore", "drop", "keep"]
 TAIL_CHOICES: tuple[TailChoice, ...] = ("restore", "drop", "keep")
 MEANS: Mapping[TailChoice, str] = {
     "restore": "it is sent to the target, after what stands there",
-    "drop": "it stays in the table divergent and on the source; groups that stand before it go on after it",
-    "keep": "it stays in the table divergent and on the source, where groups read it; the target never gets it",
+    "drop": "it stays on the source; groups that stand before it go on after it",
+    "keep": "it stays on the source, where groups read it; the target never gets it",
 }
 
 
@@ -28,9 +28,10 @@ MEANS: Mapping[TailChoice, str] = {
 class FailbackReport(JsonDisplayable):
     """What a failback did (`done`) or would do (`planned`).
 
-    `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them. `back` is
-    how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings have none that
-    takes home what applications wrote on the target; `to_send` counts, by topic, the offsets that it would send.
+    `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them, in a plan.
+    `back` is how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings have none that
+    `back` is how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings
+    have none that takes home what applications wrote on the target; `to_send` counts, by topic, the offsets that it would send.
     """
 
     flow: str
@@ -74,7 +75,7 @@ class FailbackReport(JsonDisplayable):
             parts += [
                 f"divergent tail, {chosen}",
                 _tail_table(self.tail),
-                records_table(f"the first {len(self.records)} of them", self.records),
+                *([records_table(f"the first {len(self.records)} of them", self.records)] if self.records else []),
             ]
         if self.made:
             would = "would go home" if self.state == "planned" else "went home"

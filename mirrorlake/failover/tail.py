@@ -1,25 +1,25 @@
 """The divergent tail: records of the old source that never arrived on the target before it was failed over.
 
-Law E (accounted for): they are landed as all records are, kept in the table `divergent`, and then sent, or stepped over with a
-row of `withheld` for each. None is decided about without a person.
+Law E (accounted for): they are landed as all records are, and then sent, or stepped over with a row of `withheld` for each. None is
+decided about without a person.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.lake import DIVERGENT, Lake, RelayPart
+from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import RecordRange, SourcePartition
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
@@ -30,8 +30,7 @@ RULE = "failback"
 """The rule under which records of a tail are withheld."""
 
 _BATCH_SIZE = 20_000
-# A report shows some records; the table has all.
-MAX_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +49,6 @@ class TailRecord:
     json_exclude: ClassVar[tuple[str, ...]] = ("been_on",)
 
 
-def _record(source: SourcePartition, pairs: Sequence[tuple[str, bytes | None]], **content: Any) -> TailRecord:
-    return TailRecord(
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
-        headers=headers(pairs),
-        been_on=tuple(hop.source for hop in hops(pairs)),
-        **content,
-    )
-
-
 def records_table(title: str, records: Iterable[TailRecord]) -> Table:
     """Show records with their coordinates and their content."""
     columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -76,19 +64,19 @@ def _cell(data: bytes | None) -> bytes | str:
     return "‹null›" if data is None else data
 
 
-def read_divergent_tail(
+def find_tail(
     lake: Lake,
     alias: str,
     topics: Sequence[str],
     cut: Mapping[SourcePartition, int],
     *,
     been_on: str | None = None,
-) -> Iterator[list[Any]]:
-    """Yield batches of the landed records of some topics at or past a cut, in offset order.
+) -> tuple[RecordRange, ...]:
+    """Return the ranges of the landed records of some topics at or past a cut.
 
     Where clusters mirror each other, records that have `been_on` the target came from there: they are left out.
     """
-    positions = dict(cut)
+    positions, found = dict(cut), dict[SourcePartition, tuple[int, int, int]]()
     while True:
         part = RelayPart(positions)
         rows = lake.query_rows(
@@ -100,57 +88,23 @@ def read_divergent_tail(
             most=_BATCH_SIZE,
         )
         if not rows:
-            return
+            break
         for row in rows:
-            positions[SourcePartition(row.topic, row.generation, row.partition)] = row.offset + 1
-        yield [row for row in rows if been_on not in {hop.source for hop in hops(_pairs(row.headers))}]
-
-
-def archive_tail(
-    lake: Lake,
-    alias: str,
-    topics: Sequence[str],
-    cut: Mapping[SourcePartition, int],
-    *,
-    flow: str,
-    failover: str,
-    been_on: str | None = None,
-    now: datetime,
-) -> tuple[RecordRange, ...]:
-    """Copy the tail into the table `divergent`, and return its ranges; a second call adds only new records (law F).
-
-    `been_on` is that of `read_divergent_tail`.
-    """
-    lake.create_side_table(DIVERGENT)
-    kept = {
-        SourcePartition(row.topic, row.generation, row.partition): int(row.last) + 1
-        for row in lake.query_rows(_ARCHIVED, failover=failover)
-    }
-    done = {source: max(kept.get(source, 0), cut.get(source, 0)) for source in {*kept, *cut}}
-    for rows in read_divergent_tail(lake, alias, topics, done, been_on=been_on):
-        lake.append_rows(
-            DIVERGENT,
-            [
-                {
-                    "failover": failover,
-                    "flow": flow,
-                    "source": alias,
-                    **{name: getattr(row, name) for name in _COLUMNS},
-                    "kept_at": now,
-                }
-                for row in rows
-            ],
-        )
+            source = SourcePartition(row.topic, row.generation, row.partition)
+            positions[source] = row.offset + 1
+            if been_on not in {hop.source for hop in hops([(one["key"], one["value"]) for one in row.headers or ()])}:
+                first, _, records = found.get(source, (row.offset, 0, 0))
+                found[source] = first, row.offset + 1, records + 1
     return tuple(
         RecordRange(
-            topic=row.topic,
-            generation=row.generation,
-            partition=row.partition,
-            first=int(row.first),
-            end=int(row.last) + 1,
-            records=int(row.records),
+            topic=source.topic,
+            generation=source.generation,
+            partition=source.partition,
+            first=first,
+            end=end,
+            records=records,
         )
-        for row in lake.query_rows(_ARCHIVED, failover=failover)
+        for source, (first, end, records) in sorted(found.items())
     )
 
 
@@ -159,32 +113,30 @@ def read_unarrived(
     flow: FlowConfig,
     ends: Mapping[SourcePartition, int],
     cut: Mapping[SourcePartition, int],
-    *,
-    at_most: int,
 ) -> tuple[TailRecord, ...]:
     """Read the source's first records past a cut, up to its ends."""
     found: list[TailRecord] = []
     with closing(context.reader(flow.source)) as reader:
         for source, end in sorted(ends.items()):
             first = cut.get(source, 0)
-            if first < end and len(found) < at_most:
+            if first < end and len(found) < _MAX_SHOWN:
                 records = reader.read(source.topic, source.partition, first)
-                for one in islice(records, at_most - len(found)):
+                for one in islice(records, _MAX_SHOWN - len(found)):
                     at = None if one.timestamp_ms < 0 else datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc)
-                    content = {"offset": one.offset, "timestamp": at, "key": one.key, "value": one.value}
-                    found.append(_record(source, one.headers, **content))
+                    record = TailRecord(
+                        topic=source.topic,
+                        generation=source.generation,
+                        partition=source.partition,
+                        offset=one.offset,
+                        timestamp=at,
+                        key=one.key,
+                        value=one.value,
+                        headers=headers(one.headers),
+                        been_on=tuple(hop.source for hop in hops(one.headers)),
+                    )
+                    found.append(record)
     # If clusters mirror each other, records that visited the target came from there.
     return tuple(one for one in found if not flow.adds_hops or flow.target not in one.been_on)
-
-
-def archived_tail_records(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
-    """Return the first records of a divergent tail in the table `divergent`."""
-    found = []
-    for row in lake.query_rows(_FIRST, failover=failover, most=MAX_SHOWN, missing_ok=True):
-        source = SourcePartition(row.topic, row.generation, row.partition)
-        content = {"offset": int(row.offset), "timestamp": row.timestamp, "key": row.key, "value": row.value}
-        found.append(_record(source, _pairs(row.headers), **content))
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -228,10 +180,6 @@ class SkipTailView:
         )
 
 
-def _pairs(stored: Any) -> list[tuple[str, bytes | None]]:
-    return [(one["key"], one["value"]) for one in stored or ()]
-
-
 def count_by_topic(parts: Sequence[RecordRange]) -> dict[str, int]:
     """Count the records of a tail by topic."""
     found: Counter[str] = Counter()
@@ -240,20 +188,10 @@ def count_by_topic(parts: Sequence[RecordRange]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-_COLUMNS = ("topic", "generation", "partition", "offset", "timestamp", "key", "value", "headers")
 _TAIL = """
-    SELECT r.topic, r.generation, r.partition, r.`offset`, r.timestamp, r.key, r.value, r.headers
+    SELECT r.topic, r.generation, r.partition, r.`offset`, r.headers
     FROM {relay} AS r LEFT JOIN {known} AS k
         ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
     WHERE r.`offset` >= coalesce(k.position, 0) AND array_contains(:topics, r.topic)
     ORDER BY r.topic, r.generation, r.partition, r.`offset` LIMIT :most
-"""
-_FIRST = """
-    SELECT topic, generation, partition, `offset`, timestamp, key, value, headers FROM {divergent}
-    WHERE failover = :failover ORDER BY topic, generation, partition, `offset` LIMIT :most
-"""
-_ARCHIVED = """
-    SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) AS last, count(*) AS records
-    FROM {divergent} WHERE failover = :failover GROUP BY topic, generation, partition
-    ORDER BY topic, generation, partition
 """

@@ -87,7 +87,6 @@ from mirrorlake.lake.schema import (
     AUDIT,
     BAD_RECORDS,
     CHECKPOINTS,
-    DIVERGENT,
     GAPS,
     METADATA,
     OFFSET_MAP,

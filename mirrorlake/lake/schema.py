@@ -12,15 +12,6 @@ _SOURCE_PARTITION = {
     "generation": ("int", "Generation of the partition"),
     "partition": ("int", "Source partition"),
 }
-_RECORD = {
-    **_SOURCE_PARTITION,
-    "offset": ("bigint", "Upstream offset"),
-    "timestamp": ("timestamp", "Record timestamp"),
-    "key": ("binary", "Key bytes"),
-    "value": ("binary", "Value bytes"),
-    "headers": (_HEADERS, "Headers"),
-}
-
 RELAY = TableSchema(
     name="relay",
     comment="Records of one source cluster, byte for byte; a file a batch, then large ones of one partition in offset order",
@@ -201,7 +192,12 @@ QUARANTINE = TableSchema(
     comment="Records that were withheld from a target, with their bytes and the reason",
     columns={
         "flow": ("string", "Flow"),
-        **_RECORD,
+        **_SOURCE_PARTITION,
+        "offset": ("bigint", "Upstream offset"),
+        "timestamp": ("timestamp", "Record timestamp"),
+        "key": ("binary", "Key bytes"),
+        "value": ("binary", "Value bytes"),
+        "headers": (_HEADERS, "Headers"),
         "rule": ("string", "The rule that could not judge it"),
         "rule_version": ("string", "Fingerprint of the rule's definition"),
         "reason": ("string", "Why it was withheld; never holds a part of the record"),
@@ -354,18 +350,6 @@ CONTROL = TableSchema(
     },
 )
 
-DIVERGENT = TableSchema(
-    name="divergent",
-    comment="Records of an old source that did not arrive on the target before a failover; stored at the failback",
-    columns={
-        "failover": ("string", "Id of the failover; the table audit holds its steps and what was chosen"),
-        "flow": ("string", "Flow that was failed over"),
-        "source": ("string", "Alias of the old source"),
-        **_RECORD,
-        "kept_at": ("timestamp", "Time at which the record was copied here"),
-    },
-)
-
 SIDE_TABLES = (
     OFFSET_MAP,
     WITHHELD,
@@ -374,7 +358,6 @@ SIDE_TABLES = (
     GAPS,
     REMOVED,
     PROOFS,
-    DIVERGENT,
     CHECKPOINTS,
     POSITIONS,
     SAMPLES,

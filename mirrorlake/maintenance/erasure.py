@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import (
     BAD_RECORDS,
-    DIVERGENT,
     QUARANTINE,
     RELAY_ROWS,
     Lake,
@@ -215,7 +214,7 @@ class Eraser:
 
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
         """Add matches in side tables: the relay's copy may have left by its retention."""
-        for schema in (QUARANTINE, DIVERGENT, BAD_RECORDS):
+        for schema in (QUARANTINE, BAD_RECORDS):
             table = self._lake.open_maintenance(self._lake.meta_location(schema))
             files = [] if table is None else table.live().column("path").to_pylist()
             for path in files:
@@ -226,7 +225,6 @@ class Eraser:
                     mine = pc.invert(pc.is_in(rows.column("flow"), foreign))
                 else:
                     mine = pc.equal(rows.column("source"), self._alias)
-                if schema is BAD_RECORDS:
                     headers = RELAY_ROWS.field("headers")
                     rows = rows.append_column(headers, pa.nulls(len(rows), headers.type))
                 for batch in rows.filter(mine).combine_chunks().to_batches():

@@ -29,7 +29,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
     BAD_RECORDS,
-    DIVERGENT,
     QUARANTINE,
     RELAY_ROWS,
     REMOVABLE,
@@ -37,7 +36,6 @@ from mirrorlake.lake import (
     Leaves,
     LiveFile,
     TableMaintenance,
-    TableSchema,
     WrittenFile,
     delete_rows,
     folder_values,
@@ -108,10 +106,9 @@ class Removals:
         if erased:
             evidence["deleted_files"] = purge(self._table, partial(erased.are_in, self._table))
             evidence["quarantined"] = self._out_of_quarantine(erased)
-            evidence["divergent"] = self._out_of_copies(DIVERGENT, erased)
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
             # After the tables: a batch that these dropped has recorded its bad records.
-            evidence["bad_records"] = self._out_of_copies(BAD_RECORDS, erased)
+            evidence["bad_records"] = self._out_of_bad_records(erased)
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -126,9 +123,9 @@ class Removals:
             return 0
         return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
-    def _out_of_copies(self, schema: TableSchema, gone: _Gone) -> int:
-        """Delete copies of erased records from a side table with the source's alias; return their number."""
-        table = self._lake.open_maintenance(self._lake.meta_location(schema))
+    def _out_of_bad_records(self, gone: _Gone) -> int:
+        """Delete copies of erased records from `bad_records`; return their number."""
+        table = self._lake.open_maintenance(self._lake.meta_location(BAD_RECORDS))
         return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self._alias))
 
     def _out_of_typed_tables(self, gone: _Gone, removals: Sequence[Removed]) -> Mapping[str, int]:

@@ -66,8 +66,7 @@ class FlowRecoveryMethods:
     ) -> FailbackReport:
         """Fail this flow back: bring newer records home, return the groups, and run the flow again.
 
-        Records of the source that never arrived on the target are stored in the table `divergent`. Records that
-        applications wrote to the target since go home by a flow of the settings, or by one that is made for this
+        Records that applications wrote to the target since go home by a flow of the settings, or by one that is made for this
         call. Law H: the source's groups are set. Law F: after a kill, the next call resumes with the first step that
         is not done.
 

@@ -28,10 +28,6 @@ _THEN = {
     "metadata": ("the next look at the clusters writes what it sees", "mirrorlake doctor, then mirrorlake plan"),
     "gaps": ("not made again: offsets may lack their explanation", "mirrorlake verify names them"),
     "removed": ("not made again: what left the relay may lack its explanation", "mirrorlake verify names it"),
-    "divergent": (
-        "not made again: records of an old source that a failback kept; the source may hold them yet",
-        "compare with the old source",
-    ),
     "audit": ("not made again: steps of a failover or a replay may lack", "look at failovers and replays under way"),
     "control": (
         "not made again: pauses, choices and settings that were applied",

@@ -281,8 +281,7 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     ]  # fmt: skip
     assert (done.tail_records, done.choice, done.held) == (10, "restore", 0)
     assert done.back == {"central->east": 12}
-    assert {record.topic for record in done.records} == {world.topics[0]}
-    assert mirror.lake.query_rows("SELECT count(*) AS number FROM {divergent}")[0].number == 10
+    assert {part.topic for part in done.tail} == {world.topics[0]}
     for topic in world.topics:
         assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
     since = {partition: records[4:] for partition, records in consume(world.central, world.topics[1]).items()}

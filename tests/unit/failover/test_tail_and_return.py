@@ -1,4 +1,4 @@
-"""The divergent tail in a folder's tables, the view that steps over it, groups on their way home, and the verdicts of a drill."""
+"""The divergent tail in a folder's relay, the view that steps over it, groups on their way home, and the verdicts of a drill."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
-from mirrorlake.failover.tail import SkipTailView, archive_tail, archived_tail_records
+from mirrorlake.failover.tail import SkipTailView, find_tail
 from mirrorlake.kafka import Committed
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import DIVERGENT, RELAY
+from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
@@ -35,7 +35,6 @@ def no_session() -> Any:
 def lake(tmp_path: Path) -> Lake:
     lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
     FolderTables().create(lake.relay_location("east"), RELAY)
-    FolderTables().create(lake.meta_location(DIVERGENT), DIVERGENT)
     return lake
 
 
@@ -60,7 +59,7 @@ def land(lake: Lake, source: SourcePartition, offsets: range, **more: Any) -> No
 
 
 @pytest.mark.law("F")
-def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) -> None:
+def test_law_f_the_tail_is_the_same_however_often_it_is_looked_for(lake: Lake) -> None:
     new = SourcePartition("users", 1, 0)
     hop = [{"key": "mirrorlake.hop", "value": b"central/orders/0/3"}]
     land(lake, ORDERS, range(10))
@@ -68,20 +67,14 @@ def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) 
     land(lake, new, range(3))
     land(lake, SourcePartition("other", 1, 0), range(3))
 
-    def keep() -> tuple[RecordRange, ...]:
-        return archive_tail(
-            lake, "east", ["orders", "users"], {ORDERS: 6}, flow="f", failover="a", been_on="central", now=NOON
-        )
+    def find() -> tuple[RecordRange, ...]:
+        return find_tail(lake, "east", ["orders", "users"], {ORDERS: 6}, been_on="central")
 
-    first = keep()
+    first = find()
     assert [(part.source, part.first, part.end, part.records) for part in first] == [(ORDERS, 6, 10, 4), (new, 0, 3, 3)]
-    assert keep() == first
+    assert find() == first
     land(lake, ORDERS, range(12, 13))
-    assert keep()[0].records == 5
-    assert lake.query_rows("SELECT count(*) AS number FROM {divergent}")[0].number == 8
-    shown = archived_tail_records(lake, "a")
-    assert [(record.offset, record.value) for record in shown][:2] == [(6, b"6"), (7, b"7")]
-    assert [record.offset for record in shown] == [6, 7, 8, 9, 12, 0, 1, 2]
+    assert find()[0].records == 5
 
 
 @pytest.mark.law("E")
