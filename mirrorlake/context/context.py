@@ -109,10 +109,6 @@ class Context:
                 self._groups.pop(alias, None)
         self._mm2_writers.clear()
 
-    def beside(self, config: MirrorConfig) -> Context:
-        """Return a context with other settings of the same lake, for one command; this one is unchanged."""
-        return Context(config, spark=self.standing_session(), now=self.now, display=self._display)
-
     def shared(self, make: Callable[..., T], *arguments: str) -> T:
         """Return an object that the calls of one operation share, such as a cache; created at the first call.
 

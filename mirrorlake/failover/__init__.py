@@ -7,4 +7,3 @@ from mirrorlake.failover.failback import fail_back
 from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.failover import fail_over
 from mirrorlake.failover.report import FailoverReport
-from mirrorlake.failover.return_flows import derive_return_flow

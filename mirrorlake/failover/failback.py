@@ -30,7 +30,7 @@ from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
-from mirrorlake.failover.return_flows import ReturnFlows, derive_return_flow, local_topics
+from mirrorlake.failover.return_flows import ReturnFlows
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
@@ -54,22 +54,9 @@ def fail_back(
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
     choice = choose(tail, TAIL_CHOICES, "a choice for the tail")
-    with_home, made = _with_return_flow(context, flow)
-    work = OperationContext.of(with_home, flow, derived_flow=made, step_hook=step_hook)
+    work = OperationContext.of(context, flow, step_hook=step_hook)
     only = tuple(groups) if groups else None
     return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
-
-
-def _with_return_flow(context: Context, flow: str) -> tuple[Context, str]:
-    """Return a context with a return flow: this one if it has one or none can be derived."""
-    config, settings = context.config, context.config.flow(flow)
-    topics = local_topics(context.lake, settings, config.flows)
-    made = derive_return_flow(settings, topics) if topics else None
-    has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
-    if made is None or has_one or config.cluster(settings.source).is_lake:
-        return context, ""
-    found = config.with_flow(made)
-    return (context, "") if found is None else (context.beside(found), made.name)
 
 
 class Failback(Procedure[FailbackReport]):
@@ -127,8 +114,7 @@ class Failback(Procedure[FailbackReport]):
         return next((one for one in reversed(self._operations) if one.command == FAILBACK and not one.is_done), None)
 
     def _request(self) -> Mapping[str, Any]:
-        made = None if self._home.derived is None else self._home.derived.name
-        return {"before": {"failover": self._over.id, "tail": self._choice, "leave": self._leave, "made": made}}
+        return {"before": {"failover": self._over.id, "tail": self._choice, "leave": self._leave}}
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
@@ -215,7 +201,6 @@ class Failback(Procedure[FailbackReport]):
             tail=tail,
             records=records,
             choice=self._choice,
-            to_send=self._home.to_send,
             groups=tuple(map(PlacedGroup.of, self._groups_plan)),
         )
 
@@ -238,5 +223,4 @@ class Failback(Procedure[FailbackReport]):
             state="planned",
             failover=self._over.id,
             steps=tuple(ReportedStep(name=step.name, at=step.at) for step in steps),
-            made="" if self._home.derived is None else self._home.derived.name,
         )

@@ -29,9 +29,7 @@ class FailbackReport(JsonDisplayable):
     """What a failback did (`done`) or would do (`planned`).
 
     `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them, in a plan.
-    `back` is how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings have none that
-    `back` is how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings
-    have none that takes home what applications wrote on the target; `to_send` counts, by topic, the offsets that it would send.
+    `back` is how many records were sent to the source, by flow.
     """
 
     flow: str
@@ -49,8 +47,6 @@ class FailbackReport(JsonDisplayable):
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
-    made: str = ""
-    to_send: Mapping[str, int] = field(default_factory=dict)
     proof: ProofSummary | None = None
     groups: tuple[PlacedGroup, ...] = ()
     json_include: ClassVar[tuple[str, ...]] = ("tail_records", "held")
@@ -77,12 +73,6 @@ class FailbackReport(JsonDisplayable):
                 _tail_table(self.tail),
                 *([records_table(f"the first {len(self.records)} of them", self.records)] if self.records else []),
             ]
-        if self.made:
-            would = "would go home" if self.state == "planned" else "went home"
-            parts.append(
-                f"what was written on {self.target} since {would} by {self.made}, a flow made for this failback alone"
-            )
-        parts += [f"{topic}: {plural(count, 'record')} to send home" for topic, count in self.to_send.items()]
         parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [groups_table(self.groups)] if self.groups else []

@@ -55,15 +55,13 @@ _Choice = TypeVar("_Choice", bound=str)
 class OperationContext:
     """What an operation on one flow works with; `wait` is for tests.
 
-    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked. `derived_flow` names the flow
-    that was made for this command alone; empty where the settings have all that it needs.
+    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked.
     """
 
     context: Context
     flow: FlowConfig
     journal: Journal
     lost: str = ""
-    derived_flow: str = ""
     wait: Callable[[float], None] = time.sleep
 
     @classmethod

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import json
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
@@ -15,46 +14,13 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import FREEZE, failed_over
-from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
-from mirrorlake.failover.tail import SkipTailView
+from mirrorlake.failover.operation_context import OperationContext, present_topics
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
-from mirrorlake.lake import Lake, landed_positions, micros, newest_topics
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.lake import Lake, landed_positions, micros
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.offsets import load_offset_maps
 from mirrorlake.procedure import Operation, Refusal
-
-_UNBOUNDED = 2**63 - 1
-
-
-def derive_return_flow(flow: FlowConfig, topics: Collection[str] | None = None) -> FlowConfig | None:
-    """Return the reverse flow, or None unless its policy is `default`.
-
-    The flow has the name that it would have in the settings: a flow of that name that is added later resumes where it ends.
-    The rules of `flow` apply to it. Under the default policy topic names tell the origin of records; under others a topic on
-    the target mixes origins.
-
-    Args:
-        flow: the flow that was failed over.
-        topics: the only topics to carry, by name; None takes the patterns of `flow`.
-    """
-    if flow.policy.kind != "default":
-        return None
-    expressions = list(flow.topics.expressions) if topics is None else sorted(map(re.escape, topics))
-    return FlowConfig.model_validate(
-        {
-            "source": flow.target,
-            "target": flow.source,
-            "topics": expressions,
-            "exclude_topics": list(flow.exclude_topics.expressions),
-            "groups": list(flow.groups.expressions),
-            "exclude_groups": list(flow.exclude_groups.expressions),
-            "policy": flow.policy.plain(),
-            "rules": flow.rules,
-            # A settings file without the flow cannot set this.
-            "existing": "append",
-        }
-    )
 
 
 def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[str]:
@@ -91,34 +57,9 @@ class ReturnFlows:
         self._work = work
         self._flow = work.flow
         self._leave = frozenset(leave)
-
-    @cached_property
-    def flows(self) -> tuple[FlowConfig, ...]:
-        """The flows from the target to the source; the derived flow only if it has records to send."""
-        flow, made = self._flow, self._work.derived_flow
-        found = [each for each in self._work.context.config.flows_to(flow.source) if each.source == flow.target]
-        return tuple(
-            each
-            for each in found
-            if each.name != made or self._written_since(name for name in self._names if each.carries(name))
+        self.flows = tuple(
+            each for each in work.context.config.flows_to(work.flow.source) if each.source == work.flow.target
         )
-
-    @property
-    def derived(self) -> FlowConfig | None:
-        """The derived flow, if it has records to send."""
-        return next((each for each in self.flows if each.name == self._work.derived_flow), None)
-
-    @property
-    def to_send(self) -> dict[str, int]:
-        """Count the offsets by topic that the derived flow would send, or {} without one; markers of transactions count."""
-        if (made := self.derived) is None:
-            return {}
-        target = self._work.context.admin(self._flow.target)
-        states = target.describe(name for name in self._names if made.carries(name))
-        counts: Counter[str] = Counter()
-        for tp, end in target.last_stable_offsets(list_partitions(states)).items():
-            counts[tp.topic] += max(0, end - self._frozen_ends.get(tp, 0))
-        return {topic: count for topic, count in sorted(counts.items()) if count}
 
     @cached_property
     def _frozen_ends(self) -> dict[TopicPartition, int]:
@@ -159,7 +100,7 @@ class ReturnFlows:
         )
         if written := self._written_since(left):
             ways = [f"leave them there: {' '.join(f'--leave {name}' for name in written)}"]
-            if flow.policy.kind == "identity" and not self.flows:
+            if not self.flows and (flow.policy.kind == "identity" or {*written} & {*self._local_topics}):
                 ways.append(
                     f"or add these lines to `flows`, and run `mirrorlake apply`: {self._suggest_settings(over)}"
                 )
@@ -190,7 +131,7 @@ class ReturnFlows:
         for each in self.flows:
             work.land_up_to(each, work.ends(each))
             held = landed_positions(work.lake, each.source).reached
-            self._send(each, over)
+            work.ensure_all_sent(each)
             if unsent := work.unsent(each, work.sent(each), held):
                 raise not_failed_back(
                     self._flow, [Refusal(f"{each.name} could not send all of {source}") for source, _ in unsent[:5]]
@@ -199,21 +140,6 @@ class ReturnFlows:
             [row] = maps.ask(_SINCE, flow=each.name, since=micros(over.began_at))
             came[each.name] = int(row.records or 0)
         return came
-
-    def _send(self, flow: FlowConfig, over: Operation) -> None:
-        """Send all landed records of a return flow; the derived flow withholds records from before the failover."""
-        if flow.name != self._work.derived_flow:
-            self._work.ensure_all_sent(flow)
-            return
-        bounds: dict[SourcePartition, tuple[int, int]] = {}
-        for name, topic in newest_topics(self._work.lake, flow.source, "source", missing_ok=True).items():
-            for partition in range(topic.partitions):
-                generation = topic.generation_of(partition)
-                bounds |= {SourcePartition(name, old, partition): (0, _UNBOUNDED) for old in range(1, generation)}
-                first = self._frozen_ends.get(TopicPartition(name, partition), 0)
-                bounds[SourcePartition(name, generation, partition)] = (0, first)
-        reason = f"failover {over.id}: written before it"
-        drain_flow(self._work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
 
     def _written_since(self, names: Iterable[str]) -> list[str]:
         """List the target topics with a record past the flow's own that neither a flow nor an erasure wrote."""
@@ -254,13 +180,24 @@ class ReturnFlows:
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
         }
 
+    @property
+    def _local_topics(self) -> list[str]:
+        return local_topics(self._work.lake, self._flow, self._work.context.config.flows)
+
     def _suggest_settings(self, over: Operation) -> str:
         flow = self._flow
-        entry = f"{{source: {flow.target}, target: {flow.source}, topics: {list(flow.topics.expressions)}"
-        if flow.policy.kind == "identity":
-            # Earlier records of the flow carry no provenance header.
-            entry += f", policy: identity, start: {{timestamp: {over.began_at.isoformat(timespec='seconds')}}}"
-        return f"- {entry}}}"
+        # Under the default policy the flow's patterns may match topics of the target that are not the flow's.
+        topics = (
+            [name.replace(".", r"\.") for name in self._local_topics]
+            if flow.policy.kind == "default"
+            else flow.topics.expressions
+        )
+        # Earlier records stay on the target.
+        since = over.began_at.isoformat(timespec="seconds")
+        return (
+            f"- {{source: {flow.target}, target: {flow.source}, topics: {json.dumps(topics)}, "
+            f"policy: {json.dumps(flow.policy.plain())}, start: {{timestamp: '{since}'}}}}"
+        )
 
 
 _SINCE = """

@@ -66,9 +66,9 @@ class FlowRecoveryMethods:
     ) -> FailbackReport:
         """Fail this flow back: bring newer records home, return the groups, and run the flow again.
 
-        Records that applications wrote to the target since go home by a flow of the settings, or by one that is made for this
-        call. Law H: the source's groups are set. Law F: after a kill, the next call resumes with the first step that
-        is not done.
+        Records that applications wrote to the target since go home by a flow of the settings; without one it is refused,
+        and the reason has the lines to add. Law H: the source's groups are set. Law F: after a kill, the next call
+        resumes with the first step that is not done.
 
         Args:
             tail: the choice for records that never arrived: `restore` sends them to the target, `keep` leaves them on the

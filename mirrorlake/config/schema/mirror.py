@@ -101,23 +101,6 @@ class MirrorConfig(Settings):
         """Return a flow bound to the denials of this file; the file need not contain it (replay, drill)."""
         return flow.bound_to(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
-    def with_flow(self, flow: FlowConfig) -> MirrorConfig | None:
-        """Return the settings with one more flow, for one command.
-
-        None if the file could not contain the flow, or if its other flows would then have to change: their running mirrors do
-        not know the new flow.
-        """
-        flows = (*self.flows, flow)
-        tracing = {each.name for each in self.flows if each.adds_hops}
-        placed = list(enumerate(bound_flows(flows, self.clusters, tracing=tracing)))
-        survey, faults = check_routes(placed)
-        is_known = any(each.name == flow.name for each in self.flows)
-        if is_known or faults or check_denied(placed) or set(survey.provenance) != tracing:
-            return None
-        made = self.model_copy(update={"flows": tuple(each for _, each in placed)})
-        made.read_from(self._path, self._text)
-        return made
-
     def without_registry(self, table: TableConfig, sources: Iterable[str]) -> list[str]:
         """Return the sources whose schema registry a typed table needs and nobody names."""
         if table.registry is not None or not table.needs_registry:
