@@ -7,4 +7,4 @@ from mirrorlake.offsets.neighbours import to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps
 from mirrorlake.offsets.resume import resume_readers
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, related_flows, stable_ends
-from mirrorlake.offsets.translate import translate_back, translate_table
+from mirrorlake.offsets.translate import translate_back
