@@ -35,6 +35,6 @@ def test_flows_that_meet_in_one_name_are_stopped_before_the_first_record(
         mirror.republish("east->central", once=True)
     assert topic not in mirror.admin("central").topic_names()
 
-    merged = make_mirror(clusters, [{**flow, "provenance": True} for flow in flows])
+    merged = make_mirror(clusters, [{**flow, "policy": {"template": "{topic}"}} for flow in flows])
     merged.run(once=True)
     assert count(central, topic) == 20
