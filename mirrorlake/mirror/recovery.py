@@ -52,7 +52,7 @@ class RecoveryMethods(MirrorBase):
         accept_expiry: bool = False,
         hold_retention: bool = False,
     ) -> Replay:
-        """Plan to send records of the relay once more, into any topic or file; nothing is sent before `Replay.run`.
+        """Plan to send records of the relay once more, into any topic; nothing is sent before `Replay.run`.
 
         Only the relay is read: the source may be gone, and its retention long past. Each record is sent once, in
         upstream order, to the same partition number (laws D and F). A replay that was killed resumes with the same
@@ -61,7 +61,7 @@ class RecoveryMethods(MirrorBase):
         Args:
             source: the alias of the cluster whose relay is read.
             topic: the source topic.
-            into: `central:orders.replayed`, or `parquet:PATH`; without it, `Replay.pandas`, `arrow` and `frame` return the records.
+            into: the topic: `central:orders.replayed`.
             start: only records with a timestamp at or after it: a time (UTC without a zone), or an age, like `-2h`.
             end: only records before this time.
             partitions: only these source partitions.

@@ -49,7 +49,7 @@ class Definition:
         asked: the person's request.
         source: the alias of the relay's cluster.
         target: the alias of the target cluster.
-        into: the target topic; None for unchanged names.
+        into: the target topic.
         topic: the source topic.
         spans: the offsets.
         since_ms: only records with a timestamp at or after it.
@@ -68,7 +68,7 @@ class Definition:
     asked: Mapping[str, Any]
     source: str
     target: str
-    into: str | None
+    into: str
     topic: TopicThen
     spans: tuple[TimedRange, ...]
     planned_at_ms: int

@@ -1,4 +1,4 @@
-"""Replay records of a relay into any topic or file, exactly once."""
+"""Replay records of a relay into any topic, exactly once."""
 
 from mirrorlake.replay.register import Register
 from mirrorlake.replay.replay import Replay, find_flow, is_replay, make_replay, verify_replay

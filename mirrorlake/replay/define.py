@@ -17,7 +17,7 @@ from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.lake import KnownTopic, Lake, RelayFile, RelayPart, newest_topics
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Definition, TimedRange, TopicThen, chain
-from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
+from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest
 from mirrorlake.rules import Placer
 from mirrorlake.runtime import open_address
@@ -165,7 +165,7 @@ def define(
     name: str,
     *,
     target: str,
-    into: str | None,
+    into: str,
     leave: ReplayConsent = NO_CONSENT,
 ) -> tuple[Definition, RelayExtent]:
     """Return the definition of a replay and the extent of its relay."""
@@ -199,8 +199,7 @@ def define(
         overrides=NEVER_EXPIRES if leave.hold_retention else {},
         planned_at_ms=now_ms,
     )
-    if target != HERE:
-        config.cluster(target)
+    config.cluster(target)
     definition = _with_hops(definition, config)
     flow = flow_of(definition, config)
     if flow.denies(asked.topic):
@@ -261,9 +260,8 @@ def _limit(request: ReplayRequest, topic: KnownTopic, source: SourcePartition) -
 
 def _with_hops(definition: Definition, config: MirrorConfig) -> Definition:
     """Return the definition with its hops: flows that mirror a topic both ways must know where its records come from."""
-    name = definition.into or definition.topic.name
     flows = [each for each in config.flows_from(definition.target) if each.adds_hops]
-    return replace(definition, hops=any(each.carries(name) for each in flows))
+    return replace(definition, hops=any(each.carries(definition.into) for each in flows))
 
 
 def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:

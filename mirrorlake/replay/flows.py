@@ -15,8 +15,6 @@ from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, ma
 if TYPE_CHECKING:
     from mirrorlake.republish import RelaySlice
 
-# Replaces the target alias if the records go to files or a frame.
-HERE = "here"
 NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -36,7 +34,7 @@ def flow_of(
         "target": definition.target,
         "topics": [re.escape(definition.topic.name)],
         "exclude_topics": [],
-        "policy": "identity" if definition.into is None else {"template": definition.into},
+        "policy": {"template": definition.into},
         "provenance": False,
         "sync": {
             "groups": False,

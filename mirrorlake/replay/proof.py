@@ -6,22 +6,29 @@ The offset map lists the replay's own downstream offsets; records of others betw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 
 from mirrorlake.kafka import RecordReader
-from mirrorlake.lake import Lake, removed_from
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.lake import Lake, LakeQuery, read_in_order, removed_from
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import MAX_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.offsets import to_mapped_range
 from mirrorlake.progress import ProgressCallback, ignore_progress
-from mirrorlake.replay.files import batches_of
+from mirrorlake.replay.define import files_in, look_at_relay
 from mirrorlake.rules import View
 
+_ROWS = """
+    SELECT offset, timestamp, key, value, headers FROM {relay}
+    WHERE topic = :topic AND generation = :generation AND partition = :partition AND offset >= :first AND offset < :end
+    ORDER BY offset
+"""
 _RUNS = "SELECT * FROM {offset_map} WHERE flow = :flow"
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 _Placed = tuple[SourcePartition, int, _Content]
@@ -128,12 +135,36 @@ def _report(
 def _wanted(
     lake: Lake, definition: Definition, view: View | None, sources: frozenset[SourcePartition]
 ) -> Iterator[_Placed]:
-    for source, batch in batches_of(lake, definition, view, only=sources):
+    for source, batch in _batches_of(lake, definition, view, sources):
         stamps = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value", "headers")]
         for offset, key, value, headers, stamp in zip(*columns, stamps, strict=True):
             pairs = tuple((one["key"], one["value"]) for one in headers or ())
             yield source, offset, (key, value, pairs, stamp)
+
+
+def _batches_of(
+    lake: Lake, definition: Definition, view: View | None, only: Collection[SourcePartition]
+) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+    """Yield the records of some source partitions of a replay, each once and in upstream order (law D)."""
+    held = look_at_relay(lake, definition.source)
+    by_source = {source: list(files) for source, files in groupby(files_in(held, definition.spans), lambda f: f.source)}
+    for span in definition.spans:
+        if span.source not in only:
+            continue
+        if held.files is None:
+            values = {name: getattr(span, name) for name in (*SOURCE_KEY, "first", "end")}
+            found = lake.query_frame(LakeQuery(_ROWS, {"relay": (definition.source, None)}, values=values))
+            batches = iter(found.toArrow().to_batches())
+        else:
+            batches = read_in_order(by_source.get(span.source, []), position=span.first)
+        for batch in batches:
+            offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+            records = batch.slice(0, int(np.searchsorted(offsets, span.end)))
+            if view is not None and len(records):
+                records = view(span.source, records).records
+            if len(records):
+                yield span.source, records
 
 
 class _Left:

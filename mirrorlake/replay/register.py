@@ -11,9 +11,6 @@ from mirrorlake.context import Context
 from mirrorlake.model.replay import Definition
 from mirrorlake.procedure import BEGIN, Journal, Operation
 
-EXPORT = "export"
-"""Kind of the `audit` entries for folders that a replay writes Parquet files to."""
-
 COMMAND, END = "replay", "end"
 
 

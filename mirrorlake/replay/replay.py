@@ -1,36 +1,25 @@
-"""Plan a replay, then run it, verify it, or read it into memory."""
+"""Plan a replay, then run it, or verify it."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import AUDIT
-from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import REPLAY, Definition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.render import Displayable, Sheet
-from mirrorlake.replay.files import records_in, table_of, write_parquet
-from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
+from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.proof import prove
-from mirrorlake.replay.register import EXPORT
-from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay
+from mirrorlake.replay.replays import found, plan_again, plan_replay
 from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
 from mirrorlake.replay.run import ReplayRun
-from mirrorlake.rules import View
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 
 class Replay(Displayable):
@@ -43,10 +32,9 @@ class Replay(Displayable):
         >>> again.run()  # doctest: +SKIP
     """
 
-    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent, folder: str | None = None) -> None:
+    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent) -> None:
         self._context = context
         self._leave = leave
-        self._folder = folder
         self.plan = plan
 
     @property
@@ -70,55 +58,18 @@ class Replay(Displayable):
 
         Raises:
             SafetyError: the plan is refused; nothing was sent.
-            UsageError: the replay has no target; use `pandas`, `arrow`, `frame` or `--into parquet:PATH`.
             ClusterError, StoreError: the target or the lake failed; run it again.
         """
-        if self._folder is not None:
-            return self._write(self._folder)
-        if self.plan.definition.target == HERE:
-            raise UsageError(
-                f"{self.name} has no target", remedy="give into='central:orders.replayed', or ask for .pandas()"
-            )
         return ReplayRun(self._context, self.plan, leave=self._leave, stop=stop or threading.Event()).run()
 
     def verify(self) -> VerifyReport:
         """Compare each sent record with the relay: bytes, headers, timestamps, order.
 
         Raises:
-            UsageError: it has no target, or its records do not keep their partition number.
+            UsageError: its records do not keep their partition number.
             ClusterError, StoreError: the target or the lake failed.
         """
         return compare(self._context, self.plan.definition)
-
-    def arrow(self) -> pa.Table:
-        """Return the records as an Arrow table with upstream offsets; they must fit into memory."""
-        return table_of(self._context.lake, self.plan.definition, self._view(self.plan.definition))
-
-    def pandas(self) -> pd.DataFrame:
-        """Return the records as a pandas frame; they must fit into memory."""
-        found: pd.DataFrame = self.arrow().to_pandas()
-        return found
-
-    def frame(self) -> DataFrame:
-        """Return the records as a Spark frame; use `into="parquet:PATH"` for more than fits into memory."""
-        return self._context.lake.to_frame(self.arrow())
-
-    def _write(self, folder: str) -> ReplayResult:
-        # Before the first file: an erasure finds the folder by this entry.
-        self._context.lake.create_side_table(AUDIT)
-        change = Change(
-            where=self.plan.definition.source, kind=EXPORT, name=str(Path(folder).absolute()), action="begin"
-        )
-        self._context.audit().record([change], command="replay")
-        with self._context.board() as board:
-            definition, written = write_parquet(
-                self._context.lake, self.plan.definition, self._view, folder, tell=board.tell
-            )
-        total, records = records_in(folder), definition.records
-        return ReplayResult(name=folder, sent=written, records=records, total=total, filtered=records - total)
-
-    def _view(self, definition: Definition) -> View | None:
-        return view_of_replay(definition, flow_of(definition, self._context.config))
 
 
 def make_replay(
@@ -142,8 +93,6 @@ def make_replay(
         )
     given = {key: plain_word(value) for key, value in asked.items()}
     wanted = ReplayRequest(source=source, topic=topic, into=into, **given)
-    if not into or wanted.files is not None:
-        return Replay(context, plan_here(context, wanted), leave=leave, folder=wanted.files)
     return Replay(context, plan_replay(context, wanted, name=name, leave=leave), leave=leave)
 
 
@@ -167,9 +116,9 @@ def verify_replay(context: Context, name: str) -> VerifyReports:
 def compare(context: Context, definition: Definition) -> VerifyReport:
     """Compare each record that a replay sent with the relay."""
     flow = flow_of(definition, context.config)
-    if definition.target == HERE or flow.placement.kind != "keep":
+    if flow.placement.kind != "keep":
         raise UsageError(
-            f"{definition.name} is not compared: it has no target, or `placement` chooses the partitions",
+            f"{definition.name} is not compared: `placement` chooses the partitions",
             remedy="`run` says how many records were sent, and `offsets` where each stands",
         )
     with context.board() as board, closing(context.reader(definition.target)) as reader:

@@ -23,13 +23,12 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, TimedRange
 from mirrorlake.render import plural
-from mirrorlake.replay.define import RelayExtent, define, files_in, lent_rules, look_at_relay, require_relay, size_of
-from mirrorlake.replay.files import read_begun
-from mirrorlake.replay.flows import HERE, flow_of
+from mirrorlake.replay.define import RelayExtent, define, files_in, lent_rules, look_at_relay, size_of
+from mirrorlake.replay.flows import flow_of
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name
-from mirrorlake.replay.target import TargetLook, look_at_target
+from mirrorlake.replay.target import look_at_target
 
 
 def plan_replay(
@@ -44,19 +43,6 @@ def plan_replay(
         return plan_begun(context, before, leave)
     definition, held = define(context, asked, flow, target=target, into=into, leave=leave)
     return plan_of(context, definition, held, leave=leave)
-
-
-def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
-    """Plan a replay into files or a frame; asks no cluster.
-
-    A replay begun in its folder continues with its planned records (law F), whatever a time like `-2h` means now.
-    """
-    name = flow_name(None, asked.topic, asked.words())
-    begun = read_begun(asked.files, name) if asked.files is not None else None
-    if begun is not None:
-        return plan_of(context, begun, require_relay(context, asked.source), is_begun=True)
-    definition, held = define(context, asked, name, target=HERE, into=None)
-    return plan_of(context, definition, held)
 
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
@@ -116,11 +102,9 @@ def plan_of(
     is_begun: bool = False,
 ) -> ReplayPlan:
     """Plan to send the records of a definition, from a relay of this extent."""
-    seen = TargetLook()
-    if definition.target != HERE:
-        flow = flow_of(definition, context.config)
-        _refuse_other_rules(definition, flow)
-        seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
+    flow = flow_of(definition, context.config)
+    _refuse_other_rules(definition, flow)
+    seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,

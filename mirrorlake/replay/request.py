@@ -15,7 +15,6 @@ from mirrorlake.model.policy import is_legal_topic
 from mirrorlake.model.replay import MAX_CHARACTERS, REPLAY, STAMPS, replay_name
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-])*")
-FILES = "parquet:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +58,6 @@ class ReplayRequest:
             words["headers"] = [f"{name}={value}" for name, value in self.headers]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
 
-    @property
-    def files(self) -> str | None:
-        """The folder of the records, or None if the target is a cluster or a frame."""
-        return self.into.removeprefix(FILES) if self.into.startswith(FILES) else None
-
     def place(self) -> tuple[str, str]:
         """Split `into` into alias and topic.
 
@@ -75,7 +69,7 @@ class ReplayRequest:
             raise UsageError(
                 f"'{self.into}' is not a target of a replay",
                 consequence="nothing was sent",
-                remedy=f"write --into central:{self.topic}.replayed (alias:topic), or --into {FILES}PATH",
+                remedy=f"write --into central:{self.topic}.replayed (alias:topic)",
             )
         if not is_legal_topic(topic):
             raise UsageError(f"'{topic}' is not a legal topic name", remedy="use letters, digits, . _ and -")

@@ -25,9 +25,7 @@ def replay(
     cli: Invocation,
     source: Annotated[str | None, typer.Option("--source", help="The alias whose relay is read.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="The source topic.")] = None,
-    into: Annotated[
-        str, typer.Option("--into", help="Where to: central:orders.replayed (alias:topic), or parquet:PATH.")
-    ] = "",
+    into: Annotated[str, typer.Option("--into", help="Where to: central:orders.replayed (alias:topic).")] = "",
     start: Annotated[
         str, typer.Option("--from", help="Only records at or after this time: '2026-11-22 03:30' (UTC), -2h.")
     ] = "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import threading
 import time
@@ -13,13 +12,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.errors import SafetyError, StoreError, UsageError
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
-from mirrorlake.replay import files as replay_files
 from mirrorlake.sandbox import KafkaCluster, start_all
 from tests.commands import told
 from tests.flow.kit import (
@@ -114,10 +111,6 @@ def world(
         central.kill()
 
 
-def _dies(*_: object) -> None:
-    raise StoreError("the process died here")
-
-
 def cli(world: World, *arguments: str, code: int = 0) -> Any:
     """Return the document of a command that ends with this code."""
     return told(*arguments, "--conf", world.conf, code=code)
@@ -189,30 +182,6 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
     shifts = {f.timestamp - w.timestamp for p in found for f, w in zip(found[p], chosen[p], strict=True)}
     assert len(shifts) == 1, "law C: shifted timestamps keep their distances"
     assert max(r.timestamp for rs in found.values() for r in rs) / 1000 <= before + 60
-
-    # The same into files and a frame, without a cluster.
-    folder = tmp_path / "sales"
-    arguments = ["--from", world.at.isoformat(), "--key", "k1", "--key", "k2", "--header", "kind=sale"]
-    arguments += ["--where", "value.region = 'eu'", "--into", f"parquet:{folder}"]
-    for _ in range(2):
-        cli(world, "replay", "--source", "east", "--topic", "orders", *arguments)
-    files = pq.read_table(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
-    assert [(row["partition"], row["offset"], row["value"]) for row in files.to_pylist()] == [
-        (p, r.offset, r.value) for p, rs in sorted(chosen.items()) for r in rs
-    ]
-    assert len(world.mirror.replay(**wanted).pandas()) == len(files)
-    # Law F: a window is resolved once, also where the process dies before it has written anything.
-    ago = f"-{math.ceil(time.time() - world.at.timestamp()) + 1}s"
-    asked = {"source": "east", "topic": "orders", "start": ago, "into": f"parquet:{tmp_path / 'window'}"}
-    begun = world.mirror.replay(**asked)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(replay_files, "batches_of", _dies)
-        with pytest.raises(StoreError, match="died"):
-            begun.run()
-    wait_until(lambda: time.time() > world.at.timestamp() + int(ago[1:-1]) + 1, "the window has moved past them")
-    again = world.mirror.replay(**asked).run()
-    assert (again.total, again.missing) == (begun.plan.records, 0)
-    assert again.total >= 300
 
     offsets = world.mirror.replay(
         source="east", topic="orders", into="central:orders.part", partitions=[2], from_offset=5, to_offset=20

@@ -37,8 +37,7 @@ from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import COMMAND, END, Register
-from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.replays import plan_again, plan_here, plan_replay
+from mirrorlake.replay.replays import plan_again, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
 from mirrorlake.replay.run import ReplayRun
 from mirrorlake.republish.lane_tasks import clip_batches
@@ -305,8 +304,6 @@ def test_a_topic_that_may_never_leave_is_not_replayed(world: World) -> None:
     config = settings({"topics": "clicks"}, never_leave="orders")
     with pytest.raises(TopicDenied, match="never leave"):
         plan_replay(world.context(config), asked())
-    with pytest.raises(TopicDenied, match="never leave"):
-        plan_here(world.context(config), asked(into=""))
 
 
 @pytest.mark.law("D")
@@ -329,44 +326,6 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
     ]
     old = plan(world, generation=1).definition.spans
     assert sorted((s.partition, s.first, s.end) for s in old) == [(0, 0, 10), (1, 0, 10)]
-
-
-@pytest.mark.law("C", "F")
-def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) -> None:
-    chosen = asked(into="", where="offset < 8", keys=("k",), start="-7s")
-    replay = Replay(world.context(), plan_here(world.context(), chosen), leave=NO_CONSENT)
-    frame = replay.pandas()
-    assert frame[["partition", "offset"]].to_numpy().tolist() == [[p, at] for p in range(2) for at in (3, 5, 7)]
-    assert replay.arrow()["headers"][0].as_py() == [("h", b"1"), ("h", None)] or replay.arrow()["headers"][
-        0
-    ].as_py() == [
-        {"key": "h", "value": b"1"},
-        {"key": "h", "value": None},
-    ]
-    with pytest.raises(UsageError, match="has no target"):
-        replay.run()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "x").touch()
-    with pytest.raises(SafetyError, match="holds other files"):
-        _into(world, chosen, tmp_path / "other")
-    assert [_into(world, chosen, tmp_path / "out") for _ in range(2)] == [(6, 6), (0, 6)]
-    (tmp_path / "out" / "_SUCCESS").unlink()
-    assert _into(world, chosen, tmp_path / "out") == (6, 6), "a death before the end: each record once"
-    (tmp_path / "out" / "_SUCCESS").unlink()
-    world.land(world.rows("orders", 2, range(10)))
-    assert _into(world, chosen, tmp_path / "later")[1] > 6, "more is in the window by now"
-    assert _into(world, chosen, tmp_path / "out") == (6, 6), "what was asked is resolved once"
-    (tmp_path / "out" / "_SUCCESS").unlink()
-    world.now = NOON + timedelta(seconds=3)
-    assert _into(world, chosen, tmp_path / "out") == (6, 6), "law F: so are the times between which records count"
-
-
-def _into(world: World, chosen: ReplayRequest, folder: Path) -> tuple[int, int]:
-    context = world.context()
-    words = replace(chosen, into=f"parquet:{folder}")
-    done = Replay(context, plan_here(context, words), leave=NO_CONSENT, folder=words.files).run()
-    assert done.missing == 0
-    return done.sent, done.total
 
 
 def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None:
