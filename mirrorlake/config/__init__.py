@@ -15,4 +15,4 @@ from mirrorlake.config.secrets import (
     typed_values,
 )
 from mirrorlake.config.times import EXAMPLES, when
-from mirrorlake.config.values import length_of, rate
+from mirrorlake.config.values import length_of

@@ -30,7 +30,6 @@ _SECONDS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SECONDS |= {f"{word}s": _SECONDS[word] for word in ("second", "minute", "hour", "day")}
 # A thousand years: Python's `datetime` reaches not much further back.
 _LONGEST_S = 1000 * 365 * 86400
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*/\s*s(?:ec|econd)?")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 
@@ -46,25 +45,6 @@ def size(value: Any) -> int:
         remedy = 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
         raise fault_error(f"{shown(value)} is not a size", remedy)
     return int(number)
-
-
-def rate(text: str) -> tuple[int | None, int | None]:
-    """Parse a rate as records/s and bytes/s; one of them is None.
-
-    Raises:
-        UsageError: the text is not a rate.
-
-    Example:
-        >>> rate("5000 records/s"), rate("10MB/s")
-        ((5000, None), (None, 10000000))
-    """
-    match = _RATE.fullmatch(text.strip())
-    units = {**dict.fromkeys(("", "record", "records"), 1), **_BYTES}
-    unit = match.group(2).lower() if match else ""
-    number = int(float(match.group(1)) * units[unit]) if match and unit in units else 0
-    if number < 1:
-        raise UsageError(f"'{text}' is not a rate", remedy='write "10MB/s" or "5000 records/s"')
-    return (None, number) if unit in _BYTES else (number, None)
 
 
 def interval(value: Any) -> timedelta:

@@ -46,7 +46,6 @@ class RecoveryMethods(MirrorBase):
         generation: int | None = None,
         timestamps: str = "original",
         through: str = "",
-        rate: str = "",
         name: str | None = None,
         append: bool = False,
         accept_expiry: bool = False,
@@ -73,7 +72,6 @@ class RecoveryMethods(MirrorBase):
             generation: the generation of a topic that was created again; the newest without it.
             timestamps: original, shifted (they end at now with the same distances) or now.
             through: a flow whose rules apply to the records.
-            rate: the maximum rate: `10MB/s` or `5000 records/s`.
             name: of the replay; by default derived from the request.
             append: send into a topic with other records.
             accept_expiry: send although the target's retention deletes records at once.
@@ -90,9 +88,7 @@ class RecoveryMethods(MirrorBase):
         return replay.make_replay(
             self._context,
             name=name,
-            leave=replay.ReplayConsent(
-                append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate
-            ),
+            leave=replay.ReplayConsent(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention),
             source=source,
             topic=topic,
             into=into,

@@ -18,16 +18,13 @@ if TYPE_CHECKING:
 NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def flow_of(
-    definition: Definition, config: MirrorConfig, *, rate: tuple[int | None, int | None] = (None, None)
-) -> FlowConfig:
+def flow_of(definition: Definition, config: MirrorConfig) -> FlowConfig:
     """Return the flow of a replay, bound to the denials of the settings.
 
     A flow of the settings to the same target, if any, gives its lanes, producer and chunk sizes.
     """
     through = config.flow(definition.through) if definition.through else None
     like = next((each for each in config.flows_to(definition.target)), None)
-    records, size = rate
     content: dict[str, Any] = {
         "name": definition.name,
         "source": definition.source,
@@ -42,7 +39,6 @@ def flow_of(
             "configs_override": {".*": dict(definition.overrides)} if definition.overrides else {},
         },
         "rules": (*rules_of(definition.predicates), *(through.rules if through else ())),
-        "rate": {"records_per_second": records, "bytes_per_second": f"{size} B" if size else None},
     }
     if through is not None:
         content |= {"placement": through.placement, "unsendable": through.unsendable}

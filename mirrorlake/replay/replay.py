@@ -32,9 +32,8 @@ class Replay(Displayable):
         >>> again.run()  # doctest: +SKIP
     """
 
-    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent) -> None:
+    def __init__(self, context: Context, plan: ReplayPlan) -> None:
         self._context = context
-        self._leave = leave
         self.plan = plan
 
     @property
@@ -60,7 +59,7 @@ class Replay(Displayable):
             SafetyError: the plan is refused; nothing was sent.
             ClusterError, StoreError: the target or the lake failed; run it again.
         """
-        return ReplayRun(self._context, self.plan, leave=self._leave, stop=stop or threading.Event()).run()
+        return ReplayRun(self._context, self.plan, stop=stop or threading.Event()).run()
 
     def verify(self) -> VerifyReport:
         """Compare each sent record with the relay: bytes, headers, timestamps, order.
@@ -84,7 +83,7 @@ def make_replay(
 ) -> Replay:
     """Plan a replay (see `Mirror.replay`)."""
     if source is None and topic is None and name is not None and not into:
-        return Replay(context, plan_again(context, name, leave=leave), leave=leave)
+        return Replay(context, plan_again(context, name, leave=leave))
     if source is None or topic is None:
         raise UsageError(
             "a replay needs a source and a topic",
@@ -93,7 +92,7 @@ def make_replay(
         )
     given = {key: plain_word(value) for key, value in asked.items()}
     wanted = ReplayRequest(source=source, topic=topic, into=into, **given)
-    return Replay(context, plan_replay(context, wanted, name=name, leave=leave), leave=leave)
+    return Replay(context, plan_replay(context, wanted, name=name, leave=leave))
 
 
 def is_replay(config: MirrorConfig, name: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.config import rate, when
+from mirrorlake.config import when
 from mirrorlake.config.schema import RuleConfig, keeping
 from mirrorlake.errors import UsageError
 from mirrorlake.model.policy import is_legal_topic
@@ -103,28 +103,17 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConsent:
-    """The risks that a person accepts beforehand, flag by flag; and the sending rate.
+    """The risks that a person accepts beforehand, flag by flag.
 
     Attributes:
         append: the topic may hold other records already.
         accept_expiry: records past the topic's retention are sent anyway.
         hold_retention: a created topic never deletes its records.
-        rate: such as `10MB/s` or `5000 records/s`; empty for unlimited.
     """
 
     append: bool = False
     accept_expiry: bool = False
     hold_retention: bool = False
-    rate: str = ""
-
-    def __post_init__(self) -> None:
-        if self.rate:
-            rate(self.rate)
-
-    @property
-    def limits(self) -> tuple[int | None, int | None]:
-        """The rate in records and in bytes per second."""
-        return rate(self.rate) if self.rate else (None, None)
 
 
 NO_CONSENT = ReplayConsent()

@@ -18,7 +18,6 @@ from mirrorlake.procedure import Operation, Procedure, Refusal, Step
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import COMMAND, END, Register
-from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.rules import TIMES
 
 log = logging.getLogger(__name__)
@@ -38,13 +37,12 @@ class ReplayRun(Procedure[ReplayResult]):
     command = COMMAND
     last_step = END
 
-    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent, stop: threading.Event) -> None:
+    def __init__(self, context: Context, plan: ReplayPlan, *, stop: threading.Event) -> None:
         self._register = Register(context)
         super().__init__(self._register.journal(plan.name, target=plan.definition.target))
         self._context = context
         self._records = plan
         self._definition = plan.definition
-        self._leave = leave
         self._stop = stop
         self._began = time.monotonic()
         self._sent = 0
@@ -109,7 +107,7 @@ class ReplayRun(Procedure[ReplayResult]):
         """
         context, definition = self._context, self._definition
         context.require_classic_session()
-        flow = flow_of(definition, context.config, rate=self._leave.limits)
+        flow = flow_of(definition, context.config)
         settings = republish.sending_settings(context, flow)
         settings = replace(
             settings,

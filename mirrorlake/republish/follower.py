@@ -16,7 +16,7 @@ from collections import ChainMap
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from mirrorlake.kafka.lane import LaneSender, Throttle
+from mirrorlake.kafka.lane import LaneSender
 from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
@@ -24,8 +24,6 @@ from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_
 from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 _ENDED = "ended"
-# A lane with a rate limit may take hours over the records in hand; reading again drops those that were erased meanwhile.
-_REREAD_INTERVAL_S = 5.0
 # After a commit a follower of a folder polls for the next one this often for a while: a poll costs 10 to 20 us.
 _QUICK_POLL_INTERVAL_S, _QUICK_FOR_S = 0.0025, 0.5
 
@@ -61,7 +59,6 @@ class _Lane:
         self._due = list(work.files)
         self._chunks: Generator[int, None, None] | None = None
         self._begun: list[RelayFile] = []
-        self._read_at = 0.0
 
     @property
     def has_due(self) -> bool:
@@ -72,12 +69,8 @@ class _Lane:
 
     def send_chunk(self) -> int:
         """Send the next chunk. Return the number of records in the files that it finishes."""
-        if self._chunks is not None and self.work.spec.rate and time.monotonic() >= self._read_at + _REREAD_INTERVAL_S:
-            self._chunks.close()
-            self._chunks, positions = None, self.sender.positions
-            self._due = [file for file in self._begun if file.last_offset >= positions.get(file.source, 0)] + self._due
         if self._chunks is None:
-            self._begun, self._due, self._read_at = self._due, [], time.monotonic()
+            self._begun, self._due = self._due, []
             batches = read_batches(self._begun, self.work.targets)
             self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
         with lane_log_context(self.work.spec):
@@ -89,13 +82,11 @@ class _Lane:
 
 def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
     """Send until all due files are sent, the run marker is deleted, or a partition is not ready."""
-    relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
+    relay, lanes = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane]()
     try:
         for one in work.lanes:
             with lane_log_context(one.spec):
                 sender = cached_sender(one.spec) if work.caches_producers else LaneSender(one.spec)
-                # The lanes of a follower share the rate of their flow.
-                sender.throttle = throttle
                 lanes[one.spec.claim.lane] = _Lane(one, sender)
                 if not work.caches_producers:
                     sender.open()

@@ -101,8 +101,7 @@ def send_by_followers(
     lanes = _assign_lanes(owned, files, ends=ends)
     if not lanes:
         return set()
-    # The lanes of one task share the flow's rate limit.
-    tasks = 1 if owned.flow.rate.rate else min(tasks, len(lanes))
+    tasks = min(tasks, len(lanes))
     work = [
         FollowerSpec(
             lanes=tuple(lanes[number::tasks]),
@@ -140,10 +139,7 @@ def _assign_lanes(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -
     for source in owned.ready:
         sources.setdefault(owned.lane_of(source), set()).add(source)
     lanes = sorted(due) if ends else range(owned.claims.claim.lanes)
-    return [
-        owned.assign_lane(lane, sources.get(lane, set()), files=due.get(lane, ()), rate=owned.flow.rate.rate)
-        for lane in lanes
-    ]
+    return [owned.assign_lane(lane, sources.get(lane, set()), files=due.get(lane, ())) for lane in lanes]
 
 
 def _watch(

@@ -15,7 +15,6 @@ from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import LossResolution
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import list_files
@@ -130,7 +129,6 @@ class OwnedFlow:
         *,
         files: Iterable[RelayFile] = (),
         batch: int = -1,
-        rate: Rate = NO_LIMIT,
     ) -> LaneAssignment:
         """Return a lane's share for source partitions that are ready."""
         relay_slice, claims = self.settings.relay_slice, self.claims
@@ -139,7 +137,6 @@ class OwnedFlow:
                 replace(claims.claim, lane=lane, batch=batch),
                 self.remotes,
                 topics={source.topic for source in sources},
-                rate=rate,
                 seq=claims.seqs.get(lane),
                 ends=claims.ends,
             ),

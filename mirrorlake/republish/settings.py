@@ -11,7 +11,6 @@ from mirrorlake.kafka.lane import LaneSpec
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import LossChoice
 from mirrorlake.rules import View
 from mirrorlake.runtime import PeriodicTask
@@ -79,13 +78,11 @@ class RepublishSettings:
         remotes: RemoteTopics,
         *,
         topics: Iterable[str] = (),
-        rate: Rate = NO_LIMIT,
         seq: int | None = None,
         ends: Mapping[TopicPartition, int] = NO_ENDS,
     ) -> LaneSpec:
         """Return the spec of a lane that sends source topics whose remote topics are ready."""
         flow = self.flow
-        chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
         options = dict(self.producer_options)
         sent_to = remotes.of(topics)
         names = {one.name for one in sent_to.values()}
@@ -96,12 +93,11 @@ class RepublishSettings:
             options=options,
             reader_options=dict(self.reader_options),
             exactly_once=flow.delivery == "exactly_once",
-            chunk_records=chunk_records,
-            chunk_bytes=chunk_bytes,
+            chunk_records=flow.chunk_records,
+            chunk_bytes=flow.chunk_bytes,
             quarantines=flow.unsendable == "quarantine",
             remotes=sent_to,
             ends={place: end for place, end in ends.items() if place.topic in names},
-            rate=rate,
             seq=seq,
             replication_factor=flow.replication_factor,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 # A bounded read is split into parts of this many records: the map is written, and a stop checked, every few seconds.
 _PART_RECORDS = 2_000_000
-# A flow with a rate limit may take hours over one batch; a stop is checked this often.
-_STOP_CHECK_INTERVAL_S = 5.0
 _RECORD = "record"
 
 _Rows = Iterator[pa.RecordBatch]
@@ -77,38 +74,31 @@ class SparkFeeder:
             frame.unpersist()
 
     def _send_all(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
-        owned, committed = self._owned, list[LedgerRecord]()
-        max_s = _STOP_CHECK_INTERVAL_S if owned.flow.rate.rate else None
-        while due:
-            if self._stop.is_set():
-                raise Stopped
-            # Spark calls from a thread of its own.
-            with log_context(flow=owned.flow.name, batch=batch):
-                sent = self._send_once(due, frame, batch=batch, max_s=max_s)
-            committed += sent
-            # Without a rate limit, or without a commit, all lanes have sent their rows.
-            due = owned.not_fully_sent(due) if sent and max_s is not None else []
-        return committed
-
-    def _send_once(
-        self, due: list[RelayFile], frame: DataFrame, *, batch: int, max_s: float | None = None
-    ) -> list[LedgerRecord]:
-        """Send rows once. Return their ledger records.
+        """Send rows. Return their ledger records.
 
         Raises:
+            Stopped: it was stopped before.
             MirrorlakeError: a lane failed; the lake's tables have the commits until then.
         """
+        if not due:
+            return []
+        if self._stop.is_set():
+            raise Stopped
+        # Spark calls from a thread of its own.
+        with log_context(flow=self._owned.flow.name, batch=batch):
+            return self._send_due(due, frame, batch=batch)
+
+    def _send_due(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
         owned = self._owned
         owned.ensure_remote_topics({file.source for file in due})
         by_lane = owned.group_by_lane(due)
         if not by_lane:
             return []
-        rate = owned.flow.rate.rate.share(len(by_lane))
         work = {
-            lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch, rate=rate)
+            lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch)
             for lane, files in by_lane.items()
         }
-        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, max_s), OUTPUT)
+        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work), OUTPUT)
         answers = [TaskResult(row.kind, bytes(row.body)) for row in fed.collect()]
         committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
         committed.sort(key=lambda record: (record.claim.lane, record.seq))
@@ -166,7 +156,7 @@ def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFra
     )
 
 
-def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callable[[_Rows], _Rows]:
+def _rows_job(work: Mapping[int, LaneAssignment]) -> Callable[[_Rows], _Rows]:
     worker_log = WorkerLog.from_environment()
 
     def job(relay: _Rows) -> _Rows:
@@ -175,19 +165,15 @@ def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callab
         for lane, group in groupby(pieces, key=lambda piece: piece[0]):
             targets = work[lane].targets
             batches = (Batch(source, targets[source], records) for _, source, records in group if source in targets)
-            yield from result_batches(_send(work[lane], batches, max_s))
+            yield from result_batches(_send(work[lane], batches))
 
     return job
 
 
-def _send(work: LaneAssignment, batches: Iterator[Batch], max_s: float | None) -> Iterator[TaskResult]:
-    """Send a lane's rows; after `max_s` the present chunk is the last, and the next call sends the rest."""
-    until = None if max_s is None else time.monotonic() + max_s
+def _send(work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[TaskResult]:
     with lane_log_context(work.spec):
         for record in send_lane(cached_sender(work.spec), work, batches):
             yield TaskResult(_RECORD, record.to_json())
-            if until is not None and time.monotonic() > until:
-                break
 
 
 def _split(records: pa.RecordBatch) -> Iterator[tuple[int, SourcePartition, pa.RecordBatch]]:

@@ -30,7 +30,6 @@ from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.topics import RulesShown
 from mirrorlake.topics.rules_plan import RuleShown
 from tests.builders import browsed, hop_place, page_of, sample
@@ -173,7 +172,7 @@ def every(text: str) -> list[Displayable]:
         lag_verdict(text),
         lag_page(text),
         replay,
-        Replay(unused, replay, leave=ReplayConsent()),
+        Replay(unused, replay),
         VerifyReports([report(text), report(text, equal=True)]),
         RulesShown([filled(RuleShown, text)]),
         Findings([filled(Finding, text)]),

@@ -16,7 +16,6 @@ AcceptExpiry = Annotated[
 HoldRetention = Annotated[
     bool, typer.Option("--hold-retention", help="Make topics without an end of their records (retention.ms=-1).")
 ]
-Rate = Annotated[str, typer.Option("--rate", help="At most so much: 10MB/s, or '5000 records/s'.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and send nothing.")]
 
 
@@ -53,7 +52,6 @@ def replay(
         str, typer.Option("--timestamps", help="original, shifted (they end at now, with their distances) or now.")
     ] = "original",
     through: Annotated[str, typer.Option("--through", help="Apply the rules of this flow.")] = "",
-    rate: Rate = "",
     name: Annotated[
         str | None, typer.Option("--name", help="The replay's name; alone, it resumes an interrupted one.")
     ] = None,
@@ -84,7 +82,6 @@ def replay(
         generation=generation,
         timestamps=timestamps,
         through=through,
-        rate=rate,
         name=name,
         append=append,
         accept_expiry=accept_expiry,

@@ -47,7 +47,6 @@ from mirrorlake.model.patterns import (
     shape_of,
 )
 from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy, is_cycle
-from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
 # The name becomes that of a folder: it must not be a path or look like an option of a command.
@@ -66,18 +65,6 @@ class Mm2Config(Settings):
     )
     offset_lag_max: Count = Field(default=100, description="records between two offset syncs")
     separator_in_internal: Flag = Field(default=True, description="whether their names contain a custom separator")
-
-
-class RateConfig(Settings):
-    """The maximum rate of a flow."""
-
-    records_per_second: Count | None = Field(default=None, description="records a second, over all lanes")
-    bytes_per_second: Size | None = Field(default=None, description="bytes a second, over all lanes")
-
-    @property
-    def rate(self) -> Rate:
-        """The limits for the lanes."""
-        return Rate(records_per_second=self.records_per_second, bytes_per_second=self.bytes_per_second)
 
 
 _Objective = Annotated[Interval, at_least(timedelta(seconds=1), "no mirror can meet this", 'write "30s"')]
@@ -133,7 +120,6 @@ class FlowConfig(Settings):
     )
     lanes: Annotated[Count, Field(le=64)] = Field(default=2, description="parallel producers on the target")
     execution: Execution = Field(default="live", description="live tasks, or Structured Streaming")
-    rate: RateConfig = Field(default_factory=RateConfig, description="the most that is sent in a second")
     chunk_records: Count = Field(default=100_000, description="records in one transaction at the most")
     chunk_bytes: Size = Field(
         default=64 * 2**20, description="bytes in one transaction at the most; a slow target gets fewer"

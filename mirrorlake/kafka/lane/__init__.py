@@ -6,4 +6,3 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.sent_ends import OverwriteDetector, find_ends
 from mirrorlake.kafka.lane.spec import LaneSpec
-from mirrorlake.kafka.lane.throttle import Throttle

@@ -43,7 +43,6 @@ from mirrorlake.kafka.lane.refused import (
     too_large_error,
 )
 from mirrorlake.kafka.lane.spec import LaneSpec
-from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.remotes import check_topic_ids
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.ledger import LedgerRecord
@@ -64,7 +63,6 @@ class LaneSender(LaneHolder):
 
     def __init__(self, spec: LaneSpec) -> None:
         super().__init__(spec)
-        self.throttle = Throttle()
         self._chunk_size = ChunkSize(spec.chunk_bytes)
         self._view: View | None = None
         self._refused: Refused = {}
@@ -78,11 +76,8 @@ class LaneSender(LaneHolder):
         if self._producer is None:
             self.open()
         spec, size = self.spec, self._chunk_size
-        chunks = Chunks(
-            slices(batches, spec.rate), self.positions, max_records=spec.chunk_records, max_bytes=lambda: size.limit
-        )
+        chunks = Chunks(batches, self.positions, max_records=spec.chunk_records, max_bytes=lambda: size.limit)
         while chunk := chunks.take():
-            self.throttle.wait(spec.rate, chunk)
             # After a failure, the rest of the chunk is sent in smaller transactions.
             while rest := self._unsent(chunk):
                 yield from self._send_chunk(rest, chunks)

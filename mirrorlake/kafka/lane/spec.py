@@ -8,7 +8,6 @@ from typing import Any
 
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Claim
-from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 
 # How long a lane waits for a target that does not answer before the step fails; a broker restart takes seconds.
@@ -36,5 +35,4 @@ class LaneSpec:
     replication_factor: int | None = None
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    rate: Rate = field(default_factory=Rate)
     retry_timeout_s: float = RETRY_TIMEOUT_S

@@ -152,8 +152,8 @@ def test_an_edited_selection_gets_its_history_and_a_pause_holds_with_once(
     place.check(central, a)
     assert f"east.{b}" not in topics_of(central)
 
-    # `b` was landed for the other flow; the lanes of this one share its rate.
-    flow = place.flow("central", a, b, rate={"records_per_second": 40})
+    # `b` was landed for the other flow.
+    flow = place.flow("central", a, b)
     mirror = make_mirror(clusters, [flow, other])
     mirror.pause(cluster="east", reason="a test")
     place.produce(a)

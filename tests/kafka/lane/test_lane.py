@@ -16,12 +16,10 @@ from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.spec import LaneSpec
-from mirrorlake.kafka.lane.throttle import Throttle
 from mirrorlake.kafka.lane.transaction import Transaction
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
@@ -190,20 +188,14 @@ def test_offsets_stay_exact_where_another_producer_writes_in_between(
     assert all(downstream[offset] == f"v{upstream}".encode() for upstream, offset in mapped.items())
 
 
-def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
+def test_the_scope_of_a_checkpoint_location_travels_with_its_number(
     task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
-    rate = Rate(records_per_second=20.0)
-    records, size = rate.chunk(task.chunk_records, task.chunk_bytes)
     claim = replace(task.claim, scope=CheckpointScope("1f0c", frozenset({"pay"})))
-    sender = LaneSender(replace(task, claim=claim, rate=rate, chunk_records=records, chunk_bytes=size))
-    waited: list[float] = []
-    sender.throttle = Throttle(clock=lambda: sum(waited), sleep=waited.append)
-    sent = list(sender.send([batch(remote, range(100))]))
+    sent = list(LaneSender(replace(task, claim=claim, chunk_records=20)).send([batch(remote, range(100))]))
     assert [sum(run.count for run in record.runs) for record in sent] == [20] * 5
-    assert waited == pytest.approx([1.0] * 5)
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(100)]
-    # The scope travels with the checkpoint location's number, in the same transaction.
+    # In the same transaction.
     with ledger(task) as reader:
         last = reader.last(0)
     assert last is not None

@@ -264,8 +264,6 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: 'a, b', policy: {template: all}", "policy", "gives all topics of the flow the same name", "{topic}"),
         ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would be mixed", "each topic"),
         ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
-        ("topics: a, rate: {records_per_second: 0}", "rate.records_per_second", "records_per_second", ""),
-        ("topics: a, rate: {bytes_per_second: 10}", "rate.bytes_per_second", "", "unit"),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
         ("topics: a, producer: [acks]", "producer", "(hidden) is not a mapping", "name: value"),

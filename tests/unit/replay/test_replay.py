@@ -17,7 +17,6 @@ import pytest
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.config.values import rate
 from mirrorlake.errors import SafetyError, TopicDenied, UsageError
 from mirrorlake.kafka import RawRecord, TopicState
 from mirrorlake.kafka.lane import Batch
@@ -155,13 +154,6 @@ def plan(world: World, leave: ReplayConsent = NO_CONSENT, name: str | None = Non
     return plan_replay(world.context(), asked(timestamps="shifted", **more), name=name, leave=leave)
 
 
-def test_rates_are_read_as_people_write_them() -> None:
-    assert (rate("5000 records/s"), rate("1.5 MiB/s")) == ((5000, None), (None, 1572864))
-    for wrong in ("5000", "10 apples/s", "0/s"):
-        with pytest.raises(UsageError, match="is not a rate"):
-            rate(wrong)
-
-
 @pytest.mark.law("F")
 def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
     first, second = (flow_name(None, "orders", asked(**more).words()) for more in ({}, {"end": "-2h"}))
@@ -255,9 +247,7 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     [why] = refusals()
     assert "keeps records for 1 min" in why
     with pytest.raises(SafetyError, match="--accept-expiry") as refused:
-        ReplayRun(
-            world.context(), plan_replay(world.context(), asked()), leave=NO_CONSENT, stop=threading.Event()
-        ).run()
+        ReplayRun(world.context(), plan_replay(world.context(), asked()), stop=threading.Event()).run()
     assert refused.value.exit_code == 3
     assert refusals(ReplayConsent(accept_expiry=True)) == refusals(ReplayConsent(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
@@ -331,13 +321,13 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
 def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None:
     config = settings({"lanes": 5, "rules": [{"drop": "key = 'x'"}]})
     definition = plan_replay(world.context(config), asked(through="east->central", timestamps="now")).definition
-    flow = flow_of(definition, config, rate=(None, 1000))
+    flow = flow_of(definition, config)
     assert (flow.carries("orders"), flow.carries("orders2"), flow.remote_topic("orders")) == (
         True,
         False,
         "orders.replayed",
     )
-    assert (flow.lanes, flow.rate.rate.bytes_per_second, [rule.action for rule in flow.rules]) == (5, 1000, ["drop"])
+    assert (flow.lanes, [rule.action for rule in flow.rules]) == (5, ["drop"])
     assert view_of_replay(definition, flow) is not None
     begin(world, definition)
     changed = settings({"lanes": 5, "rules": [{"drop": "key = 'y'"}]})

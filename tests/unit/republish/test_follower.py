@@ -32,7 +32,7 @@ class Producer:
 
     def __init__(self, sent: Sent, after: Callable[[], object]) -> None:
         self.positions: dict[SourcePartition, int] = {}
-        self.seq, self.throttle = -1, None
+        self.seq = -1
         self._sent, self._after = sent, after
 
     def send(self, batches: Iterable[Batch], _: object) -> Iterator[Any]:

@@ -139,11 +139,11 @@ def test_a_first_apply_shows_no_edits_and_a_second_one_changes_nothing() -> None
     assert not control_step.settings_plan(config, table)  # type: ignore[arg-type]
     assert control_step.put_in_force(config, table)  # type: ignore[arg-type]
     assert not control_step.put_in_force(config, table)  # type: ignore[arg-type]
-    edited = loads(SETTINGS.replace("topics: orders", "topics: 'orders, clicks', rate: {records_per_second: 5}"))
+    edited = loads(SETTINGS.replace("topics: orders", "topics: 'orders, clicks', lanes: 5"))
     [change] = control_step.settings_plan(edited, table).changes  # type: ignore[arg-type]
     assert (change.where, change.kind, change.action, change.name) == ("settings", "flow", "change", "east->west")
-    assert change.before == {"rate.records_per_second": None, "topics": ["orders"]}
-    assert change.after == {"rate.records_per_second": 5, "topics": ["orders", "clicks"]}
+    assert change.before == {"lanes": None, "topics": ["orders"]}
+    assert change.after == {"lanes": 5, "topics": ["orders", "clicks"]}
 
 
 def test_one_flow_can_be_put_in_force_alone() -> None:
