@@ -63,8 +63,8 @@ def read_in_order(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one source partition, each upstream offset once and in order (law D).
 
-    A relay may have a record twice: by two landers of an older release, or a table that was restored or rewritten. Overlapping
-    files are merged, and the first of two records with one offset counts. A file is opened when its first offset is reached.
+    A relay that was restored or rewritten may have a record twice. Overlapping files are merged, and the first of two records with
+    one offset counts. A file is opened when its first offset is reached.
     """
     waiting: list[tuple[int, int, pa.RecordBatch | None, Iterator[pa.RecordBatch]]] = [
         (file.first_offset, number, None, read_records(file, position=position, columns=columns))

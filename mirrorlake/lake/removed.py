@@ -37,7 +37,7 @@ def removed_row(alias: str, removed: Removed) -> Row:
 def removed_from(lake: Lake, alias: str) -> list[Removed]:
     """List the removals from a source's relay, oldest first; of a finished removal, its last row.
 
-    Records of an unfinished removal (`is_done`) may still be in the relay. A lake of an older release has none.
+    Records of an unfinished removal (`is_done`) may still be in the relay.
 
     Example:
         >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
@@ -106,7 +106,7 @@ def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
 
 
 def write_removed(lake: Lake, alias: str, removed: Iterable[Removed]) -> None:
-    """Append rows to `removed`; create the table if a lake of an older release lacks it."""
+    """Append rows to `removed`; create the table if it is missing."""
     lake.create_side_table(REMOVED)
     lake.append_rows(REMOVED, [removed_row(alias, one) for one in removed])
 

@@ -19,7 +19,6 @@ from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
-from mirrorlake.lake.table_schema import REMOVABLE
 
 _KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
@@ -238,9 +237,6 @@ def _delete_older(table: TableMaintenance, before: datetime, keeps: Callable[[Ro
 
 def _prune_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    if lake.properties(locations[0]).get("delta.appendOnly") == "true":
-        # A lake of an older release.
-        lake.set_properties(locations[0], REMOVABLE)
     names = [lake.sql_name(location) for location in locations]
     same = " AND ".join(f"kept.{column} <=> old.{column}" for column in PositionKey._fields)
     spark.sql(

@@ -111,15 +111,6 @@ def ledger_topic(flow: str) -> str:
     return f"mirrorlake.{kafka_name(flow)}.ledger"
 
 
-def is_ledger(topic: str) -> bool:
-    """Return whether a topic is named like a ledger.
-
-    >>> is_ledger("mirrorlake.east.central.ledger"), is_ledger("east.ledger")
-    (True, False)
-    """
-    return topic.startswith("mirrorlake.") and topic.endswith(".ledger")
-
-
 def transactional_id(flow: str, lane: int) -> str:
     """Return the id that fences every older owner of this lane; never derived from worker or attempt."""
     return f"mirrorlake.{kafka_name(flow)}.{lane}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
@@ -44,10 +43,6 @@ class Folder(ABC):
     @abstractmethod
     def remove(self, name: str) -> None:
         """Delete a file, if it still exists."""
-
-    @abstractmethod
-    def remove_folder(self, name: str) -> None:
-        """Delete a folder with its files; ignore those that cannot be deleted."""
 
     def replace_older(self, name: str, *, spares_equals: bool = False) -> None:
         """Write an owner's empty file, and delete those of earlier owners; a name begins with the number in twenty digits.
@@ -95,9 +90,6 @@ class LocalFolder(Folder):
     def remove(self, name: str) -> None:
         Path(self._path, name).unlink(missing_ok=True)
 
-    def remove_folder(self, name: str) -> None:
-        shutil.rmtree(Path(self._path, name), ignore_errors=True)
-
 
 class StoreFolder(Folder):
     """A prefix of an object store: a file is written by one request, and listed at once."""
@@ -127,10 +119,6 @@ class StoreFolder(Folder):
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError), translating_store_errors(self._address):
             self._files.delete_file(f"{self._path}/{name}")
-
-    def remove_folder(self, name: str) -> None:
-        with suppress(OSError):
-            self._files.delete_dir(f"{self._path}/{name}")
 
 
 def open_folder(address: str | Path) -> Folder:

@@ -92,7 +92,7 @@ def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, se
 
 
 def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    # Columns that came later are null, as in a lake of an older release.
+    # Columns that are left out are null.
     return [dict(zip(table.columns, row, strict=False)) for row in rows]
 
 
@@ -310,8 +310,6 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
         monkeypatch.setattr(Lake, "open_maintenance", lambda *_: None)
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
-    # As an older release made it.
-    lake.set_properties(lake.meta_location(POSITIONS), {"delta.appendOnly": "true"})
     positions = [
         *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
         *(pos(second, "group", second, group="billing") for second in (1, 2)),
