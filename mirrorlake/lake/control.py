@@ -30,9 +30,6 @@ class Control:
         """Return the present state.
 
         Checking an unchanged table for its next version takes 2 ms in a folder, 20 ms through Spark, and no job.
-
-        Raises:
-            SafetyError: a later release upgraded the lake meanwhile.
         """
         self._exists = self._exists or self._lake.exists(self._location)
         if not self._exists:

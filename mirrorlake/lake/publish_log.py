@@ -3,7 +3,7 @@
 The history reaches back for `delta.logRetentionDuration` (30 days), and always includes the newest commit.
 
 Law F (repeatable): the end of the relay comes from the relay itself. Each signature has the next offset of every partition before
-its commit, and the commit's rows have the rest. If no signature has them, the whole table is read. No time window or side table is
+its commit, and the commit's rows have the rest. Without a signature the whole table is read. No time window or side table is
 used, so that neither a kill between two tables nor a clock makes an offset be assigned twice.
 """
 
@@ -34,14 +34,14 @@ class Signature:
         id: the id of this attempt.
         version: Delta's transaction version, one above the last.
         landed_at: the time of the commit; times always increase, whatever the publishers' clocks say.
-        before: the next offset of every partition before this commit; None in a commit of a release that did not record it.
+        before: the next offset of every partition before this commit.
         batch_id: the application's name of the batch, None without one.
     """
 
     id: str
     version: int
     landed_at: datetime
-    before: Mapping[SourcePartition, int] | None = None
+    before: Mapping[SourcePartition, int]
     batch_id: str | None = None
 
     def to_text(self) -> str:
@@ -51,9 +51,8 @@ class Signature:
             "id": self.id,
             "version": self.version,
             "landed_at": self.landed_at.isoformat(),
+            "before": [[s.topic, s.generation, s.partition, offset] for s, offset in self.before.items()],
         }
-        if self.before is not None:
-            document["before"] = [[s.topic, s.generation, s.partition, offset] for s, offset in self.before.items()]
         if self.batch_id is not None:
             document["batch_id"] = self.batch_id
         return json.dumps(document)
@@ -63,12 +62,11 @@ class Signature:
         """Parse a commit's user metadata, or return None if no publisher wrote it."""
         if document.get("app") != APP:
             return None
-        before = document.get("before")
         return cls(
             id=document["id"],
             version=int(document["version"]),
             landed_at=datetime.fromisoformat(document["landed_at"]),
-            before=None if before is None else {SourcePartition(*place): int(offset) for *place, offset in before},
+            before={SourcePartition(*place): int(offset) for *place, offset in document["before"]},
             batch_id=document.get("batch_id"),
         )
 
@@ -133,7 +131,7 @@ class PublishLog:
         newest = self.newest
         if known is not None and newest is not None:
             reached, since = dict(known.reached), known.landed_at
-        elif newest is not None and newest.before is not None:
+        elif newest is not None:
             reached, since = dict(newest.before), newest.landed_at - TICK
         else:
             reached, since = {}, None

@@ -66,7 +66,7 @@ def write_rows(folder: str, rows: pa.Table, measured: Sequence[str], partition_b
 def read_rows(table: TableMaintenance, names: Sequence[str]) -> pa.Table:
     """Read the rows of files of a table; a partition column may be null where Spark wrote the file, which leaves it out."""
     places = [table.locate(name) for name in names]
-    # Columns of a later release are null in older files, and Spark's times may have 96 bits.
+    # Spark's times may have 96 bits.
     return ds.dataset(
         [path for _, path in places], schema=table.schema, format="parquet", filesystem=places[0][0]
     ).to_table()

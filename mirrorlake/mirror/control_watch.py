@@ -34,7 +34,7 @@ class ControlWatch:
         """Return the state in force, and adopt newly applied settings.
 
         Raises:
-            SafetyError: a later release upgraded the lake; nothing more may be written to it by this one.
+            SafetyError: the lake is of another release.
         """
         try:
             self.state = self._control.state()

@@ -77,7 +77,7 @@ def base_id(known: str) -> str:
 class LostTopic(JsonDisplayable):
     """A remote topic that differs from the one in the flow's ledger; `topics` are the source topics that wait for it.
 
-    `known` is the id in the ledger, "" if it predates ids. `found` is the id on the target, or None if the topic is
+    `known` is the id in the ledger, "" if the brokers told none. `found` is the id on the target, or None if the topic is
     gone.
     """
 
