@@ -42,6 +42,7 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.samples import load_last_samples, prune_samples
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
 from mirrorlake.model.flow import SourcePartition
+from tests.spark.frames import assert_rows
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -321,9 +322,9 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
     day = timedelta(days=1)
     assert prune_samples(lake, before=at(5), now=at(10) + day)
     assert not prune_samples(lake, before=at(10), now=at(11) + day), "once a day is enough"
-    left = {(row.kind, row.position) for row in lake.meta(POSITIONS).collect()}
-    assert left == {("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)}
-    assert {row.observed_at.astimezone(timezone.utc) for row in lake.meta(SAMPLES).collect()} == {at(9)}
+    left = [("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)]
+    assert_rows(lake.meta(POSITIONS).select("kind", "position"), "kind string, position bigint", left)
+    assert_rows(lake.meta(SAMPLES).select("observed_at").distinct(), "observed_at timestamp", [(at(9),)])
 
 
 def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: SparkSession, tmp_path: Path) -> None:
@@ -398,10 +399,10 @@ def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_
     first, second = SourcePartition("a", 1, 0), SourcePartition("a", 1, 1)
     part = RelayPart({first: 1, second: 0}, ends={first: 4, second: 1}, others=False)
 
-    def left(part: RelayPart) -> list[tuple[Any, ...]]:
-        return sorted((row.topic, row.partition, row.offset) for row in part.rows(held).collect())
+    def check(part: RelayPart, *left: tuple[str, int, int, int]) -> None:
+        assert_rows(part.rows(held), "topic string, generation int, partition int, offset bigint", left)
 
-    assert left(part) == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    check(part, ("a", 1, 0, 1), ("a", 1, 0, 2), ("a", 1, 0, 3), ("a", 1, 1, 0))
     monkeypatch.setattr(relay_part, "_MAX_CONDITIONS", 1)
-    assert left(part) == [("a", p, offset) for p in (0, 1) for offset in range(4)]
-    assert left(RelayPart({}, others=False)) == []
+    check(part, *(("a", 1, p, offset) for p in (0, 1) for offset in range(4)))
+    check(RelayPart({}, others=False))

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirrorlake.lake.offset_map import translated, translated_back
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from tests.builders import map_frame, map_row, run_over
+from tests.spark.frames import assert_rows
 
 SEED = 20261121
 LOOKUPS = 40_000
@@ -150,6 +151,10 @@ def test_the_newest_life_of_a_topic_is_meant_where_none_is_named(spark: SparkSes
         [("transactional", 0, 10, "mine"), ("unheard", 0, 10, "too")],
         "topic string, partition int, offset bigint, note string",
     )
-    rows = {row.topic: row for row in translated(asked, runs).collect()}
-    assert (rows["transactional"].generation, rows["transactional"].note) == (2, "mine")
-    assert (rows["unheard"].status, rows["unheard"].position) == ("unknown_partition", None)
+    found = translated(asked, runs)
+    assert_rows(
+        found.select("topic", "note"), "topic string, note string", [("transactional", "mine"), ("unheard", "too")]
+    )
+    assert_rows(found.where("note = 'mine'").select("generation"), "generation int", [(2,)])
+    unheard = found.where("note = 'too'").select("status", "position")
+    assert_rows(unheard, "status string, position bigint", [("unknown_partition", None)])

@@ -27,6 +27,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish import publisher_of
 from mirrorlake.rules.murmur2 import partition_for
 from tests.commands import run_cli
+from tests.spark.frames import assert_rows
 
 TOPICS = {"orders": {"partitions": 6, "configs": {"retention.ms": 604800000, "max.message.bytes": 2000}}}
 MakeLake = Callable[..., Mirror]
@@ -133,12 +134,14 @@ def test_law_c_what_a_frame_says_stands_in_the_relay(spark: SparkSession, make_l
     [row] = [row for part in rows(mirror).values() for row in part if row.value == b"v"]
     assert [(h["key"], h["value"]) for h in row.headers] == [("h", b"1")]
     assert row.timestamp.replace(tzinfo=timezone.utc).timestamp() == 1_700_000_000
-    recorded = {r.topic: r for r in mirror.lake.meta(METADATA).where("cluster = 'app' and role = 'source'").collect()}
-    assert {name: (r.generation, r.partitions) for name, r in recorded.items()} == {
-        "orders": (1, 6),
-        "unlisted": (1, 1),
-    }
-    assert recorded["orders"].configs["retention.ms"] == "604800000"
+    recorded = mirror.lake.meta(METADATA).where("cluster = 'app' and role = 'source'")
+    assert_rows(
+        recorded.select("topic", "generation", "partitions"),
+        "topic string, generation int, partitions int",
+        [("orders", 1, 6), ("unlisted", 1, 1)],
+    )
+    kept = recorded.where("topic = 'orders'").selectExpr("configs['retention.ms'] AS retention_ms")
+    assert_rows(kept, "retention_ms string", [("604800000",)])
 
 
 def test_files_hold_their_partitions_in_offset_order(spark: SparkSession, make_lake: MakeLake) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, position_row
@@ -21,6 +21,7 @@ from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from tests.builders import map_row, run
+from tests.spark.frames import assert_rows
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 BINARY = b"\xff\xfe{}"
@@ -49,23 +50,23 @@ def write(mirror: Mirror, source: str, topic: str, records: Iterable[tuple[Any, 
     mirror.lake.append(frame, mirror.lake.relay_location(source))
 
 
-def values(mirror: Mirror, query: str, **given: Any) -> list[Row]:
-    return mirror.sql(query, **given).collect()
-
-
 def test_tables_of_the_lake_have_names(mirror: Mirror) -> None:
     land(mirror, "east", "orders", [b"1", BINARY])
     land(mirror, "west", "orders", [None])
-    found = values(mirror, "SELECT source, offset, value_text FROM records ORDER BY source, offset")
-    assert [tuple(row) for row in found] == [("east", 0, "1"), ("east", 1, None), ("west", 0, None)]
-    assert values(mirror, "SELECT count(*) FROM relay_east WHERE topic = :topic", topic="orders")[0][0] == 2
-    assert values(mirror, "SELECT count(*) FROM GAPS")[0][0] == 0
+    assert_rows(
+        mirror.sql("SELECT source, offset, value_text FROM records"),
+        "source string, offset bigint, value_text string",
+        [("east", 0, "1"), ("east", 1, None), ("west", 0, None)],
+    )
+    counted = mirror.sql("SELECT count(*) AS n FROM relay_east WHERE topic = :topic", topic="orders")
+    assert_rows(counted, "n bigint", [(2,)])
+    assert_rows(mirror.sql("SELECT count(*) AS n FROM GAPS"), "n bigint", [(0,)])
 
 
 def test_a_source_that_was_never_landed_is_no_hindrance(mirror: Mirror) -> None:
     land(mirror, "east", "orders", [b'{"n": 1}'])
     shutil.rmtree(mirror.lake.relay_location("west"))
-    assert values(mirror, "SELECT count(*) FROM records")[0][0] == 1
+    assert_rows(mirror.sql("SELECT count(*) AS n FROM records"), "n bigint", [(1,)])
     with pytest.raises(UsageError, match="relay_west is not in the lake yet"):
         mirror.sql("TABLE relay_west")
 
@@ -135,7 +136,7 @@ def test_the_page_reads_json(mirror: Mirror) -> None:
     ]
     land(mirror, "east", "sales", [*sold, None, b'{"amount": ', b"[1]", BINARY])
     [query] = of_the_page("A look at JSON")
-    found = [(row.customer, row.amount and str(row.amount)) for row in values(mirror, query)]
+    found = [(row.customer, row.amount and str(row.amount)) for row in mirror.sql(query).collect()]
     assert found == [("bob", "5.00"), ("ada", "3.10"), (None, None)]
 
 
@@ -161,13 +162,16 @@ def test_the_page_pairs_records_with_one_key_that_two_regions_wrote_within_a_tim
     for source, records in (("east", east), ("west", west)):
         write(mirror, source, "orders", records)
     [query] = of_the_page("Same key, two regions")
-    found = {(r.key_text, r.source, r.offset, r.other, r.other_offset, r.same_value) for r in values(mirror, query)}
-    assert found == {
-        ("k", "east", 0, "west", 0, False),
-        ("k", "east", 0, "west", 6, False),
-        ("same", "east", 1, "west", 1, True),
-        ("gone", "east", 5, "west", 5, False),
-    }
+    assert_rows(
+        mirror.sql(query).select("key_text", "source", "offset", "other", "other_offset", "same_value"),
+        "key_text string, source string, offset bigint, other string, other_offset bigint, same_value boolean",
+        [
+            ("k", "east", 0, "west", 0, False),
+            ("k", "east", 0, "west", 6, False),
+            ("same", "east", 1, "west", 1, True),
+            ("gone", "east", 5, "west", 5, False),
+        ],
+    )
 
 
 def test_the_page_finds_the_places_of_records_on_the_target(mirror: Mirror) -> None:
@@ -177,11 +181,15 @@ def test_the_page_finds_the_places_of_records_on_the_target(mirror: Mirror) -> N
     sent = run(1099, 1105, 7, source=place, target=target, holes=[(1102, 3)])
     mirror.lake.append_rows(OFFSET_MAP, [map_row(sent, flow="east->central")])
     [query] = of_the_page("The same records on both sides")
-    found = [(r.offset, r.target_topic, r.target_partition, r.downstream_offset) for r in values(mirror, query)]
-    assert found == [
-        (1100, "east.orders", 2, 8),
-        (1101, "east.orders", 2, 9),
-        (1104, None, None, None),
-        (1105, "east.orders", 2, 10),
-        (1106, None, None, None),
-    ]
+    assert_rows(
+        mirror.sql(query).select("offset", "target_topic", "target_partition", "downstream_offset"),
+        "offset bigint, target_topic string, target_partition int, downstream_offset bigint",
+        [
+            (1100, "east.orders", 2, 8),
+            (1101, "east.orders", 2, 9),
+            (1104, None, None, None),
+            (1105, "east.orders", 2, 10),
+            (1106, None, None, None),
+        ],
+        in_order=True,
+    )

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.runtime import own_session
 from mirrorlake.runtime.cache import cache_directory
 from tests.archives import wait_for_archives
+from tests.spark.frames import assert_rows
 
 
 def test_more_tasks_than_cores_run_at_once_and_ordinary_work_is_cut_for_the_cores(
@@ -52,7 +53,7 @@ def test_workers_import_from_the_package_and_not_from_a_zip(spark: SparkSession)
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"module": found}, pa.schema([("module", pa.string())]))
 
-    assert [row.module for row in spark.range(1).mapInArrow(zips, "module string").collect()] == []
+    assert_rows(spark.range(1).mapInArrow(zips, "module string"), "module string", [])
 
 
 def waiting(seconds: float):  # type: ignore[no-untyped-def]

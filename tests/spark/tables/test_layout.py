@@ -8,6 +8,7 @@ import pytest
 
 from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.tables import plan_tables
+from tests.spark.frames import assert_rows
 from tests.spark.tables.kit import Make, Regions, bad, rows
 
 ODD = "a/b=ü %25"
@@ -47,7 +48,7 @@ def test_law_f_a_partitioned_table_keeps_its_partitions_until_it_is_built_again(
     query = f"SELECT count(*) AS found FROM sales WHERE c = '{ODD}' AND n = 1.0 AND day = DATE '2026-07-01'"  # noqa: S608
     assert mirror.query(query).to_pylist() == [{"found": 3}]
     frame = mirror.sql(query)
-    assert frame.collect()[0].found == 3
+    assert_rows(frame, "found bigint", [(3,)])
     assert "PartitionFilters: [isnotnull(c#" in frame._jdf.queryExecution().toString()
     edited = make({**entries[0], "partition_by": ["_source"]}, entries[1])
     [note] = plan_tables(edited._context).notes

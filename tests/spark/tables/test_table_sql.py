@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror, from_settings
+from tests.spark.frames import assert_frames, assert_rows
 from tests.spark.tables.kit import Regions
 
 SETTINGS: dict[str, Any] = {
@@ -55,21 +54,13 @@ def mirror(spark: SparkSession, sold: Path, tmp_path: Path) -> Mirror:
     return from_settings({"lake": {"root": str(tmp_path / "lake")}, **SETTINGS}, spark=spark)
 
 
-def _plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows whose times are UTC."""
-    return [
-        {name: value.astimezone(timezone.utc) if isinstance(value, datetime) else value for name, value in row.items()}
-        for row in table.to_pylist()
-    ]
-
-
 def test_spark_and_duckdb_answer_one_text_alike(mirror: Mirror) -> None:
-    by_spark, by_duckdb = mirror.sql(QUESTION, first=0).toArrow(), mirror.query(QUESTION, first=0)
-    assert _plain(by_duckdb) == _plain(by_spark)
-    assert [(row["name"], row["amount"], row["sales"], row["n"]) for row in _plain(by_duckdb)] == [
-        (None, None, 1, None),
-        ("a", 1.5, 1, 2**53 + 1),
-        ("b", 6.25, 2, 2),
+    by_spark, by_duckdb = mirror.sql(QUESTION, first=0), mirror.query(QUESTION, first=0)
+    assert_frames(by_spark, mirror.spark.createDataFrame(by_duckdb))
+    assert by_duckdb.select(["name", "amount", "sales", "n"]).to_pylist() == [
+        {"name": None, "amount": None, "sales": 1, "n": None},
+        {"name": "a", "amount": 1.5, "sales": 1, "n": 2**53 + 1},
+        {"name": "b", "amount": 6.25, "sales": 2, "n": 2},
     ]
     assert mirror.query("SELECT count(*) AS n FROM records").to_pylist() == [{"n": 8}]
 
@@ -84,14 +75,14 @@ def test_a_query_by_duckdb_starts_no_spark(mirror: Mirror) -> None:
 
 def test_delta_rs_duckdb_and_spark_read_the_same_rows(mirror: Mirror) -> None:
     location = mirror.lake.typed_location("sales.eu")
-    by_spark = mirror.sql("SELECT * FROM sales_eu ORDER BY _offset").toArrow()
+    by_spark = mirror.sql("SELECT * FROM sales_eu")
     by_delta_rs = DeltaTable(location).to_pyarrow_table().sort_by("_offset")
     dataset = DeltaTable(location).to_pyarrow_dataset()
     with duckdb.connect() as connection:
         connection.register("sales", dataset)
         by_duckdb = connection.sql("SELECT * FROM sales ORDER BY _offset").to_arrow_table()
-    assert by_delta_rs.column_names == by_spark.column_names == by_duckdb.column_names
-    assert _plain(by_delta_rs) == _plain(by_spark) == _plain(by_duckdb)
+    for found in (by_delta_rs, by_duckdb):
+        assert_frames(by_spark, mirror.spark.createDataFrame(found))
     assert by_delta_rs["lines"].to_pylist() == [[{"item": "book"}], [], None, None]
 
 
@@ -99,7 +90,7 @@ def test_a_side_table_hides_a_typed_table_of_its_name_and_the_log_says_where_it_
     mirror: Mirror, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert mirror.query("SELECT count(*) AS n FROM gaps").to_pylist() == [{"n": 0}]
-    assert mirror.sql("SELECT count(*) FROM gaps").collect()[0][0] == 0
+    assert_rows(mirror.sql("SELECT count(*) AS n FROM gaps"), "n bigint", [(0,)])
     assert f"the typed table is delta.`{mirror.lake.typed_location('gaps')}`" in caplog.text
 
 
