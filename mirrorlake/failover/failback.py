@@ -28,7 +28,7 @@ from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport, Ta
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import FAILBACK, failed_over
-from mirrorlake.failover.operation_context import OperationContext, choose, positions_to_json
+from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows
 from mirrorlake.groups import apply_groups
@@ -53,7 +53,13 @@ def fail_back(
     step_hook: StepHook = no_hook,
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
-    choice = choose(tail, TAIL_CHOICES, "a choice for the tail")
+    choice = next((one for one in TAIL_CHOICES if one == tail), None)
+    if tail is not None and choice is None:
+        raise UsageError(
+            f"'{tail}' is not a choice for the tail",
+            consequence="nothing was changed",
+            remedy=f"name one of: {', '.join(TAIL_CHOICES)}",
+        )
     work = OperationContext.of(context, flow, step_hook=step_hook)
     only = tuple(groups) if groups else None
     return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)

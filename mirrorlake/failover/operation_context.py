@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
@@ -47,8 +47,6 @@ _BUSY_TIMEOUT_S = 60.0
 # A restarting broker answers again within the time-out of an admin call.
 _RESTART_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.5
-
-_Choice = TypeVar("_Choice", bound=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,18 +287,6 @@ class OperationContext:
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
-
-
-def choose(given: str | None, choices: Sequence[_Choice], what: str) -> _Choice | None:
-    """Return the choice that is spelled so. Raises UsageError: none is."""
-    chosen = next((one for one in choices if one == given), None)
-    if given is not None and chosen is None:
-        raise UsageError(
-            f"'{given}' is not {what}",
-            consequence="nothing was changed",
-            remedy=f"name one of: {', '.join(choices)}",
-        )
-    return chosen
 
 
 def land_source(context: Context, alias: str) -> int:
