@@ -169,15 +169,11 @@ class FlowCheckContext:
         return self.inputs.once(("remote settings", self.flow.name), ask)
 
     @property
-    def snapshot(self) -> PositionSnapshot:
-        """The positions of all flows from this source."""
-        return self.inputs.positions(self.flow.source)
-
-    @property
     def last_records(self) -> Mapping[int, LedgerRecord | None]:
         """The last ledger record of each lane."""
-        self.snapshot.require(("flow", self.flow.name))
-        return self.snapshot.lanes[self.flow.name]
+        snapshot = self.inputs.positions(self.flow.source)
+        snapshot.require(("flow", self.flow.name))
+        return snapshot.lanes[self.flow.name]
 
     @property
     def ledger(self) -> TopicState | None:
