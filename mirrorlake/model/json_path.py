@@ -1,6 +1,6 @@
 """Paths to members of JSON values: the subset of JSONPath (RFC 9535) that names members without conditions.
 
-`$.a.b`, `a.b`, `$['a b']`, `items[0]`, `items[*]`, `address.*` and `..name` (a member of this name at any depth).
+`$.a.b`, `a.b`, `$['a b']`, `items[0]`, `items[*]` and `..name` (a member of this name at any depth).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _STEP = re.compile(
     rf"""
     \.\. (?: (?P<any>{_BARE}) | \[ \s* (?P<any_quoted>{_QUOTED}) \s* \] )
-    | \. (?: (?P<name>{_BARE}) | (?P<star>\*) )
+    | \. (?P<name>{_BARE})
     | \[ \s* (?: (?P<quoted>{_QUOTED}) | (?P<index>\d{{1,9}}) | (?P<all>\*) ) \s* \]
     """,
     re.VERBOSE,
@@ -93,7 +93,7 @@ def parse_path(text: str) -> Path:
         if match is None:
             raise PathError(
                 f"'{text}' is not a path (at '{rest[place : place + 20]}')",
-                "write $.a.b, a.b, $['a b'], items[0], items[*], address.* or ..name",
+                "write $.a.b, a.b, $['a b'], items[0], items[*] or ..name",
             )
         steps.append(_step(match))
         place = match.end()
