@@ -34,7 +34,7 @@ def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
 
 
 def read_ownership(alias: str, audit: Audit) -> AclOwnership:
-    """Read the owners of a target's ACLs; an ACL that a plan back made for no flow has none."""
+    """Read the owners of a target's ACLs; one that was made for no flow has none."""
     entries = audit.entries(alias, "acl")
     return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
 
