@@ -54,18 +54,18 @@ def do_duties(mirror: Mirror) -> None:
 
 
 def recorded(mirror: Mirror, since: datetime) -> list[tuple[str, str, int, dict[str, str]]]:
-    """Return the states of topics that `metadata` got after a time: cluster, topic, partitions, settings."""
+    """Return the states of topics that changed in `metadata` after a time: cluster, topic, partitions, settings."""
     rows = mirror.lake.query_rows(
-        "SELECT cluster, topic, partitions, configs FROM {metadata} "
-        "WHERE kind = 'topic' AND unix_micros(observed_at) > :since ORDER BY observed_at",
-        since=micros(since),
+        "SELECT cluster, topic, partitions, configs, observed_at FROM {metadata} WHERE kind = 'topic' ORDER BY observed_at"
     )
-    found: list[tuple[str, str, int, dict[str, str]]] = []
+    known: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
+    found = []
     for row in rows:
-        # Leader epochs are recorded, too.
-        state = (row.cluster, row.topic, row.partitions, dict(row.configs))
-        if state not in found:
-            found.append(state)
+        place, state = (row.cluster, row.topic), (row.partitions, dict(row.configs or {}))
+        # Rows tell of leader epochs, too.
+        if row.observed_at > since and known.get(place) != state:
+            found.append((*place, *state))
+        known[place] = state
     return found
 
 
