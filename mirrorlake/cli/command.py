@@ -52,8 +52,6 @@ Command = TypeVar("Command", bound=Callable[..., int])
 
 
 class Invocation(Output):
-    """One invocation of a command: its settings file and its output."""
-
     def __init__(self, conf: Path | None, *, as_json: bool, wide: bool = False) -> None:
         super().__init__(as_json=as_json, wide=wide)
         self._conf = conf

@@ -13,8 +13,6 @@ _HIDDEN = frozenset({"pandas", "tornado"})
 
 
 class _Nowhere(MetaPathFinder):
-    """A finder that hides these packages."""
-
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:

@@ -115,7 +115,6 @@ class PrintedLines(LogLines):
         self._note = note
 
     def say(self, said: RunMessage, /) -> None:
-        """Print a line of a run."""
         if self._note is None:
             _write({**said.as_dict(), "level": "info", "event": f"run.{said.stage}"})
         else:

@@ -52,8 +52,6 @@ Execution = Literal["live", "streaming"]
 
 
 class Settings(BaseModel):
-    """Base of every part of the settings."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     _file: str = PrivateAttr(default="settings")
@@ -68,7 +66,6 @@ class Settings(BaseModel):
 
     @property
     def file(self) -> str:
-        """The file of this part, for messages."""
         return self._file
 
     @property

@@ -31,7 +31,6 @@ Placed = Sequence[tuple[int, FlowConfig]]
 
 
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
-    """Return the faults of aliases and names across the file."""
     known = tuple(aliases)
     remedy = "use letters, digits, _ and -, not - in front; dots separate the parts of remote topic names"
     found = [

@@ -41,7 +41,6 @@ def columns_type(text: str) -> pa.StructType:
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text is one expression of Spark SQL."""
     import sqlglot
     from sqlglot import exp
 

@@ -31,8 +31,6 @@ _LATE_IN_RULES = ("hash", "key")
 
 @dataclass
 class Document:
-    """A YAML document as plain values, with its lines and findings."""
-
     file: str
     data: Any = None
     findings: list[SettingsFault] = field(default_factory=list)

@@ -43,12 +43,10 @@ def raise_any(findings: Iterable[SettingsFault]) -> None:
 
 
 def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
-    """Return the error that a validator of one value raises."""
     return finding_error(SettingsFault((), problem, remedy))
 
 
 def inner_findings(error: PydanticCustomError) -> tuple[SettingsFault, ...]:
-    """Return the findings of a validator's error."""
     found: tuple[SettingsFault, ...] = (error.context or {})["findings"]
     return found
 
@@ -93,7 +91,6 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[SettingsFault]:
-    """Return every finding of a validation."""
     found: list[SettingsFault] = []
     for detail in error.errors(include_url=False, include_input=False):
         place = detail["loc"]

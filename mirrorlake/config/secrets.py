@@ -41,7 +41,6 @@ def has_reference(text: str) -> bool:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether the text is one reference and nothing else."""
     match = _REFERENCE.fullmatch(text)
     return match is not None and match.group(1) is not None
 
@@ -52,7 +51,6 @@ def is_bare_reference(text: str) -> bool:
 
 
 def has_secret(text: str) -> bool:
-    """Return whether the text contains a reference to a secret store."""
     return any(_SECRET.fullmatch(match.group(1) or "") for match in _REFERENCE.finditer(text))
 
 
@@ -142,7 +140,6 @@ def typed_values() -> tuple[str, ...]:
 
 
 def forget_typed() -> None:
-    """Forget the secrets typed in this session."""
     _TYPED.clear()
 
 

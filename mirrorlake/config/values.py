@@ -164,7 +164,6 @@ class Start:
         return None if self.timestamp is None else round(self.timestamp.timestamp() * 1000)
 
     def plain(self) -> str | dict[str, str]:
-        """Return the start in the syntax of a settings file."""
         return self.kind if self.timestamp is None else {"timestamp": self.timestamp.isoformat()}
 
 
@@ -199,7 +198,6 @@ class PolicyChoice:
     separator: str = DEFAULT_SEPARATOR
 
     def plain(self) -> str | dict[str, str]:
-        """Return the policy in the syntax of a settings file."""
         if self.template is not None:
             return {"template": self.template}
         return self.kind if self.separator == DEFAULT_SEPARATOR else {"name": self.kind, "separator": self.separator}
@@ -242,7 +240,6 @@ def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
 
 
 def filled(value: Any) -> Any:
-    """Refuse an empty mapping or list."""
     if value in ([], {}):
         raise fault_error("it is empty", "see conf/example.yml")
     return value
@@ -264,7 +261,6 @@ def flag(value: Any) -> bool:
 
 
 def options(value: Any) -> dict[str, str]:
-    """Return client options as text, which both clients take."""
     if not isinstance(value, dict):
         raise fault_error("the value (hidden) is not a mapping", "write `name: value` lines below it")
     findings = [

@@ -54,14 +54,12 @@ class ServedMetrics(Protocol):
     def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any:
         """Return a listener that counts the work of a source's lander."""
 
-    def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any:
-        """Return a listener that counts the work of a flow."""
+    def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any: ...
 
     def running(self, streams: frozenset[str], *, pause_s: float) -> None:
         """Show which streams run, and the longest pause between two batches of one."""
 
-    def parked(self, streams: Mapping[str, Parked]) -> None:
-        """Show which streams are parked."""
+    def parked(self, streams: Mapping[str, Parked]) -> None: ...
 
 
 class Context:
@@ -132,7 +130,6 @@ class Context:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session."""
         with self._starting:
             if self._spark is not None:
                 return runtime.prepare(self._spark)
@@ -175,7 +172,6 @@ class Context:
 
     @cached_property
     def lake(self) -> Lake:
-        """The lake."""
         return Lake(
             lambda: self.spark, self.config.lake, sees_all=lambda: self._started_plainly or self._would_start_plainly()
         )
@@ -260,7 +256,6 @@ class Context:
             return before
 
     def admins(self) -> Mapping[str, ClusterAdmin]:
-        """Return the admin of every Kafka cluster that a flow touches."""
         touched = {*self.config.sources, *self.config.targets} - {*self.config.lake_clusters}
         return {alias: self.admin(alias) for alias in touched}
 
@@ -270,7 +265,6 @@ class Context:
         return LakeTopics(alias, cluster, self.lake) if cluster.is_lake else self.admin(alias)
 
     def sources(self) -> Mapping[str, TopicSource]:
-        """Return every source of a flow."""
         return {alias: self.source(alias) for alias in self.config.sources}
 
     def groups(self, alias: str) -> Groups:
@@ -286,7 +280,6 @@ class Context:
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
 
     def filled_topics(self, flow: FlowConfig) -> FilledTopics:
-        """Return the check for remote topics of the flow that others filled."""
         return FilledTopics(
             flow,
             flows=self.config.flows,
@@ -327,7 +320,6 @@ class Context:
         return {} if cluster.is_lake else librdkafka_options(cluster, role="consumer")
 
     def producer_options(self, flow: FlowConfig) -> dict[str, str]:
-        """Return librdkafka's options of the flow's producers."""
         return librdkafka_options(self.config.cluster(flow.target), role="producer", extra=flow.producer)
 
     def mm2_writer(self, flow: FlowConfig) -> Mm2Writer:

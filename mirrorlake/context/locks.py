@@ -47,11 +47,9 @@ class Locks:
         return ""
 
     def exists(self, name: str) -> bool:
-        """Return whether a lock has a file, locked or not."""
         return self._file(name).exists()
 
     def remove(self, name: str) -> None:
-        """Delete the file of a free lock."""
         self._file(name).unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:

@@ -59,11 +59,9 @@ class CheckContext:
         return self.config.cluster(alias).is_lake
 
     def admin(self, alias: str) -> ClusterAdmin:
-        """Return the admin of a Kafka cluster."""
         return self.context.admin(alias)
 
     def brokers(self, alias: str) -> int:
-        """Return how many brokers answer."""
         return self.once(("brokers", alias), lambda: self.admin(alias).broker_count())
 
     def answers(self, alias: str) -> bool:
@@ -107,7 +105,6 @@ class CheckContext:
         return self.once(("positions", alias), lambda: self.context.shared(Monitor).sampler(flows).read_positions())
 
     def flow(self, flow: FlowConfig) -> FlowCheckContext:
-        """Return the inputs of the checks of one flow."""
         return self.once(("flow", flow.name), lambda: FlowCheckContext(self, flow))
 
 
@@ -127,8 +124,6 @@ class FlowCheckContext:
 
     @property
     def topics(self) -> Mapping[str, TopicState]:
-        """The topics that the flow carries, as the source describes them."""
-
         def ask() -> dict[str, TopicState]:
             return self.source.describe(name for name in self.all_names if self.flow.carries(name))
 
@@ -170,7 +165,6 @@ class FlowCheckContext:
 
     @property
     def last_records(self) -> Mapping[int, LedgerRecord | None]:
-        """The last ledger record of each lane."""
         snapshot = self.inputs.positions(self.flow.source)
         snapshot.require(("flow", self.flow.name))
         return snapshot.lanes[self.flow.name]

@@ -26,17 +26,14 @@ class CheckOutcome(NamedTuple):
 
 
 def fine(subject: str, detail: str) -> CheckOutcome:
-    """Return the outcome of a healthy subject."""
     return CheckOutcome(subject, "ok", detail)
 
 
 def warning(subject: str, detail: str, fix: str) -> CheckOutcome:
-    """Return an outcome that will do harm sooner or later."""
     return CheckOutcome(subject, "warning", detail, fix)
 
 
 def failure(subject: str, detail: str, fix: str) -> CheckOutcome:
-    """Return an outcome that stops or loses records."""
     return CheckOutcome(subject, "failure", detail, fix)
 
 
@@ -128,7 +125,6 @@ def _by_check(good: list[Finding]) -> list[tuple[object, ...]]:
 
 
 def _by_layer(good: list[Finding]) -> list[tuple[object, ...]]:
-    """Count the checks of each layer."""
     rows: list[tuple[object, ...]] = []
     for layer, several in groupby(good, key=lambda one: one.layer):
         names = list(dict.fromkeys(one.check for one in several))

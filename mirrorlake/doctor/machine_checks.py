@@ -154,7 +154,6 @@ def _inside(what: str, folder: Path) -> Iterator[Path]:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or its nearest existing parent."""
     for place in (folder, *folder.parents):
         with suppress(OSError):
             if place.exists():

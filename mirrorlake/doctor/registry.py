@@ -32,7 +32,6 @@ class Check:
     place: tuple[str, int] = ("", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
         said = {"name": self.name, "layer": self.layer, "finds": self.finds, "about": self.about, "fix": self.fix}
         return {**said, "docs": f"docs/doctor.md#{anchor(self.name)}"}
 
@@ -60,13 +59,11 @@ class Catalogue(Displayable, list[Check]):
     """The checks in their order of execution: a list of `Check` that renders itself."""
 
     def sheet(self) -> Sheet:
-        """Return each check with its layer and subject."""
         rows = [(badge(one.name, MOODS[one.finds]), one.layer, one.about) for one in self]
         parts = (table("", ["check", "layer", "looks at"], rows, least=("layer",)),)
         return Sheet(title="doctor", facts=(plural(len(self), "check"),), parts=parts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
         return {"checks": [one.as_dict() for one in self]}
 
 

@@ -23,7 +23,6 @@ class Tried(Displayable):
     remedy: str = ""
 
     def sheet(self) -> Sheet:
-        """Return the answer as one line, or the problem and its remedy."""
         if not self.ok:
             return Sheet(title=self.alias, badge=badge("failed"), parts=(self.problem, f"Next: {self.remedy}"))
         facts = (

@@ -67,7 +67,6 @@ class Event(JsonDisplayable):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still lasts."""
         return self.kind in LASTING and self.until is None
 
     @property
@@ -86,7 +85,6 @@ class Event(JsonDisplayable):
 
     @property
     def badge(self) -> Badge:
-        """The kind, with its mood."""
         return badge(self.kind, _MOODS.get(self.kind, "note"))
 
     def concerns(self, flow: str, clusters: Collection[str]) -> bool:
@@ -109,7 +107,6 @@ class Event(JsonDisplayable):
         return "still" if self.is_open else ""
 
     def reasons(self) -> str:
-        """Return the reason, the effect and who ended it in one text."""
         ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
         return clean("; ".join(filter(None, (self.why, self.effect, ended))))
 

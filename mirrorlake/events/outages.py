@@ -55,7 +55,6 @@ class Transition:
 
     @property
     def is_away(self) -> bool:
-        """Whether it went away."""
         return self.why is not None
 
 
@@ -90,7 +89,6 @@ class OutageWatch:
         self._answers: dict[str, Transition] = {}
 
     def task(self) -> PeriodicTask:
-        """Return the periodic task of a running mirror."""
         return PeriodicTask(name="outages", interval_s=_INTERVAL_S, run=self.once)
 
     def once(self) -> None:
@@ -218,7 +216,6 @@ def _ended_by_samples(lake: Lake, event: Event) -> Event:
 
 
 def _open_signs(transitions: Iterable[Transition]) -> dict[str, set[str]]:
-    """Return, by cluster, the processes for which it is away."""
     found: dict[str, set[str]] = {}
     for sign, event in _fold(transitions):
         if event.until is None:

@@ -99,7 +99,6 @@ def expired_records(lake: Lake, since: datetime) -> list[Event]:
 
 
 def verifications(lake: Lake, since: datetime) -> list[Event]:
-    """Return the verifications, each with its result."""
     rows = lake.query_rows(_VERIFIED, since=micros(since), missing_ok=True, cache=True)
     return [
         Event(

@@ -44,7 +44,6 @@ class DivergentTail:
         self._choice = choice
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps that find the tail, and send it or skip it."""
         return (
             Step(TAIL, self._find),
             # Written first, so that a restart cannot record another choice than the one carried out.
@@ -111,7 +110,6 @@ class DivergentTail:
         return GroupPlan(plan.flow, tuple(rows))
 
     def _unread(self, tp: TopicPartition, at: int, until: int) -> bool:
-        """Return whether the source holds a record between two offsets."""
         if at >= until:
             return False
         with closing(self._work.context.reader(self._flow.source)) as reader:
@@ -125,7 +123,6 @@ class DivergentTail:
 
 
 def tail_of(operation: Operation) -> tuple[RecordRange, ...]:
-    """Return the ranges of the tail that a failback has found."""
     return msgspec.convert(operation.after(TAIL, {}).get("parts", ()), tuple[RecordRange, ...])
 
 

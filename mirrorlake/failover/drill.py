@@ -19,8 +19,6 @@ _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveResult:
-    """The result of one objective of a drill."""
-
     objective: str
     result: Literal["pass", "fail", "not judged"]
     said: str
@@ -98,7 +96,6 @@ def _judge_objective(name: str, found: float | None, wanted: float | None) -> Ob
 
 
 def drill_run(report: DrillReport) -> TrackedRun:
-    """Make the MLflow run of a drill."""
     figures = {"passed": float(report.passed), "records": float(report.records), "fill_seconds": report.fill_s}
     more = {"rpo_seconds": report.rpo_s, "rto_seconds": report.rto_s}
     return TrackedRun(

@@ -97,7 +97,6 @@ def _tail_table(parts: Sequence[RecordRange]) -> Table:
 
 
 def not_failed_back(flow: FlowConfig, refusals: Sequence[Refusal]) -> FailoverRefused:
-    """Return the error of a refused failback."""
     reasons = tuple(map(str, refusals))
     return FailoverRefused(
         f"{flow.name} is not failed back: {'; '.join(reasons)}",

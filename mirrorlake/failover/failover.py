@@ -76,8 +76,6 @@ def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:
 
 
 class Failover(Procedure[FailoverReport]):
-    """One failover of one flow."""
-
     command = FAILOVER
 
     def __init__(self, work: OperationContext, options: FailoverOptions) -> None:
@@ -243,7 +241,6 @@ class Failover(Procedure[FailoverReport]):
         return replace(report, state="done", ended_at=now, rto_s=rto_s)
 
     def _make_report(self, operation: Operation) -> FailoverReport:
-        """Report a planned failover, with what its operation has done already."""
         work, flow = self._work, self._flow
         reached = read_flow_progress(work.lake, flow, work.sent(flow))
         silent = operation.after(DRAIN, {}).get("silent", self._unreachable_reason)

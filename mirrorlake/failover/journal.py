@@ -14,7 +14,6 @@ FREEZE = "freeze"
 
 
 def open_journal(context: Context, flow: FlowConfig, step_hook: StepHook = no_hook) -> Journal:
-    """Return the journal of a flow's operations."""
     commands = (FAILOVER, FAILBACK, CUTOVER, DRILL)
     return Journal(context.lake, commands, flow=flow.name, where=flow.target, now=context.now, step_hook=step_hook)
 

@@ -81,20 +81,16 @@ class OperationContext:
 
     @property
     def lake(self) -> Lake:
-        """The lake."""
         return self.context.lake
 
     @property
     def control(self) -> Control:
-        """The pauses and choices of people."""
         return self.context.control()
 
     def now(self) -> datetime:
-        """Read the clock."""
         return self.context.now()
 
     def identity(self, operation: Operation | None) -> dict[str, Any]:
-        """Return the fields that name an operation in its report."""
         known: dict[str, Any] = {} if operation is None else {"id": operation.id, "began_at": operation.began_at}
         return {"flow": self.flow.name, "source": self.flow.source, "target": self.flow.target, **known}
 
@@ -131,7 +127,6 @@ class OperationContext:
                 return ""
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
-        """Read the positions of a flow from its ledger."""
         return merged_positions(read_last_records(self.context, flow))
 
     def topics(self, flow: FlowConfig) -> list[str]:
@@ -206,7 +201,6 @@ class OperationContext:
         return self.context.shared(Verifications).verify(flow.name, lost=lost)[0]
 
     def paused_clusters(self, *aliases: str) -> list[Refusal]:
-        """Return a refusal for each cluster that a person has paused."""
         pauses = ((alias, self.control.state().of_cluster(alias)) for alias in aliases)
         return [
             Refusal(f"{alias} is paused by {pause.who}: {pause.resume_command}")
@@ -215,7 +209,6 @@ class OperationContext:
         ]
 
     def active_groups(self, groups: Collection[str], *aliases: str) -> list[Refusal]:
-        """Return a refusal for each of some groups that has members on one of some clusters."""
         return [
             Refusal(f"group {group} has members on {alias}: stop them, or name the other groups with --group")
             for alias in aliases
@@ -321,7 +314,6 @@ def present_topics(lake: Lake, flow: FlowConfig) -> list[str]:
 
 
 def positions_to_json(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:
-    """Write positions as a step of the journal holds them."""
     return [
         {"topic": s.topic, "generation": s.generation, "partition": s.partition, "position": position}
         for s, position in sorted(positions.items())

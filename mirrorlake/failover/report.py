@@ -33,7 +33,6 @@ class PlacedGroup:
 
     @classmethod
     def of(cls, position: GroupPosition) -> PlacedGroup:
-        """Build it from a planned position."""
         resume = position.resume
         return cls(
             group=position.group,
@@ -272,14 +271,12 @@ def groups_table(rows: Iterable[PlacedGroup]) -> Table:
 
 
 def endpoints_table(rows: Iterable[TopicEndpoints], target: str) -> Table:
-    """Show the topics of producers and consumers."""
     columns = ["topic", f"producers write to ({target})", "consumers read", "goes back by"]
     found = [(one.topic, one.write_to, ", ".join(one.read_from), one.goes_back_by) for one in rows]
     return table("topics that are open", columns, found)
 
 
 def steps_table(steps: Iterable[ReportedStep]) -> Table:
-    """Show the steps that are done."""
     return table("steps", ["step", "at", "result"], [(one.name, one.at, one.said) for one in steps])
 
 

@@ -50,7 +50,6 @@ class TailRecord:
 
 
 def records_table(title: str, records: Iterable[TailRecord]) -> Table:
-    """Show records with their coordinates and their content."""
     columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
     rows = [
         (r.topic, str(r.partition), str(r.offset), r.timestamp, _cell(r.key), _cell(r.value), r.headers)
@@ -156,7 +155,6 @@ class SkipTailView:
         return "" if self.inner is None else self.inner.version
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the view of records of one source partition."""
         first, end = self.bounds.get(source, (0, 0))
         # The flow's view comes first, because it accounts for records that came from the target.
         viewed = Viewed(records=records) if self.inner is None else self.inner(source, records)
@@ -181,7 +179,6 @@ class SkipTailView:
 
 
 def count_by_topic(parts: Sequence[RecordRange]) -> dict[str, int]:
-    """Count the records of a tail by topic."""
     found: Counter[str] = Counter()
     for part in parts:
         found[part.topic] += part.records

@@ -66,7 +66,6 @@ class ClusterAcls:
         return found
 
     def are_shown(self, changes: Iterable[Change]) -> bool:
-        """Return whether the cluster shows the ACLs among these changes as created or deleted."""
         wanted = {
             Acl(**(one.after or one.before)): one.action == "create"
             for one in changes

@@ -21,7 +21,6 @@ class ClientFiles:
     wrong: Callable[[str, str], ConfigError]
 
     def read(self, path: str) -> str:
-        """Return the text of a PEM file."""
         try:
             return Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -32,8 +32,6 @@ _NO_LISTENER = "no address takes connections"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFault:
-    """The failing layer, its problem and its remedy."""
-
     layer: str
     problem: str
     remedy: str

@@ -54,7 +54,6 @@ class Sorted:
 
     @property
     def offsets(self) -> _Offsets:
-        """The offsets of the messages."""
         return np.fromiter(map(Message.offset, self.messages), np.int64, len(self.messages))
 
     def only(self, keep: npt.NDArray[np.bool_]) -> Sorted:
@@ -134,7 +133,6 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
 
     @property
     def count(self) -> int:
-        """The number of records."""
         return sum(len(block.records) for block in self._blocks)
 
     def concatenate(self) -> tuple[list[TopicPartition], list[int], pa.Table]:

@@ -124,7 +124,6 @@ class Fetcher:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._consumer.close()
 
     def fetch(self, gather_s: float, *, max_s: float, max_bytes: int, max_records: int, wait_s: float = 0.0) -> Fetched:

@@ -43,7 +43,6 @@ def format_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def leaderless_error(alias: str, partitions: Iterable[TopicPartition], *, landed: str) -> ClusterUnreachable:
-    """Return the error of work that left out leaderless partitions."""
     partitions = sorted(partitions)
     return ClusterUnreachable(
         f"cluster {alias}: no leader for {format_partitions(partitions)}",

@@ -239,7 +239,6 @@ class Mm2Writer:
 def mm2_writer(
     flow: FlowConfig, cluster: ClusterConfig, target: ClusterAdmin, *, now: Callable[[], datetime]
 ) -> Mm2Writer:
-    """Return the writer of a flow from its target's settings."""
     return Mm2Writer(
         flow,
         target,

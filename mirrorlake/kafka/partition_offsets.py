@@ -24,7 +24,6 @@ class PartitionOffsets:
         self._errors = errors
 
     def log_start_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the first offset that each partition still holds."""
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def last_stable_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:

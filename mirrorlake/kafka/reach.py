@@ -65,7 +65,6 @@ def _addresses(servers: str) -> list[str]:
 
 
 def _connect_all(addresses: set[str], timeout_s: float) -> dict[str, str]:
-    """Return the faults of the addresses that answered or failed in time."""
     ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     for address in addresses:
         # Daemon threads: a name look-up cannot be interrupted, and must not delay the process's end.

@@ -82,7 +82,6 @@ class RecordReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._consumer.close()
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:

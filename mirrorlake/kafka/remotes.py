@@ -97,7 +97,6 @@ def _shorter_logs(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> di
 def truncated_topic_error(
     flow: str, target: str, remote: str, topic_id: str, missing: Mapping[int, tuple[int, int]]
 ) -> RemoteTopicLost:
-    """Return the refusal to continue in a remote topic whose log was truncated."""
     known = truncated_id(topic_id, missing)
     return lost_topic_error(LostTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
 

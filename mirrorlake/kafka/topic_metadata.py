@@ -38,7 +38,6 @@ class TopicState:
 
 
 def list_partitions(states: Mapping[str, TopicState]) -> list[flow.TopicPartition]:
-    """List the partitions of described topics."""
     return [flow.TopicPartition(name, number) for name, state in states.items() for number in range(state.partitions)]
 
 
@@ -128,7 +127,6 @@ class TopicMetadataReader:
 def request_offsets(
     client: AdminClient, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[flow.TopicPartition, Any]:
-    """Request the offsets of partitions, and return the future of each."""
     request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
     if not request:
         return {}

@@ -27,7 +27,6 @@ def numbers(values: pa.ChunkedArray | pa.Array) -> Ints:
 
 
 def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
-    """Return the length of each list, and the fields of the structs in all of them."""
     column = values.combine_chunks()
     flat = column.flatten()
     return np.diff(np.asarray(column.offsets)).astype(np.int64), {
@@ -36,5 +35,4 @@ def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
 
 
 def rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield some columns of a table, row by row."""
     return zip(*(table[name].to_pylist() for name in names), strict=True)

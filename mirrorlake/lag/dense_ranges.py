@@ -15,8 +15,6 @@ UNBOUNDED = np.iinfo(np.int64).max
 
 
 class SourcePartitionKey(NamedTuple):
-    """A source partition in one generation of its topic."""
-
     source: str
     topic: str
     generation: int
@@ -37,7 +35,6 @@ class PartitionRoute(NamedTuple):
 
     @property
     def start(self) -> SourcePartitionKey:
-        """The source partition."""
         return SourcePartitionKey(self.source, self.source_topic, self.generation, self.source_partition)
 
     @property
@@ -48,8 +45,6 @@ class PartitionRoute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DenseRanges:
-    """The dense ranges of a route, ordered by downstream offset."""
-
     first: Ints
     downstream: Ints
     last: Ints

@@ -135,7 +135,6 @@ class LagVerdict(Displayable):
 
     @property
     def groups(self) -> Mapping[str, Verdict]:
-        """The worst verdict of each group."""
         found: dict[str, set[Verdict]] = {}
         for hop in self.hops:
             if hop.key.hop == "consumed":
@@ -177,11 +176,9 @@ class LagVerdict(Displayable):
         }
 
     def by(self, what: By) -> LagVerdict:
-        """Show the hops of each topic, or of each partition."""
         return replace(self, shown_by=what)
 
     def worst_first(self) -> LagVerdict:
-        """Return the same verdicts with the worst hop first."""
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
 
     def at_risk_words(self) -> str:
@@ -202,7 +199,6 @@ class LagVerdict(Displayable):
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Build the JSON document."""
         return {
             "verdict": self.verdict.name,
             "complete": self.complete,

@@ -319,7 +319,6 @@ class Lag:
         }
 
     def _look_before(self, looks: int) -> When:
-        """Return the time of the sample that is so many samples back."""
         text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
         return min((row.observed_at for row in self._lake.query_rows(text, missing_ok=True, looks=looks)), default="1h")
 

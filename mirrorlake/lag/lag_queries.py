@@ -65,7 +65,6 @@ class LagQueries:
         return relay_lag.latency(self.filter.limit_to_offsets(tables, rows), bucket_s=bucket_s)
 
     def of_flows(self, answer: LagQuery) -> LagQuery:
-        """Drop the rows of other flows."""
         return answer.where("array_contains(:names, flow)", names=self._names)
 
     def _within(self, answer: LagQuery, start: datetime, end: datetime) -> LagQuery:

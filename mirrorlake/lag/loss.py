@@ -64,11 +64,9 @@ class FlowLoss:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every counted record is in the relay."""
         return self.observed_at is not None and all(one.is_exact for one in self.partitions)
 
     def as_dict(self) -> dict[str, Any]:
-        """Build the JSON document."""
         return {
             "flow": self.flow,
             "observed_at": None if self.observed_at is None else self.observed_at.isoformat(),
@@ -104,11 +102,9 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
 
     @property
     def is_known(self) -> bool:
-        """Whether the loss of every flow is known."""
         return all(flow.records is not None and flow.seconds is not None for flow in self.flows)
 
     def sheet(self) -> Sheet:
-        """Show the flows, and the partitions with a loss or an unknown one."""
         unknown = sum(flow.records is None or flow.seconds is None for flow in self.flows)
         lost = sum(flow.records or 0 for flow in self.flows)
         word = "unknown" if unknown else "lost" if lost else "nothing lost"

@@ -70,7 +70,6 @@ class Monitor:
         return events
 
     def status(self, flow: str | None = None) -> Status:
-        """Return the status of each flow, or of one."""
         return self.statuses(flow)()
 
     def statuses(self, flow: str | None = None) -> Callable[[], Status]:

@@ -61,7 +61,6 @@ class FlowObjectives:
         return tuple(name for name, met in (("RPO", self.rpo), ("RTO", self.rto)) if met == "missed")
 
     def rows(self) -> list[tuple[str, float, float | None, Met]]:
-        """List name, objective, measurement and verdict of each objective."""
         found = (
             ("rpo", self.rpo_s, self.measured_rpo_s, self.rpo),
             ("rto", self.rto_s, self.measured_rto_s, self.rto),
@@ -145,7 +144,6 @@ def _rto_of(after: str | None) -> float | None:
 
 
 def objectives_table(found: Sequence[FlowObjectives]) -> Table:
-    """Show flows with their objectives, one row each."""
     rows = [
         (one.flow, name.upper(), _span(wanted), None if measured is None else _span(measured), badge(met))
         for one in found

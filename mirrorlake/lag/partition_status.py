@@ -162,12 +162,10 @@ class TopicStatus:
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of a partition."""
         return worst_verdict(row.verdict for row in self.partitions)
 
     @property
     def state(self) -> str:
-        """The worst state of a partition."""
         return worst_state(row.state for row in self.partitions)
 
     @property
@@ -177,7 +175,6 @@ class TopicStatus:
 
     @property
     def offset_lag(self) -> int:
-        """The sum of the partitions."""
         return sum_lags(self.partitions).offset_lag or 0
 
     @property
@@ -213,7 +210,6 @@ def sum_rates(rates: Iterable[float | None]) -> float | None:
 
 
 def group_by_topic(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
-    """Group partitions by topic, ordered by name."""
     found: dict[str, list[PartitionStatus]] = {}
     for row in rows:
         found.setdefault(row.topic, []).append(row)

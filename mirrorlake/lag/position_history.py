@@ -19,8 +19,6 @@ from mirrorlake.lag.position_spans import PositionSpans, SampleTimes
 
 
 class _Sampled(NamedTuple):
-    """A position that is sampled."""
-
     kind: str
     flow: str
     group_id: str
@@ -69,7 +67,6 @@ class PositionHistory:
     # -- who ------------------------------------------------------------------------------------------------------
 
     def flow_partitions(self) -> pa.Table:
-        """List the source partitions as flows carry them."""
         found = [
             {
                 "flow_partition": number,
@@ -83,12 +80,10 @@ class PositionHistory:
         return pa.Table.from_pylist(found, _FLOW_PARTITIONS)
 
     def readers(self) -> pa.Table:
-        """List the groups of each cluster."""
         found = [{"reader": n, "group_id": group, "cluster": cluster} for (group, cluster), n in self._readers.items()]
         return pa.Table.from_pylist(found, _READERS)
 
     def landed(self) -> pa.Table:
-        """List how far landing has read each partition."""
         furthest = self._table["furthest"].to_pylist()
         found = [
             {**sampled.partition._asdict(), "furthest": position}
@@ -98,7 +93,6 @@ class PositionHistory:
         return pa.Table.from_pylist(found, _LANDED)
 
     def read_targets(self) -> list[dict[str, Any]]:
-        """List the partitions of targets that groups read."""
         targets = set(self._targets.values())
         keys = [sampled.partition for sampled in self._sampled if sampled.kind == "group"]
         read = {(key.source, key.topic, key.partition) for key in keys if key.source in targets}
@@ -196,8 +190,6 @@ class PositionHistory:
 
 
 class _PositionGrid:
-    """Grids of source ends, landed positions and republished positions."""
-
     def __init__(self, ends: Ints, landed: Ints, republished: Ints, source_rows: Ints, width: int) -> None:
         self._ends, self._landed, self._republished = ends, landed, republished
         self._source_rows, self._width = source_rows, width

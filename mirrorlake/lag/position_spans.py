@@ -26,13 +26,11 @@ class PositionSpans(NamedTuple):
     moments: Ints
 
     def repeat_at_samples(self, grid_rows: Ints, positions: Ints, width: int) -> tuple[Ints, Ints]:
-        """Repeat each position for its samples, in the given rows of a grid."""
         count = self.last - self.first + 1
         sample = np.arange(count.sum()) + np.repeat(self.first - (np.cumsum(count) - count), count)
         return np.repeat(grid_rows * width, count) + self.moments[sample], np.repeat(positions, count)
 
     def only(self, which: Any) -> PositionSpans:
-        """Return some of the positions."""
         return PositionSpans(self.row[which], self.position[which], self.first[which], self.last[which], self.moments)
 
 
@@ -60,7 +58,6 @@ class SampleTimes:
 
     @cached_property
     def moments(self) -> Ints:
-        """The shown sample times of all subjects, ascending."""
         shown = [times[np.searchsorted(times, self._since) :] for times, _ in self._times.values()]
         return np.unique(np.concatenate(shown)) if shown else np.empty(0, np.int64)
 

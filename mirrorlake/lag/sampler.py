@@ -156,7 +156,6 @@ class Sampler:
         )
 
     def _readers_of(self, flows: Sequence[FlowConfig]) -> dict[str, SourceReader]:
-        """Return the readers of the flows' sources."""
         found = {}
         for alias in dict.fromkeys(flow.source for flow in flows):
             found[alias] = self._sources.setdefault(alias, SourceReader(self._context, alias))

@@ -58,7 +58,6 @@ class SourceReader:
 
     @property
     def partitions(self) -> dict[TopicPartition, int]:
-        """The generation of each partition."""
         return {
             TopicPartition(name, partition): topic.generation_of(partition)
             for name, topic in self.topics.items()
@@ -104,7 +103,6 @@ class SourceReader:
         return SourceTopics(lake, self._alias).load() if lake.exists(lake.meta_location(METADATA)) else {}
 
     def read_landed(self) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
-        """Return the landed positions, and the offsets that landing has read to."""
         lake, alias = self._context.lake, self._alias
         if not lake.exists(lake.relay_location(alias)):
             return _NOTHING_LANDED, {}

@@ -121,12 +121,10 @@ class LagQuery:
         return self.table().to_pandas()
 
     def where(self, condition: str, **values: Any) -> LagQuery:
-        """Return the query with a further condition in SQL."""
         text = f"SELECT * FROM ({self.text}) WHERE {condition}"  # noqa: S608  values are named in it
         return replace(self, text=text, values={**self.values, **values})
 
     def frame(self) -> DataFrame:
-        """Return the result as a frame of the session."""
         return self.lake.query_frame(self._question)
 
     @property

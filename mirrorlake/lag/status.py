@@ -34,8 +34,6 @@ _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topic
 
 
 class _Totals:
-    """What the status of one flow and that of all flows share."""
-
     __slots__ = ()
 
     def _partitions(self) -> Sequence[PartitionStatus]:
@@ -43,7 +41,6 @@ class _Totals:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all clusters answered."""
         raise NotImplementedError
 
     @property

@@ -117,8 +117,6 @@ def read_status(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Readings:
-    """What was read of all flows: by flow and partition, or by source alias and partition."""
-
     at: datetime
     lags: Mapping[tuple[str, SourcePartition], int | None]
     unlanded: Mapping[tuple[str, SourcePartition], int | None]

@@ -60,8 +60,6 @@ class LagSample:
 
 
 class HasLag(Protocol):
-    """A partition, or a total of partitions."""
-
     @property
     def offset_lag(self) -> int | None:
         """Offsets before the end."""

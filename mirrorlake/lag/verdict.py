@@ -81,7 +81,6 @@ SEVERITY = (
 
 
 def verdict_label(name: str) -> str:
-    """Return a verdict's name as words."""
     return name.replace("_", " ")
 
 

@@ -131,7 +131,6 @@ def _schema(view: TimeView) -> pa.Schema:
 
 @lru_cache(maxsize=4)
 def _lake(root: str, settings: tuple[tuple[str, str], ...] | None) -> Lake:
-    """Return a lake whose tables stay open from query to query."""
     store = None if settings is None else Store(root, dict(settings))
     return Lake(_no_session, LakeConfig(root=root), sees_all=lambda: True, store=store)
 

@@ -13,8 +13,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 class LakeAddresses:
-    """The addresses of one lake's tables."""
-
     def __init__(self, config: LakeConfig, store: Store | None = None) -> None:
         self._store = _attached(config, store)
         self._root = config.location() if self._store is None else self._store.root
@@ -23,7 +21,6 @@ class LakeAddresses:
 
     @property
     def address(self) -> str:
-        """The lake's address, for display."""
         return self._root or ".".join(self._namespace or ())
 
     def relay_location(self, alias: str) -> str:
@@ -35,7 +32,6 @@ class LakeAddresses:
         return self._join(f"meta/{table.name}", table.name)
 
     def typed_location(self, name: str) -> str:
-        """Return the path, or the catalog name, of a typed table."""
         return self._join(f"tables/{name}", _identifier(name))
 
     def typed_names(self) -> list[str]:

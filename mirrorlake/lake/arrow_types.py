@@ -40,7 +40,6 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def _next(words: list[str]) -> pa.DataType:
-    """Parse one type from the end of a list of words, and remove its words."""
     word = words.pop()
     if word in _SIMPLE:
         return _SIMPLE[word]

@@ -31,13 +31,10 @@ class AuditEntry:
 
 
 def who() -> str:
-    """Return user and host of this process."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Audit:
-    """Write and read the changes made to clusters."""
-
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self.now = now

@@ -28,7 +28,6 @@ class BrokenFile:
 
     @property
     def records(self) -> int:
-        """The number of lost records."""
         return sum(span.records for span in self.spans)
 
 
@@ -65,7 +64,6 @@ def _by_source(spans: Iterable[FileSpan]) -> list[FileSpan]:
 
 
 def broken_rows(table: TableMaintenance) -> list[tuple[LiveFile, int]]:
-    """Find the broken and missing files of a side table, each with its number of rows."""
     named = ["path", "size_bytes", "num_records"]
     rows = table.live().select(named).to_pylist()
     found = [row for row in rows if _is_gone(table, row["path"]) or _is_broken(table, row["path"], row["size_bytes"])]

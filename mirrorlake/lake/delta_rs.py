@@ -47,7 +47,6 @@ class FolderTables:
         self._locks: dict[str, threading.RLock] = {}
 
     def has(self, path: str) -> bool:
-        """Return whether a folder, or a path on an attached object store, is a table."""
         if path in self._open:
             # Called before every use: checking the folder costs 2 us. On a store it would be a request, and opening the
             # newest version of a deleted table fails anyway.
@@ -63,7 +62,6 @@ class FolderTables:
             return table.version()
 
     def has_version(self, path: str, version: int) -> bool:
-        """Return whether a table has a version."""
         return self.version(path) >= version
 
     def size(self, path: str) -> tuple[int, int]:
@@ -72,7 +70,6 @@ class FolderTables:
         return len(files), pc.sum(files["size_bytes"]).as_py() or 0
 
     def properties(self, path: str) -> dict[str, str]:
-        """Read the table properties."""
         with self._newest(path) as table:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
@@ -82,12 +79,10 @@ class FolderTables:
             return str(table.metadata().id)
 
     def has_deletion_vectors(self, path: str) -> bool:
-        """Return whether a table's readers need deletion vectors."""
         with self._newest(path) as table:
             return "deletionVectors" in (table.protocol().reader_features or ())
 
     def partition_by(self, path: str) -> tuple[str, ...]:
-        """Return the columns by which a table is partitioned."""
         with self._newest(path) as table:
             return tuple(table.metadata().partition_columns)
 
@@ -97,7 +92,6 @@ class FolderTables:
             return table.history(limit)
 
     def schema(self, path: str) -> Schema:
-        """Read the columns, with their comments."""
         with self._newest(path) as table:
             return table.schema()
 
@@ -148,7 +142,6 @@ class FolderTables:
                 )
 
     def set_properties(self, path: str, values: Mapping[str, str]) -> None:
-        """Set table properties in one commit."""
         for attempt in commit_attempts():
             with attempt, self._newest(path) as table:
                 # A claim is two commits: the first must not clean up the record of progress that the second repeats.

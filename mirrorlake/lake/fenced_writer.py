@@ -86,7 +86,6 @@ class FencedRelayWriter:
         self.keeps_number = True
 
     def record_cluster(self, cluster_id: str) -> None:
-        """Record the cluster of the relay's records."""
         if self.cluster_id != cluster_id:
             self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
             self.cluster_id = cluster_id
@@ -156,7 +155,6 @@ class FencedRelayWriter:
         return lander_replaced_error(self._alias, last if last is not None and last.owner != self._owner else None)
 
     def newest_owner(self) -> str:
-        """Return the owner of the newest number, or "" without one."""
         properties = self._lake.properties(self._location)
         number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
@@ -174,7 +172,6 @@ class FencedRelayWriter:
         self.require_unfenced()
 
     def relay_claim(self) -> RelayClaim:
-        """Return the claim by which a task lands under the number of this writer."""
         return RelayClaim(self._alias, self._location, self.number, self._owner, as_of=self.history.version)
 
     def newest_landed_at(self) -> datetime | None:

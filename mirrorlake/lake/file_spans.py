@@ -39,7 +39,6 @@ class FileSpan(NamedTuple):
     newest_ms: int
 
     def joined(self, following: FileSpan) -> FileSpan:
-        """Return this span and the following one of the same source partition as one span."""
         return self._replace(
             first_offset=min(self.first_offset, following.first_offset),
             last_offset=max(self.last_offset, following.last_offset),

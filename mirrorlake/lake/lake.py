@@ -248,7 +248,6 @@ class Lake(LakeReader):
 
 
 def _holds(rows: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows fulfil a SQL condition."""
     answer = query_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
     found: np.ndarray[Any, np.dtype[np.bool_]] = answer["holds"].to_numpy()
     return found

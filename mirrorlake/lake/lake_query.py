@@ -54,7 +54,6 @@ class LakeQuery:
 
     @property
     def lake_tables(self) -> dict[str, NamedTable]:
-        """The tables of the lake that the query names."""
         names = [name for name in list_tables(self.text) if name not in self.tables]
         return {
             name: NamedTable(RELAY, *self.relays[name]) if name in self.relays else NamedTable(_TABLES[name])

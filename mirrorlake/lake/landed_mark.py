@@ -59,7 +59,6 @@ class LandedMark:
 
     @classmethod
     def from_json(cls, text: str) -> LandedMark:
-        """Parse a mark."""
         document: dict[str, Any] = json.loads(text)
         landed = document["landed"]
         return cls(
@@ -133,7 +132,6 @@ def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
 
 
 def _merge_groups(marks: Sequence[LandedMark]) -> LandedMark:
-    """Return the mark that is true for every landing group."""
     complete = [mark.complete_at for mark in marks if mark.complete_at is not None]
     silent = [mark.silent_at for mark in marks if mark.silent_at is not None]
     return LandedMark(

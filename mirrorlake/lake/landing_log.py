@@ -205,7 +205,6 @@ class LandingLog:
         self._version += 1
 
     def _note_commit(self, signed: LandingCommit | None) -> None:
-        """Record the read progress of another group."""
         seat = self._relay_claim
         if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
             self._others = furthest((self._others, signed.read_to or {}))
@@ -273,7 +272,6 @@ class LandingLog:
         return table
 
     def _has_more(self) -> bool:
-        """Return whether others have committed."""
         seen = self._version
         if read_commit(self._log, seen + 1) is not None:
             return True

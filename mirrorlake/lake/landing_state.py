@@ -49,7 +49,6 @@ class CheckpointLocation:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a query would resume from this location."""
         return self.last_planned >= 0
 
     @property
@@ -212,7 +211,6 @@ class LandedPositions:
 
     @property
     def is_accounted(self) -> bool:
-        """Whether all landed offsets are accounted for."""
         return self.reached == self.accounted
 
 

@@ -136,7 +136,6 @@ def _transact(
     is_change: bool = True,
     is_next: bool = True,
 ) -> None:
-    """Let delta-rs commit added and removed files on an open table."""
     now_ms = time.time_ns() // 1_000_000
     table.create_write_transaction(
         [

@@ -134,7 +134,6 @@ def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
 
 
 def acl_row(cluster: str, acl: Acl, at: datetime, *, present: bool) -> Row:
-    """Return the row that records whether an ACL exists."""
     return {"cluster": cluster, "kind": "acl", "acl": acl.as_dict(), "present": present, "observed_at": at}
 
 
@@ -216,7 +215,6 @@ class SourceTopics:
         leader_epochs: Mapping[str, Mapping[int, int]],
         at: datetime,
     ) -> None:
-        """Record log truncations, and the leader epochs at which all landed records were still on the source."""
         found = [
             replace(
                 self.known[name],
@@ -337,7 +335,6 @@ class Observations:
         self.record_topics(cluster, states, configs, scope=lost)
 
     def record_acls(self, cluster: str, acls: Iterable[Acl]) -> None:
-        """Record ACLs of a cluster that appeared or disappeared."""
         known, present, at = newest_acls(self._lake, cluster), set(acls), self._now()
         changed = [*sorted(present - known), *sorted(known - present)]
         self._lake.append_rows(METADATA, [acl_row(cluster, acl, at, present=acl in present) for acl in changed])

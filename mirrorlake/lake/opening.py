@@ -77,7 +77,6 @@ def open_table(path: str) -> DeltaTable:
 
 
 def commit_name(version: int) -> str:
-    """Return the file name of a version's commit."""
     return f"{version:020}.json"
 
 

@@ -68,7 +68,6 @@ class ProvenRange:
 
 
 def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
-    """Append the proofs of one verification in one commit."""
     rows = []
     for proof in proofs:
         row = asdict(proof)

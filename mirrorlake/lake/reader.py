@@ -114,7 +114,6 @@ class LakeReader(LakeAddresses):
             self._is_version_checked = True
 
     def sql_name(self, location: str) -> str:
-        """Return a location as a table name in SQL."""
         return self._session_tables.sql_name(location)
 
     @property
@@ -123,7 +122,6 @@ class LakeReader(LakeAddresses):
         return not self._without_spark
 
     def exists(self, location: str) -> bool:
-        """Return whether a table exists."""
         if self._is_seen(location):
             return True
         if self._has_relays() or (self._has_folder and self._sees_all()):
@@ -136,7 +134,6 @@ class LakeReader(LakeAddresses):
         return self._through_spark.read(self.relay_location(alias), version)
 
     def typed(self, name: str) -> DataFrame:
-        """Read a typed table."""
         return self._through_spark.read(self.typed_location(name))
 
     def content(self, location: str) -> TableContent | None:
@@ -144,7 +141,6 @@ class LakeReader(LakeAddresses):
         return TableContent(self._folder, location) if self._is_seen(location) else None
 
     def load_typed(self, reader: DataFrameReader, name: str) -> DataFrame:
-        """Read a typed table by a reader with options."""
         return self._through_spark.load(reader, self.typed_location(name))
 
     def load_relay(self, reader: DataFrameReader | DataStreamReader, alias: str) -> DataFrame:
@@ -157,7 +153,6 @@ class LakeReader(LakeAddresses):
         return RelayLog(self._folder, location) if self._is_seen(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
-        """Read a side table."""
         return self._through_spark.read(self.meta_location(table))
 
     def query_rows(
@@ -248,7 +243,6 @@ class LakeReader(LakeAddresses):
         return found
 
     def query_frame(self, query: LakeQuery) -> DataFrame:
-        """Return the answer of a query as a lazy Spark frame."""
         from pyspark.sql import functions as F
 
         named = {}
@@ -264,7 +258,6 @@ class LakeReader(LakeAddresses):
         return self.spark.sql(query.text, args=dict(query.values), **named)
 
     def to_frame(self, table: pa.Table) -> DataFrame:
-        """Return an Arrow table as a Spark frame."""
         if len(table):
             return self.spark.createDataFrame(table)
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -311,7 +304,6 @@ class LakeReader(LakeAddresses):
         return self._engine(location).has_version(location, version)
 
     def properties(self, location: str) -> dict[str, str]:
-        """Read the table properties."""
         return self._engine(location).properties(location)
 
     def has_deletion_vectors(self, location: str) -> bool:

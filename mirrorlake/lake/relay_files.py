@@ -224,7 +224,6 @@ def _read_in_its_place(
 def _decoded(
     parquet: pq.ParquetFile, parts: Sequence[RelayFile], columns: Sequence[str]
 ) -> Iterator[list[tuple[RelayFile, pa.RecordBatch]]]:
-    """Decode some rows at a time, and split them into parts."""
     if parts[0].shared and parts[0].first_row is None:
         for part in parts:
             yield from ([(part, rows)] for rows in _filtered(parquet, part, columns) if len(rows))
@@ -267,7 +266,6 @@ def _filtered(parquet: pq.ParquetFile, part: RelayFile, columns: Sequence[str]) 
 
 
 def _places(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the row groups of the parts, and the range of their rows of each part."""
     if not parts[0].shared:
         return list(range(footer.num_row_groups)), [(0, footer.num_rows)]
     sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]

@@ -55,7 +55,6 @@ class RelayPart:
         return pa.table({**columns, "position": list(self._positions.values())}, schema=_KNOWN)
 
     def files(self, actions: pa.Table) -> pa.Table:
-        """Return the add actions, with statistics, of files that may have a record of the part."""
         if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
             return actions
         names = [f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")]

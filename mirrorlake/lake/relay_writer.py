@@ -196,7 +196,6 @@ def land_rows(
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split rows into batches that fit one row group each."""
     step = max(1, len(rows) // (rows.nbytes // _GROUP_BYTES + 1))
     return (rows.slice(first, step) for first in range(0, len(rows), step))
 
@@ -213,8 +212,6 @@ def _group_by_source(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.N
 
 
 class _File:
-    """One file being written."""
-
     def __init__(self, folder: str, schema: pa.Schema, *, uncompressed: bool) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if uncompressed else '.zstd.parquet'}"
         self._path = f"{folder}/{self._name}"
@@ -248,11 +245,9 @@ class _File:
 
     @property
     def last_source(self) -> SourcePartition:
-        """The source partition of the last row."""
         return self._spans[-1].source
 
     def add(self, rows: pa.RecordBatch, sources: Sequence[SourcePartition], bounds: npt.NDArray[np.int64]) -> None:
-        """Append rows of source partitions, each from a bound to the next."""
         if self._bytes and self._bytes + rows.nbytes > _GROUP_BYTES:
             self._flush()
         self._waiting.append(rows)
@@ -278,7 +273,6 @@ class _File:
         self._spans += found
 
     def close(self) -> WrittenFile:
-        """Write the end of the file."""
         self._flush()
         spans = spans_to_text(self._spans)
         self._writer.add_key_value_metadata({TAG: spans})

@@ -64,12 +64,10 @@ class SubjectSample:
 
     @property
     def key(self) -> Subject:
-        """Kind and name of the sampled subject."""
         return self.subject, self.name
 
     @property
     def changed(self) -> int:
-        """The number of rows to write."""
         return len(self.rows)
 
 

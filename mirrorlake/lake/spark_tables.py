@@ -60,7 +60,6 @@ class SparkTables:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The session."""
         session = self._given() if callable(self._given) else self._given
         if self._store is not None:
             # Loads pyspark, which a command that only queries does not need.
@@ -70,7 +69,6 @@ class SparkTables:
         return session
 
     def sql_name(self, location: str) -> str:
-        """Return a location as a table name in SQL."""
         self._require_reader()
         return location if self._is_catalog else f"delta.`{location}`"
 
@@ -134,7 +132,6 @@ class SparkTables:
             )
 
     def save(self, writer: DataFrameWriter, location: str) -> None:
-        """Write to a table by a writer with options."""
         writer = writer.format("delta").option("compression", "zstd")
         (writer.saveAsTable if self._is_catalog else writer.save)(location)
 
@@ -199,7 +196,6 @@ class SparkTables:
         return int(row.version)
 
     def has_version(self, location: str, version: int) -> bool:
-        """Return whether a table has a version, without a job."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -211,7 +207,6 @@ class SparkTables:
         return True
 
     def properties(self, location: str) -> dict[str, str]:
-        """Read the table properties."""
         # DESCRIBE DETAIL would count files and bytes, too.
         rows = self.session.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
         return {row.key: row.value for row in rows}
@@ -222,17 +217,14 @@ class SparkTables:
         return str(row.id)
 
     def partition_by(self, location: str) -> tuple[str, ...]:
-        """Return the columns by which a table is partitioned."""
         [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("partitionColumns").collect()
         return tuple(row.partitionColumns)
 
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
-        """Set table properties in one commit."""
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
         self.session.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
 
     def has_deletion_vectors(self, location: str) -> bool:
-        """Return whether a table's readers need deletion vectors."""
         [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("tableFeatures").collect()
         return "deletionVectors" in row.tableFeatures
 
@@ -287,5 +279,4 @@ def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None
 
 
 def quote(text: str) -> str:
-    """Return a text as a SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

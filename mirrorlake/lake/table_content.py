@@ -18,8 +18,6 @@ _SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYIN
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: its name, its type in SQL, and its comment."""
-
     name: str
     type: str
     comment: str = ""
@@ -33,7 +31,6 @@ class TableContent:
         self._location = location
 
     def columns(self) -> tuple[TableColumn, ...]:
-        """Return the columns in their order."""
         fields = self._folder.schema(self._location).fields
         return tuple(
             TableColumn(one.name, sql_type(one.type), str(one.metadata.get("comment") or "")) for one in fields

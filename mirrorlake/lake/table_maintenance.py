@@ -46,13 +46,11 @@ class TableMaintenance:
         self._table = open_table(path)
 
     def locate(self, name: str) -> tuple[fs.FileSystem, str]:
-        """Return the file system and path of a file by its name in the log."""
         if ":/" in self.path:
             return open_address(f"{self.path}/{name}")
         return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
 
     def uri(self, name: str) -> str:
-        """Return the address of a file by its name in the log."""
         return f"{self.path if ':/' in self.path else Path(self.path).as_uri()}/{name}"
 
     def open(self, name: str) -> pa.NativeFile:
@@ -85,12 +83,10 @@ class TableMaintenance:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
         return pa.schema(self._table.schema().to_arrow())
 
     @property
     def partition_by(self) -> list[str]:
-        """The columns by which the table is partitioned."""
         return list(self._table.metadata().partition_columns)
 
     @property
@@ -147,7 +143,6 @@ class TableMaintenance:
         return self._table.version()
 
     def ensure_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties that differ."""
         for attempt in commit_attempts():
             with attempt:
                 update_table(self._table)

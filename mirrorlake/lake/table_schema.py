@@ -32,7 +32,6 @@ class TableSchema:
 
     @property
     def ddl(self) -> str:
-        """The column list as a Spark schema string."""
         return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
 
 

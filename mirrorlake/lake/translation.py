@@ -26,7 +26,6 @@ _MOST_TRANSLATORS = 4
 
 
 def list_tables(text: str) -> tuple[str, ...]:
-    """List the tables that a query names in braces."""
     return tuple(dict.fromkeys(_TABLE.findall(text)))
 
 

@@ -42,7 +42,6 @@ class UncompressedBudget:
         self._next_check = time.monotonic()
 
     def allows_more(self) -> bool:
-        """Return whether the next files may be uncompressed."""
         if ":/" not in self._folder and time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + _CHECK_INTERVAL_S
             # Other programs fill the disk, too: its free space is checked without scanning the files.

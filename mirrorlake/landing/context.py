@@ -166,7 +166,6 @@ class LandingContext:
         return inspect_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
 
     def _open_start(self, source: SourceState, *, first: bool) -> dict[TopicPartition, int]:
-        """Return the start offset of every partition, and open its account there."""
         start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
         self.accounts.open_accounts(self.key_by_source(start))
         self._has_begun = True
@@ -186,16 +185,13 @@ class LandingContext:
     # -- of a source that is landed -------------------------------------------------------------------------------
 
     def describe(self) -> Mapping[str, TopicState]:
-        """Describe the topics that are landed."""
         return self.admin.describe(self.settings.list_topics(self.admin))
 
     def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the leader epochs of the partitions that have a leader."""
         found = self.admin.high_watermarks_and_epochs(tp for tp in partitions if tp not in self.leaderless)
         return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
 
     def key_by_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
-        """Key offsets by source partition, in its present generation."""
         return {self.current[tp]: offset for tp, offset in offsets.items()}
 
     @property

@@ -64,7 +64,6 @@ class Lander:
 
     @property
     def records(self) -> int:
-        """How many records were landed and accounted for."""
         return self._context.accounts.records
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False) -> None:

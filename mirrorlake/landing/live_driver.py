@@ -125,7 +125,6 @@ class LiveDriver:
 
     @cached_property
     def _session(self) -> SparkSession:
-        """A session of this driver alone: all its jobs may be interrupted."""
         return own_session(self._context.lake.spark)
 
     def _run(

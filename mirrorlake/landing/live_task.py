@@ -93,7 +93,6 @@ class LandTaskSpec:
     run_marker: RunMarker
 
     def covers(self, topics: Mapping[str, TopicState]) -> bool:
-        """Return whether this task lands exactly these topics, with all partitions that have a leader."""
         landed: dict[str, set[int]] = {name: set() for name in self.topic_ids}
         for source in self.start:
             landed[source.topic].add(source.partition)

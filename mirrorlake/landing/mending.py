@@ -54,8 +54,6 @@ class MendedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """A mended file, by source partition."""
-
     broken: BrokenFile
     spans: tuple[MendedSpan, ...]
 
@@ -141,7 +139,6 @@ class Mending:
             self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}{one}", version=lost)
 
     def _records(self, spans: Iterable[FileSpan]) -> dict[SourcePartition, pa.Table]:
-        """Read from the source the records of a file that the source still holds."""
         wanted = self._find_on_source(spans)
         if not wanted:
             return {}

@@ -36,7 +36,6 @@ def land(
 
 
 def land_settings(context: Context, alias: str) -> LandSettings:
-    """Build the settings for landing a source."""
     config = context.config
     cluster, metrics = config.cluster(alias), context.metrics
     return LandSettings(

@@ -169,7 +169,6 @@ def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: s
 
 
 def _generation_column(topics: Iterable[KnownTopic]) -> Column:
-    """Return the column with each record's generation."""
     from pyspark.sql import functions as F
 
     column = F.lit(1)

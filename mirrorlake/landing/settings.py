@@ -44,7 +44,6 @@ class LandSettings:
     listener: LandListener = field(default_factory=LandListener)
 
     def list_topics(self, source: ClusterAdmin) -> list[str]:
-        """List the source's topics that are landed."""
         return [name for name in source.topic_names() if any(_takes(flow, name) for flow in self.flows)]
 
     def first_offsets(self, source: ClusterAdmin, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -45,7 +45,6 @@ class SourceState:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the source is landed and read up to its ends."""
         # A partition without a position is read from its first record on.
         return all(end == self.positions.get(tp, 0) for tp, end in self.high_watermarks.items())
 
@@ -55,7 +54,6 @@ class SourceState:
         return {**self.log_start_offsets, **first, **landed}
 
     def log_gaps(self, alias: str) -> None:
-        """Log the skipped ranges."""
         for gap in (*self.expired_gaps, *self.truncated_gaps):
             log.warning(
                 "land.gap source=%s kind=%s range=%s %s..%s",
@@ -65,7 +63,6 @@ class SourceState:
 
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
-    """Return the partitions of topics, each in its present generation."""
     return {
         TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
         for name in names

@@ -136,7 +136,6 @@ def _newest_rows(
 def _comparable_ranges(
     known: Mapping[str, KnownTopic], tp: TopicPartition, extent: Extent
 ) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
-    """Return the landed offset range of each generation that the source still holds."""
     for generation, start, end in _generation_ranges(known[tp.topic], tp.partition):
         low, high = max(start, extent.log_start_offset), extent.landed if end is None else min(end, extent.landed)
         if low < high:

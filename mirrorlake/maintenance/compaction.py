@@ -55,7 +55,6 @@ class SentUpTo:
     positions: Mapping[SourcePartition, int] | None
 
     def is_past(self, file: KeptFile) -> bool:
-        """Return whether the flow will not read a file again."""
         if not self.flow.carries(file.source.topic):
             return True
         return self.positions is not None and file.last_offset < self.positions.get(file.source, 0)

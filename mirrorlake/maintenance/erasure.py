@@ -289,7 +289,6 @@ class Eraser:
 def _matches(
     batch: pa.RecordBatch, topic: str, selector: Selector, found: _Found
 ) -> Iterator[tuple[SourcePartition, list[int]]]:
-    """Yield the offsets of the chosen rows of a topic, by source partition."""
     mine = pc.equal(batch.column("topic"), topic)
     rows = batch.filter(mine)
     if not len(rows):
@@ -302,7 +301,6 @@ def _matches(
 
 
 def _by_life(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-    """Split rows of a topic by source partition."""
     lives = np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in ("generation", "partition")])
     for generation, partition in np.unique(lives, axis=1).T.tolist():
         here = (lives[0] == generation) & (lives[1] == partition)

@@ -228,7 +228,6 @@ class _Gone:
         return found
 
     def copied(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows of a side table are copies of these records of a source."""
         mine = pc.equal(rows.column("source"), alias).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
@@ -257,7 +256,6 @@ class _Gone:
             return bool(self._leave(parquet.read(list(_PLACE), use_threads=False)).any())
 
     def files(self, table: TableMaintenance) -> Iterator[_Touched]:
-        """Yield the live files that may hold one of the records."""
         live = table.live()
         named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
         held = [name for name in named if name in live.column_names]
@@ -305,7 +303,6 @@ class _Gone:
         return leaves
 
     def _sources(self, places: pa.Table) -> set[SourcePartition]:
-        """Return the source partitions of these rows that lose a record."""
         held = places.group_by(list(SOURCE_KEY)).aggregate([]).to_pylist()
         return {SourcePartition(**one) for one in held} & (self._until.keys() | self._firsts.keys())
 

@@ -45,12 +45,10 @@ class ExpiringFiles:
 
     @property
     def records(self) -> int:
-        """The number of leaving records."""
         return sum(file.records for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """The size of the files."""
         return sum(file.size for file in self.files)
 
 
@@ -60,7 +58,6 @@ def plan_expiry(
     guards: Callable[[RetentionConfig], Sequence[Guard]],
     now: datetime,
 ) -> tuple[list[ExpiringFiles], list[HeldBack]]:
-    """Return the files that leave, and those that must stay."""
     expired: list[ExpiringFiles] = []
     held: list[HeldBack] = []
 

@@ -32,7 +32,6 @@ class Selector:
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Check that exactly one is given, and that a predicate can be read."""
         given = [self.key is not None, self.header is not None, bool(self.where)]
         if sum(given) != 1:
             raise UsageError(

@@ -43,7 +43,6 @@ def compact_side_table(table: TableMaintenance, schema: TableSchema, *, plan: bo
 
 
 def _due_groups(table: TableMaintenance) -> list[list[Mapping[str, Any]]]:
-    """Return the files to rewrite into one, of each partition."""
     parts = [f"partition.{name}" for name in table.partition_by]
     live = table.live().select(["path", "size_bytes", "num_records", "modification_time", *parts])
     partitions: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}

@@ -34,7 +34,6 @@ class Split:
 
     @property
     def is_due(self) -> bool:
-        """Whether the files are enough to be rewritten."""
         count = len(self.files)
         return self.bytes >= LARGE or count >= _MAX_WAITING or (count >= FANOUT and len(self.outputs) <= count)
 

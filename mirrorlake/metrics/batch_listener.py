@@ -31,7 +31,6 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
         self._names[str(event.id)] = event.name or ""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Count a batch."""
         progress = event.progress
         stream, _, name = (progress.name or "").partition(" ")
         seconds, at = progress.batchDuration / 1000, self._now().timestamp()

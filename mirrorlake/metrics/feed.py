@@ -35,7 +35,6 @@ class MetricsFeed:
         self._said = ""
 
     def start(self) -> MetricsFeed:
-        """Start the thread, and return this feed."""
         self._thread.start()
         return self
 

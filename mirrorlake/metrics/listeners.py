@@ -26,7 +26,6 @@ class LandFeed(LandListener):
         self._now = now
 
     def landed(self, records: int) -> None:
-        """Count records, and record that landing works."""
         try:
             self._metrics.landed(self._alias, records=records, seconds=None, at=self._now().timestamp())
         except Exception:
@@ -42,7 +41,6 @@ class FlowFeed(FlowListener):
         self._now = now
 
     def committed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count the records that the target has acknowledged."""
         try:
             for record in records:
                 counts: dict[str, int] = {}

@@ -107,11 +107,9 @@ class Metrics(Collector):
         return LandFeed(self, alias, now=now)
 
     def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> FlowFeed:
-        """Return a listener that counts the work of a flow."""
         return FlowFeed(self, flow, now=now)
 
     def parked(self, streams: Mapping[str, Parked]) -> None:
-        """Replace the set of parked streams."""
         self._parked.clear()
         for name, one in streams.items():
             self._parked.labels(_stream(name), one.error, str(one.is_retried).lower()).set(1)
@@ -145,7 +143,6 @@ class Metrics(Collector):
         yield from self._families
 
     def failed(self) -> None:
-        """Count a failed read of the tables."""
         self._failures.inc()
 
     def _batch(self, stream: str, seconds: float | None, at: float) -> None:

@@ -43,7 +43,6 @@ class MetricsServer:
         self._server: WSGIServer | None = None
 
     def start(self) -> MetricsServer:
-        """Start to serve in the background, and return this server."""
         try:
             self._server, _ = start_http_server(self.port, addr=self._address, registry=self._registry)
         except OSError as error:

@@ -37,8 +37,6 @@ def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_m
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record of the source: its upstream offset and its content."""
-
     offset: int
     content: bytes
 

@@ -135,7 +135,6 @@ class MirrorMakerWatch:
         self._before = self._target.high_watermarks(watched)
 
     def add(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Watch more partitions, from these ends."""
         self._before |= ends
 
     def moved(self) -> list[str]:

@@ -172,7 +172,6 @@ def make_takeover_plan(
 
 
 def _copied_configs(context: Context, flow: FlowConfig, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the settings that each remote topic has in common with its source, of those the flow copies."""
     upstream = context.admin(flow.source).configs(remotes)
     downstream = context.admin(flow.target).configs(remotes.values())
     found: dict[str, dict[str, str]] = {}

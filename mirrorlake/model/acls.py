@@ -74,11 +74,9 @@ class Acl:
         return f"{self.principal} {verb} {self.operation} {self.resource.lower()} {kind}{self.name}{where}"
 
     def as_dict(self) -> dict[str, str]:
-        """Return the ACL as a JSON-ready document."""
         return asdict(self)
 
     def change(self, action: str, *, where: str, reason: str, flow: str = "") -> Change:
-        """Return a change to this ACL on a cluster."""
         gone = action in ("delete", "release")
         before, after = (self.as_dict(), None) if gone else (None, self.as_dict())
         return Change(
@@ -87,12 +85,10 @@ class Acl:
 
     @property
     def is_known(self) -> bool:
-        """Return whether this version knows every part of the ACL."""
         return "UNKNOWN" not in (self.resource, self.pattern, self.operation, self.permission)
 
     @property
     def covers_all(self) -> bool:
-        """Return whether the ACL covers every resource of its type."""
         return self.pattern == "LITERAL" and self.name == WILDCARD
 
 
@@ -270,7 +266,6 @@ _USUAL = frozenset(DEFAULT_EXCLUDE_TOPICS.expressions)
 
 
 def _carries_all(covered: Shape, prefix: str, flow: AclFlow) -> bool:
-    """Return whether the flow carries every topic of a prefix, as far as its expressions show."""
     if any(shape_of(item).meet(covered) for item in flow.exclude_topics.expressions if item not in _USUAL):
         return False
     beginnings = [shape_of(item[:-2]).literal for item in flow.topics.expressions if item.endswith(".*")]

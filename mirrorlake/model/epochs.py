@@ -28,7 +28,6 @@ def next_epoch(known: Iterable[int], now: datetime) -> int:
 
 
 def is_possible(epoch: int) -> bool:
-    """Return whether an owner can have had an epoch: a next epoch must still fit."""
     return 0 <= epoch < EPOCHS - 1
 
 

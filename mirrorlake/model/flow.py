@@ -18,16 +18,13 @@ class Directed(Protocol):
     """What a search over flows reads of a flow: its direction and the topics it carries."""
 
     @property
-    def name(self) -> str:
-        """Return the flow's name."""
+    def name(self) -> str: ...
 
     @property
-    def source(self) -> str:
-        """Return the source's alias."""
+    def source(self) -> str: ...
 
     @property
-    def target(self) -> str:
-        """Return the target's alias."""
+    def target(self) -> str: ...
 
     def carries(self, topic: str) -> bool:
         """Return whether the flow mirrors this topic: selected, not excluded, not known to come from the target."""
@@ -75,7 +72,6 @@ class RecordRange:
 
     @property
     def source(self) -> SourcePartition:
-        """The source partition."""
         return SourcePartition(self.topic, self.generation, self.partition)
 
 
@@ -84,7 +80,6 @@ SOURCE_KEY = ("topic", "generation", "partition")
 
 
 def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourcePartition, int]:
-    """Return the furthest position of each source partition."""
     positions: dict[SourcePartition, int] = {}
     for each in known:
         advance(positions, each)

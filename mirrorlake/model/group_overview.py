@@ -14,8 +14,6 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group: its client id, its host, and the number of partitions it reads."""
-
     client_id: str
     host: str
     partitions: int
@@ -38,8 +36,6 @@ class GroupOnCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOverviewPart:
-    """One target partition of a group: its planned position, and its lag there and on the source partition that decides."""
-
     position: GroupPosition
     source_lag: int | None
     target_lag: int | None
@@ -47,8 +43,6 @@ class GroupOverviewPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOverviewRow:
-    """One group on both clusters, and its partitions."""
-
     group: str
     source: GroupOnCluster
     target: GroupOnCluster
@@ -63,7 +57,6 @@ class GroupOverviewRow:
 
     @property
     def reason(self) -> str:
-        """The distinct reasons of its positions with that action."""
         said = (part.position.reason for part in self.parts if part.position.action == self.action)
         return "; ".join(dict.fromkeys(said))
 

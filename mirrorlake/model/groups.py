@@ -136,17 +136,14 @@ class GroupPosition:
 
     @property
     def topic(self) -> str:
-        """The source topic."""
         return self.resume.source.topic
 
     @property
     def is_past(self) -> bool:
-        """Whether the group has committed past the planned position."""
         to = self.resume.downstream_offset
         return to is not None and self.target_offset is not None and self.target_offset > to
 
     def on_hold(self, cause: HoldCause | None, reason: str) -> GroupPosition:
-        """Return this position on hold."""
         return replace(self, action="hold", cause=cause, reason=reason)
 
     def __str__(self) -> str:

@@ -78,7 +78,6 @@ class CopiedSpans:
         return None if index < 0 else min(self._down_ends[index], self._downs[index] + upstream - self._ups[index]) - 1
 
     def sent(self, span: Span) -> Iterator[Span]:
-        """Yield the sent upstream offsets of a span."""
         for index in range(bisect_right(self._up_ends, span[0]), len(self._ups)):
             if self._ups[index] >= span[1]:
                 return

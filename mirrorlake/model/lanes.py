@@ -23,7 +23,6 @@ def lane_of(topic: str, partition: int, *, lanes: int) -> int:
 
 
 def of_lane(positions: Mapping[SourcePartition, int], lane: int, *, lanes: int) -> dict[SourcePartition, int]:
-    """Return the positions of the source partitions that a lane carries."""
     return {
         source: at for source, at in positions.items() if lane_of(source.topic, source.partition, lanes=lanes) == lane
     }

@@ -87,7 +87,6 @@ class LedgerRecord:
         return self.seq if self.full_seq is None else self.full_seq
 
     def to_json(self) -> bytes:
-        """Return the record as compact JSON."""
         claim, origin = self.claim, self.claim.origin
         extra = {
             **({} if self.is_whole else {"full": self.full_seq}),

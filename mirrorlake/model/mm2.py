@@ -40,11 +40,9 @@ class _FieldsInOrder:
     _VALUE: ClassVar[str]
 
     def key(self) -> bytes:
-        """Return the record's key."""
         return pack(self._KEY, self._fields()[: len(self._KEY)])
 
     def value(self) -> bytes:
-        """Return the record's value."""
         return pack(self._VALUE, self._fields()[len(self._KEY) :])
 
     def _fields(self) -> list[Any]:
@@ -163,7 +161,6 @@ class SourceOffset:
         return json.dumps([self.connector, place], separators=(",", ":"), ensure_ascii=False).encode()
 
     def value(self) -> bytes | None:
-        """Return the record's value."""
         return None if self.offset is None else json.dumps({"offset": self.offset}, separators=(",", ":")).encode()
 
 
@@ -186,7 +183,6 @@ class Mm2Names:
     separator_in_internal: bool = True
 
     def checkpoints(self, source: str) -> str:
-        """Return the name of the checkpoints topic, on the target."""
         return f"{source}{self._inner}checkpoints{self._inner}internal"
 
     def offset_syncs(self, other: str) -> str:

@@ -69,7 +69,6 @@ def _number(left: BytesIO, kind: str, part: str) -> int:
 
 
 def document(data: bytes | None, part: str) -> Any:
-    """Decode JSON."""
     if data is None:
         raise Mm2FormatError(f"no {part}")
     try:

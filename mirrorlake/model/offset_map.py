@@ -46,7 +46,6 @@ class MappedRange:
 
     @property
     def last_downstream(self) -> int:
-        """The downstream offset of the last record."""
         return self.first_downstream + self.count - 1
 
     def dense_ranges(self) -> Iterator[tuple[int, int, int]]:
@@ -79,7 +78,6 @@ class MappedRange:
         return max(0, until - self.first_upstream - missing)
 
     def upstream_of(self, downstream_offset: int) -> int:
-        """Return the upstream offset of a downstream offset in the range."""
         upstream_offset = self.first_upstream + downstream_offset - self.first_downstream
         for first, length in self.holes:
             if upstream_offset < first:
@@ -117,7 +115,6 @@ class _OneLine:
     status: str
 
     def sheet(self) -> Sheet:
-        """Show the answer on one line."""
         warns = isinstance(self, Quarantined | NotYetRepublished | UnknownPartition | DeletedTopic)
         return Sheet(title="offset", badge=badge(self.status, "warn" if warns else None), facts=tuple(self._facts()))
 

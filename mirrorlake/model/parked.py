@@ -18,7 +18,6 @@ def landing(source: str) -> str:
 
 
 def table_stream(name: str) -> str:
-    """Return the name of the stream that keeps a typed table."""
     return f"table {name}"
 
 
@@ -35,7 +34,6 @@ def topic_stream(flow: str, topic: str) -> str:
 
 
 def of_topics(flow: str, streams: Iterable[str]) -> list[str]:
-    """Return the streams that are topics of a flow."""
     return [name for name in streams if name.startswith(f"{flow}{_OF_TOPIC}")]
 
 

@@ -105,7 +105,6 @@ class DefaultPolicy:
 
     @property
     def tells_origin(self) -> bool:
-        """Return True: every hop is in the name."""
         return True
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:  # noqa: ARG002 - the protocol's signature
@@ -155,7 +154,6 @@ class IdentityPolicy:
 
     @property
     def tells_origin(self) -> bool:
-        """Return False: the name is the same on every cluster."""
         return False
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
@@ -225,11 +223,9 @@ class TemplatePolicy:
 
     @property
     def merges_topics(self) -> bool:
-        """Return whether all topics of the flow share one remote topic."""
         return "{topic}" not in self.template
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
-        """Return the template with its placeholders filled."""
         values = {"topic": topic, "source": source, "target": target}
         return check_topic(_PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template))
 

@@ -189,7 +189,6 @@ class LossChoice:
     action: str
 
     def resolves(self, held: LostTopic) -> bool:
-        """Return whether the choice is about this loss of the topic, not an earlier one."""
         return (self.flow, self.remote, self.known) == (held.flow, held.remote, held.known)
 
 
@@ -203,7 +202,6 @@ class Chosen(JsonDisplayable):
     waits: bool
 
     def sheet(self) -> Sheet:
-        """Show the next step."""
         what = "sent again from the relay" if self.choice == SEND_AGAIN else "accepted as it is"
         when = f"a mirror that runs does it; else: mirrorlake republish --flow '{self.flow}' --once"
         return Sheet(
@@ -228,12 +226,10 @@ class LossResolution:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """The source topics that wait for a person."""
         return frozenset(topic for one in self.lost for topic in one.topics)
 
     @property
     def sends_again(self) -> bool:
-        """Whether records are sent again that an earlier owner had sent."""
         return any(choice.action == SEND_AGAIN for _, choice in self.chosen)
 
     @property

@@ -49,7 +49,6 @@ class Removed:
 
     @property
     def word(self) -> str:
-        """The word that explains its offsets."""
         return LEFT[self.kind]
 
     @property
@@ -58,7 +57,6 @@ class Removed:
         return self.relay_version is not None
 
     def holds(self, offset: int) -> bool:
-        """Return whether the record at an upstream offset was removed."""
         if not self.ranges:
             return self.first_offset <= offset <= self.last_offset
         return lies_in(offset, self.ranges)

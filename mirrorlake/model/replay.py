@@ -110,13 +110,11 @@ class Definition:
         return None if stamp_ms is None else datetime.fromtimestamp(self.sent_ms(stamp_ms) / 1000, tz=timezone.utc)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the definition as a JSON-ready document."""
         document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Definition:
-        """Read a stored definition."""
         return cls(
             **{
                 **document,

@@ -25,8 +25,6 @@ SyncClass = Literal["synced", "overridden", "never"]
 
 @dataclass(frozen=True, slots=True)
 class SyncRule:
-    """What a flow does with one topic setting, and the reason in a sentence."""
-
     sync_class: SyncClass
     reason: str
 
@@ -92,7 +90,6 @@ RULES: Mapping[str, SyncRule] = {
 
 
 def nothing_overridden(_: str) -> Mapping[str, str]:
-    """Return no overrides for any topic."""
     return {}
 
 

@@ -31,7 +31,6 @@ class Withheld:
 
     @property
     def count(self) -> int:
-        """The number of withheld records."""
         return sum(length for _, length in self.ranges)
 
     @property
@@ -41,7 +40,6 @@ class Withheld:
         return first + length - 1
 
     def holds(self, offset: int) -> bool:
-        """Return whether the record at an upstream offset is withheld."""
         return lies_in(offset, self.ranges)
 
 

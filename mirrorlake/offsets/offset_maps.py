@@ -94,7 +94,6 @@ class OffsetMaps:
         return self._question("{runs}")
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
-        """Insert the maps into a query, and return it with the tables that it names."""
         text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.current_runs))
         text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.current_withheld))
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]

@@ -91,7 +91,6 @@ class PositionChecker:
         self._left_out = self._unread_and_left_out()
 
     def check(self, source: SourcePartition, offset: int) -> PositionCheck:
-        """Check one of the positions."""
         first = self._unsure[source, offset]
         if resume_blocker := self._maps.resume_blocker(self._flow.name, source, offset, first):
             return PositionCheck(is_safe=False, reason=resume_blocker)

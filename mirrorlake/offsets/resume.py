@@ -138,7 +138,6 @@ class _ResumeQuery:
     def _find_neighbours(
         self, flow: FlowConfig, asked: set[ReadPosition]
     ) -> tuple[dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]], dict[ReadPosition, PositionCheck]]:
-        """Return the neighbours of each position by target partition, and the check of each position."""
         if not asked:
             return {}, {}
         places: dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]] = {}

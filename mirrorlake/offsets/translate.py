@@ -106,7 +106,6 @@ def _hint(topic: str, known: Collection[str]) -> str:
 
 
 def read_known_topics(lake: Lake, alias: str) -> dict[str, KnownTopic]:
-    """Return the topics of a source with truncated partitions."""
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
 
@@ -129,7 +128,6 @@ def _withheld(
 
 
 def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **values: Any) -> list[Any]:
-    """Return the rows of a table of ranges that contain an upstream offset."""
     here = (
         "topic = :topic AND generation = :generation AND partition = :partition "
         "AND first_offset <= :offset AND last_offset >= :offset"

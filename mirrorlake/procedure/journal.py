@@ -18,8 +18,7 @@ StepHook = Callable[[str, str], None]
 """Called for each step when its work is `done`, and when its row is `written`."""
 
 
-def no_hook(_step: str, _when: str) -> None:
-    """Ignore a step."""
+def no_hook(_step: str, _when: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

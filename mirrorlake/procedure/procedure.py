@@ -103,20 +103,16 @@ class Procedure(ABC, Generic[Report]):
         return ()
 
     @abstractmethod
-    def _refused(self, refusals: Sequence[Refusal]) -> SafetyError:
-        """Return the error of a refused procedure."""
+    def _refused(self, refusals: Sequence[Refusal]) -> SafetyError: ...
 
     @abstractmethod
-    def _steps(self) -> Iterable[Step]:
-        """Return the steps in their order."""
+    def _steps(self) -> Iterable[Step]: ...
 
     def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> Report:
-        """Report what would be done."""
         raise NotImplementedError
 
     @abstractmethod
-    def _report(self, operation: Operation) -> Report:
-        """Report what was done."""
+    def _report(self, operation: Operation) -> Report: ...
 
     def _is_over(self, _report: Report) -> bool:
         """Return whether nothing is left to do, so that the last row is written."""

@@ -25,8 +25,7 @@ class ProgressCallback(Protocol):
         """
 
 
-def ignore_progress(phase: str, done: int, total: int | None, unit: str = "records") -> None:
-    """Take a report and show nothing."""
+def ignore_progress(phase: str, done: int, total: int | None, unit: str = "records") -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +45,9 @@ class Phase:
 
     @property
     def finished(self) -> bool:
-        """Whether all of the total is done."""
         return self.total is not None and self.done >= self.total
 
     def elapsed_s(self, at: float) -> float:
-        """Return the running time of the phase, up to a time or its end."""
         return (at if self.ended is None else self.ended) - self.began
 
     def reported(self, done: int, total: int | None, *, at: float) -> Phase:

@@ -38,7 +38,6 @@ class LogLines:
         self._log([phase for phase in phases if phase.name in self._logged], at)
 
     def say(self, said: RunMessage, /) -> None:
-        """Log a line of a run."""
         log.info("%s", said)
 
     def _log(self, phases: Sequence[Phase], at: float) -> None:

@@ -60,7 +60,6 @@ class TextLine(logging.Formatter):
         )
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
-        """Add facts missing in the message."""
         said = super().formatMessage(record)
         more = {name: value for name, value in facts_of(record).items() if f"{name}=" not in record.message}
         return " ".join([said, *(f"{name}={value}" for name, value in more.items())])
@@ -70,7 +69,6 @@ class JsonLine(logging.Formatter):
     """A line for programs: one JSON document, with its facts beside `at`, `level`, `logger`, `event`, `text` and `process`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the document."""
         text = record.getMessage()
         event = _EVENT.match(str(record.msg))
         document: dict[str, Any] = {

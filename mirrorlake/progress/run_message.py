@@ -41,5 +41,4 @@ class RunMessage:
 class MessageDisplay(Display, Protocol):
     """A display that shows lines, too."""
 
-    def say(self, said: RunMessage, /) -> None:
-        """Show a line."""
+    def say(self, said: RunMessage, /) -> None: ...

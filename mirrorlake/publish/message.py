@@ -28,7 +28,6 @@ class Message:
         return len(self._value or b"")
 
     def topic(self) -> str:
-        """Return the topic."""
         return self._topic
 
     def partition(self) -> int:
@@ -40,7 +39,6 @@ class Message:
         return self._offset
 
     def key(self) -> bytes | None:
-        """Return the key."""
         return self._key
 
     def value(self) -> bytes | None:

@@ -29,8 +29,6 @@ class HeldOffsets:
 
 
 class Log(Protocol):
-    """One topic on a cluster or in a relay."""
-
     cluster: str
     side: Side
     topic: str

@@ -224,7 +224,6 @@ def _names(flows: Sequence[FlowConfig]) -> dict[str, FlowConfig]:
 
 
 def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, offset: int) -> Iterator[Origin]:
-    """Yield the origin of the record at a downstream offset, from the mapped ranges of the flows and their redrives."""
     names, values = _names(flows), {"offset": offset, "topic": where.topic, "partition": where.partition}
     text = f"SELECT * FROM {maps.runs} WHERE {_ON_TARGET}"  # noqa: S608  conditions of this lake
     # Ranges further back (a month of them) are read only if none begins near the offset.

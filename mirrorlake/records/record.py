@@ -120,7 +120,6 @@ class Missing:
 
     @property
     def why(self) -> str:
-        """The reason in words."""
         return WHY_MISSING[self.kind]
 
     def __str__(self) -> str:

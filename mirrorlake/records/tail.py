@@ -20,11 +20,9 @@ _POLL_INTERVAL_S = 1.0
 class Stop(Protocol):
     """A signal that ends a tail, such as `threading.Event`."""
 
-    def is_set(self) -> bool:
-        """Return whether the tail must end."""
+    def is_set(self) -> bool: ...
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the signal."""
+    def wait(self, timeout: float | None = None) -> bool: ...
 
 
 def tail_cluster(log: ClusterLog, *, match: Match, stop: Stop) -> Iterator[BrowsedRecord]:

@@ -54,8 +54,6 @@ class StepTime:
 
 
 class _LaidOut:
-    """What has a text beside its HTML."""
-
     __slots__ = ()
 
     def text(
@@ -234,7 +232,6 @@ class Displayable:
     __slots__ = ()
 
     def sheet(self) -> Sheet:
-        """Return the sheet that shows this value."""
         raise NotImplementedError
 
     def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:

@@ -95,8 +95,6 @@ def _table_lines(table: Table, width: int, zone: tzinfo | None, rows: int | None
 
 
 class _Column:
-    """One column with its widest and narrowest width."""
-
     def __init__(
         self, name: str, values: Sequence[object], zone: tzinfo | None, whole: bool, *, at_right: bool
     ) -> None:

@@ -55,7 +55,6 @@ class RelayExtent:
 
     @property
     def topics(self) -> list[str]:
-        """The topics."""
         return sorted({source.topic for source in self.ends})
 
 
@@ -168,7 +167,6 @@ def define(
     into: str,
     leave: ReplayConsent = NO_CONSENT,
 ) -> tuple[Definition, RelayExtent]:
-    """Return the definition of a replay and the extent of its relay."""
     config, now = context.config, context.now()
     held = require_relay(context, asked.source)
     if asked.through:
@@ -218,7 +216,6 @@ def define(
 
 
 def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTopic:
-    """Return the source topic, in the requested generation."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
         shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")

@@ -74,7 +74,6 @@ def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
 
 
 def build_relay_slice(definition: Definition) -> RelaySlice:
-    """Return the part of the relay that a replay sends."""
     topic = definition.topic
     known = KnownTopic(name=topic.name, generation=1, partitions=topic.partitions, configs=topic.configs)
     return republish.RelaySlice(

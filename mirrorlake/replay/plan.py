@@ -146,7 +146,6 @@ class ReplayResult(JsonDisplayable):
         return max(0, self.records - self.total - self.filtered - self.quarantined - self.gone) if self.done else 0
 
     def sheet(self) -> Sheet:
-        """Show the record counts, and whether records are missing."""
         word = badge("done", "good") if self.done else badge("stopped; the same command goes on", "warn")
         return Sheet(
             title=self.name,

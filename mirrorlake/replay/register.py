@@ -35,8 +35,6 @@ class Begun:
 
 
 class Register:
-    """Read and write the replays of one lake."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -49,7 +47,6 @@ class Register:
         return self._read(self.journal())
 
     def journal(self, name: str = "", *, target: str = "") -> Journal:
-        """Return the journal of one replay, or of all to read."""
         return Journal(self._context.lake, (COMMAND,), flow=name, where=target, now=self._context.now)
 
     @staticmethod

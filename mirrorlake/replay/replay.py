@@ -101,7 +101,6 @@ def is_replay(config: MirrorConfig, name: str) -> bool:
 
 
 def find_flow(context: Context, name: str) -> FlowConfig:
-    """Return the flow of this name: of the settings, or of a begun replay."""
     if not is_replay(context.config, name):
         return context.config.flow(name)
     return flow_of(found(context, name).definition, context.config)
@@ -113,7 +112,6 @@ def verify_replay(context: Context, name: str) -> VerifyReports:
 
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
-    """Compare each record that a replay sent with the relay."""
     flow = flow_of(definition, context.config)
     if flow.placement.kind != "keep":
         raise UsageError(

@@ -46,7 +46,6 @@ def plan_replay(
 
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
-    """Plan a begun replay by its name alone."""
     return plan_begun(context, found(context, name), leave)
 
 
@@ -86,7 +85,6 @@ def find_begun(context: Context, name: str, words: Mapping[str, Any]) -> Begun |
 
 
 def plan_begun(context: Context, before: Begun, leave: ReplayConsent) -> ReplayPlan:
-    """Plan the rest of a begun replay."""
     if before.done_at is not None:
         return ReplayPlan(definition=before.definition, state="done", done_at=before.done_at)
     held = look_at_relay(context.lake, before.definition.source)
@@ -101,7 +99,6 @@ def plan_of(
     leave: ReplayConsent = NO_CONSENT,
     is_begun: bool = False,
 ) -> ReplayPlan:
-    """Plan to send the records of a definition, from a relay of this extent."""
     flow = flow_of(definition, context.config)
     _refuse_other_rules(definition, flow)
     seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)

@@ -90,7 +90,6 @@ class ReplayRequest:
         return start, end
 
     def predicates(self) -> tuple[tuple[str, str], ...]:
-        """Return the names and texts of the predicates."""
         found = []
         if self.keys:
             found.append(("replay-key", f"key IN ({', '.join(map(_quoted, self.keys))})"))
@@ -137,12 +136,10 @@ def plain_word(value: Any) -> Any:
 
 
 def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
-    """Return the rules of named predicates."""
     return tuple(keeping(name, text) for name, text in predicates)
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Split NAME=VALUE into name and value of a header."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"'{text}' is not a header", remedy="write --header NAME=VALUE")

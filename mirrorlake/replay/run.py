@@ -133,7 +133,6 @@ class ReplayRun(Procedure[ReplayResult]):
 
 
 def _read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
-    """Count the records of a replay, over all calls."""
     rows = context.lake.query_rows(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
 

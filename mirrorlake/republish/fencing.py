@@ -104,7 +104,6 @@ class FencedLanes:
 
     @property
     def owner(self) -> str:
-        """The name of the new owner."""
         return self._claim.owner
 
     def claim(

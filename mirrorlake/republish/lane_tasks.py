@@ -50,7 +50,6 @@ def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
 
 
 def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
-    """Send a lane's records, and yield the committed ledger records."""
     if work.ranges is not None:
         batches = clip_batches(batches, work.ranges)
     if work.skip_before_ms is not None:
@@ -59,7 +58,6 @@ def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]
 
 
 def clip_batches(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
-    """Yield the parts of batches within the range of their source partition."""
     for batch in batches:
         first, last = np.searchsorted(batch.offsets(), ranges[batch.source]).tolist()
         if first < last:

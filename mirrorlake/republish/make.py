@@ -33,7 +33,6 @@ def make_republisher(
 
 
 def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:
-    """Open the quarantined records of a flow."""
     context.lake.create_all([flow.source])
     return Quarantine(
         context.lake,

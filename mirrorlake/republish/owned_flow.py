@@ -61,7 +61,6 @@ class OwnedFlow:
 
     @property
     def flow(self) -> FlowConfig:
-        """The flow's settings."""
         return self.settings.flow
 
     def files(self, relay: DataFrame | RelayLog) -> list[RelayFile]:
@@ -266,7 +265,6 @@ class OwnedFlow:
         return conflicts
 
     def lane_of(self, source: SourcePartition) -> int:
-        """Return the lane of a source partition."""
         return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
 
     def record_committed(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
@@ -303,7 +301,6 @@ class OwnedFlow:
         return complete
 
     def count(self, committed: Sequence[LedgerRecord]) -> None:
-        """Count the records that ledger records sent."""
         self.settings.listener.committed(committed)
         self.progress.passed(committed)
         self.tenure.record_counted(committed)

@@ -20,12 +20,10 @@ class RelayProgress:
         self.sent = 0
 
     def expect(self, files: Iterable[RelayFile]) -> None:
-        """Count the records of files that will be sent."""
         self._due = max(self._due or 0, self._passed_records + sum(file.records for file in files))
         self.report()
 
     def passed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count the records that ledger records sent or withheld."""
         self.sent += sum(run.count for record in records for run in record.runs)
         self._withheld += sum(item.count for record in records for item in record.withheld)
         self.report()

@@ -77,7 +77,6 @@ class Republisher:
 
     @property
     def records(self) -> int:
-        """How many records were sent."""
         return self._progress.sent
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False) -> None:
@@ -226,14 +225,12 @@ class Republisher:
                     return
 
     def _max_tasks(self) -> int:
-        """Return the most Spark tasks that may share the lanes."""
         lanes = self._owned.claims.claim.lanes
         is_local = self._session.conf.get("spark.master", "").startswith("local")
         return min(lanes, os.cpu_count() or 1) if is_local else lanes
 
     @cached_property
     def _session(self) -> SparkSession:
-        """A session of this republisher alone: all its jobs may be interrupted."""
         return own_session(self._lake.spark)
 
     # -- execution: streaming ---------------------------------------------------------------------------------------

@@ -22,8 +22,7 @@ NO_ENDS: Mapping[TopicPartition, int] = {}
 class FlowListener:
     """Listen to a flow; no method raises."""
 
-    def committed(self, records: Sequence[LedgerRecord]) -> None:
-        """Take the ledger records that the target has confirmed."""
+    def committed(self, records: Sequence[LedgerRecord]) -> None: ...
 
     def polled(self) -> None:
         """Take a poll of the relay's log."""
@@ -81,7 +80,6 @@ class RepublishSettings:
         seq: int | None = None,
         ends: Mapping[TopicPartition, int] = NO_ENDS,
     ) -> LaneSpec:
-        """Return the spec of a lane that sends source topics whose remote topics are ready."""
         flow = self.flow
         options = dict(self.producer_options)
         sent_to = remotes.of(topics)

@@ -35,7 +35,6 @@ class Tenure:
         self._counted: dict[int, int] = {}
 
     def new_owner(self) -> str:
-        """Return a new name under which the flow may be claimed."""
         return new_owner(self._sign)
 
     def record_owner(self, owner: str) -> None:
@@ -43,11 +42,9 @@ class Tenure:
         self._owners.add(owner)
 
     def record_claim(self, claim: Claim) -> None:
-        """Record a claim that was written to every lane."""
         self._epoch = claim.epoch
 
     def record_counted(self, records: Iterable[LedgerRecord]) -> None:
-        """Record the ledger records that this process has counted as sent."""
         for record in records:
             lane = record.claim.lane
             self._counted[lane] = max(record.seq, self._counted.get(lane, -1))

@@ -92,7 +92,6 @@ class WaitingTopics:
         return is_due
 
     def error_of_topic(self, topic: str) -> MirrorlakeError:
-        """Return the error for which a topic waits."""
         return self._topics[topic]
 
     def limit(self, topic: str) -> str | None:
@@ -112,7 +111,6 @@ class WaitingTopics:
         self.publish()
 
     def release(self, topic: str) -> None:
-        """Send a topic again."""
         if self._topics.pop(topic, None) is not None:
             log.warning("republish.topic_goes_on flow=%s topic=%s", self._flow, topic)
         self.publish()

@@ -15,13 +15,11 @@ FRAME = 5  # bytes: the magic byte 0 and the schema id, big-endian (Confluent's 
 
 
 def offsets_at(records: pa.RecordBatch, rows: Flags) -> list[int]:
-    """Return the upstream offsets of the flagged rows."""
     found: list[int] = records.column("offset").to_numpy(zero_copy_only=False)[rows].tolist()
     return found
 
 
 def with_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """Return the batch with one column replaced."""
     place = records.schema.get_field_index(name)
     columns = [column if i == place else records.column(i) for i in range(records.num_columns)]
     return pa.RecordBatch.from_arrays(columns, schema=records.schema)
@@ -55,7 +53,6 @@ def header_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def header_counts(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the number of headers of each record."""
     counts: np.ndarray[Any, Any] = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return counts
 
@@ -79,7 +76,6 @@ def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str,
 
 
 def header_names(column: pa.Array) -> list[str]:
-    """Return the different names of headers in a column."""
     names: list[str] = pc.unique(pc.list_flatten(column).field(0)).to_pylist()
     return names
 

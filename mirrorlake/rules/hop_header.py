@@ -48,7 +48,6 @@ class ProvenanceStage:
     version: str = "1"
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the records to send, each with one more header, and the withheld ones."""
         been = _rows_been_on(self.target, records.column("headers"))
         withheld = []
         if been.any():
@@ -78,7 +77,6 @@ def hop_texts(alias: str, source: SourcePartition, offsets: pa.Array) -> pa.Arra
 
 
 def _rows_been_on(alias: str, headers: pa.ListArray) -> _Flags:
-    """Flag the records of a column of headers that have been on a cluster."""
     been = np.zeros(len(headers), dtype=bool)
     if headers.null_count == len(headers):
         return been

@@ -34,17 +34,14 @@ class NotJson(ValueError):
 
 
 def masked(_: Raw) -> Raw:
-    """Return the mask for any member."""
     return MASK
 
 
 def nulled(_: Raw) -> Raw:
-    """Return null for any member."""
     return NULL
 
 
-def removed(_: Raw) -> None:
-    """Remove the member."""
+def removed(_: Raw) -> None: ...
 
 
 def keyed_hash(key: bytes) -> Replace:
@@ -73,8 +70,6 @@ def keyed_hash(key: bytes) -> Replace:
 
 
 class _State:
-    """A state of the automaton: the next state for each member."""
-
     __slots__ = ("hit", "indexes", "names", "needles", "other", "terminal")
 
     def __init__(self) -> None:

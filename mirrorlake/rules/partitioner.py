@@ -34,7 +34,6 @@ class Placer:
         return sha256(json.dumps(self.placement.plain(), sort_keys=True).encode()).hexdigest()[:8]
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
-        """Return the view with the target partition of each record, by the key that is sent."""
         count = self.placement.count
         if count is None:
             return viewed

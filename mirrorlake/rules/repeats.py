@@ -24,8 +24,6 @@ _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 
 
 class _Members(tuple[tuple[str, Any], ...]):
-    """The members of an object as pairs of name and value, with repeats."""
-
     __slots__ = ()
 
 

@@ -30,11 +30,9 @@ class BetweenTimes:
 
     @property
     def version(self) -> str:
-        """Return the times, which alone decide the result."""
         return f"{self.since_ms}..{self.until_ms}"
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the records within the times, and withhold the others."""
         stamps = _milliseconds(records.column("timestamp"))
         goes = np.ones(len(records), dtype=bool)
         if self.since_ms is not None:
@@ -61,7 +59,6 @@ class Restamped:
         return f"shift {self.shift_ms}" if self.fixed_ms is None else f"fixed {self.fixed_ms}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:  # noqa: ARG002  a stage's signature
-        """Return the records with their new timestamps."""
         column = viewed.records.column("timestamp")
         stamps = _milliseconds(column)
         has_one = stamps >= 0
@@ -87,7 +84,6 @@ class HopAdded:
         return f"hop {self.alias}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
-        """Return the records, each with one more header."""
         records = viewed.records
         texts = hop_texts(self.alias, source, records.column("offset"))
         return replace(viewed, records=with_column(records, "headers", appended(records.column("headers"), texts)))

@@ -73,7 +73,6 @@ class Rule:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Outcome:
-        """Return the records that pass, and the withheld ones."""
         if not len(records):
             return records, ()
         if self.action == "headers":

@@ -32,8 +32,7 @@ class View(Protocol):
     """
 
     @property
-    def version(self) -> str:
-        """Return the fingerprint."""
+    def version(self) -> str: ...
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
         """Return the view of records of one source partition, given in upstream order."""

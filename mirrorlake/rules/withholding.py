@@ -46,7 +46,6 @@ class Sieve:
         self._held: dict[tuple[str, str], list[int]] = {}
 
     def hold(self, rows: Flags, kind: str, reason: str) -> None:
-        """Withhold the flagged rows."""
         if rows.any():
             self._goes &= ~rows
             self._held.setdefault((kind, reason), []).extend(offsets_at(self._records, rows))
@@ -75,7 +74,6 @@ class Sieve:
         return records if self._goes.all() else records.filter(pa.array(self._goes))
 
     def withheld(self) -> tuple[Withheld, ...]:
-        """Return the withheld records."""
         return tuple(
             Withheld(
                 source=self._source,

@@ -21,7 +21,6 @@ def is_cluster(spark: SparkSession) -> bool:
 
 
 def no_slots_error(what: str) -> StoreError:
-    """Return the error of a cluster without slots for tasks."""
     return StoreError(
         f"Spark's cluster has too few free slots: {what}",
         consequence="records landed and sent so far are safe",

@@ -15,7 +15,6 @@ _AT_ONCE = 8
 
 
 def flush(path: str) -> None:
-    """Flush a file."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -18,8 +18,7 @@ class Folder(ABC):
     """A folder of small files by name. A missing folder has none; its first file creates it."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """List the names of its files and folders."""
+    def names(self) -> list[str]: ...
 
     @abstractmethod
     def read(self, name: str) -> str:
@@ -37,8 +36,7 @@ class Folder(ABC):
         """Flush a file, so that it survives a power cut."""
 
     @abstractmethod
-    def has(self, name: str) -> bool:
-        """Return whether a file exists."""
+    def has(self, name: str) -> bool: ...
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -58,8 +56,6 @@ class Folder(ABC):
 
 
 class LocalFolder(Folder):
-    """A folder of this machine."""
-
     def __init__(self, path: str | Path) -> None:
         # Each live task checks up to a hundred times a second, and building a `Path` costs more than the check.
         self._path = str(path)

@@ -13,7 +13,6 @@ _PARENT = os.getppid()
 
 
 def spark_gone_error() -> StoreError:
-    """Return the error of a process whose Spark has ended."""
     return StoreError(
         "Spark does not answer: its JVM ended",
         consequence="no stream can run in this process; the next one finishes its batches",

@@ -143,7 +143,6 @@ def inspect_jars(set_name: str) -> tuple[Path, list[str]]:
 
 
 def classpath(set_name: str) -> str:
-    """Return the jars of a set as one class path."""
     return os.pathsep.join(map(str, jars(set_name)))
 
 

@@ -54,7 +54,6 @@ class RunMarker:
         self._name = f"{number:020}-{uuid.uuid4().hex}"
 
     def exists(self) -> bool:
-        """Return whether the tasks shall continue."""
         if time.monotonic() < self._next_check:
             return True
         is_there = self._folder.has(self._name)
@@ -63,15 +62,12 @@ class RunMarker:
 
     @property
     def heartbeats(self) -> TaskHeartbeats:
-        """The heartbeats of these tasks."""
         return TaskHeartbeats(f"{self._address}.beats", self._name)
 
     def create(self) -> None:
-        """Create the file, and delete those of earlier owners."""
         self._folder.replace_older(self._name)
 
     def remove(self) -> None:
-        """Delete the file, so that the tasks end."""
         self._folder.remove(self._name)
 
     @cached_property
@@ -222,7 +218,6 @@ class BacklogMemory:
         self._waits: tuple[float, ...] = ()
 
     def record_turn(self, records: int) -> None:
-        """Record the number of records in a task's turn."""
         if records >= _BACKLOG_RECORDS:
             self._worked_off_at, self._waits = time.monotonic(), _RELEASE_AFTER_S
         elif self._waits and time.monotonic() >= self._worked_off_at + self._waits[0]:

@@ -280,7 +280,6 @@ def require_classic_session(spark: SparkSession | None) -> None:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a session that nothing else uses."""
     return prepare(spark.newSession())
 
 

@@ -63,13 +63,11 @@ class Store:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def holds(self, address: str) -> bool:
-        """Return whether an address is the root or below it."""
         ours, its = _parts(self.root), _parts(address)
         return its == ours or its.startswith(f"{ours}/")
 
     @cached_property
     def for_delta(self) -> dict[str, str]:
-        """The storage options of delta-rs."""
         if self._is_s3:
             options = _PATIENCE | _rename_keys(_DELTA_S3, self.values)
             # The store refuses the second of two writers of one version (law F).
@@ -85,7 +83,6 @@ class Store:
 
     @cached_property
     def for_arrow(self) -> fs.FileSystem:
-        """Arrow's file system."""
         if self._is_s3:
             return fs.S3FileSystem(**self._s3_arguments())
         if self._scheme in _AZURE:
@@ -160,7 +157,6 @@ def attach_stores(*stores: Store) -> None:
 
 
 def attached_stores() -> tuple[Store, ...]:
-    """Return the stores attached to this process."""
     return tuple(_ATTACHED.values())
 
 

@@ -36,7 +36,6 @@ class TaskHeartbeats:
         return self._folder.has(self._name)
 
     def write(self, task: int, text: str) -> None:
-        """Write a task's heartbeat."""
         self._folder.write(f"{self._name}.{task}", text)
 
     def read(self, task: int) -> str:

@@ -30,8 +30,6 @@ Item = TypeVar("Item")
 
 
 class TaskResult(NamedTuple):
-    """A row of a task's result."""
-
     kind: str
     body: bytes = b""
 

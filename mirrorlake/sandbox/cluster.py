@@ -77,17 +77,14 @@ class KafkaCluster:
 
     @property
     def alias(self) -> str:
-        """The cluster's name."""
         return self._broker.alias
 
     @property
     def directory(self) -> Path:
-        """The folder of its data and log."""
         return self._broker.directory
 
     @property
     def log_path(self) -> Path:
-        """The broker's log."""
         return self._broker.log_path
 
     @property
@@ -240,7 +237,6 @@ def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECOND
 
 
 def port_in_use(alias: str, address: str) -> SandboxError:
-    """Return the error for an address at which another process listens."""
     return SandboxError(
         f"{alias}: another process already listens on {address}",
         consequence="the cluster was not started, and the other process was left alone",

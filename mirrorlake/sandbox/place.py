@@ -76,11 +76,9 @@ class Place:
 
     @property
     def conf(self) -> Path:
-        """The settings file."""
         return self._folder / "mirror.yml"
 
     def __getitem__(self, alias: str) -> str:
-        """Return the bootstrap servers of a cluster."""
         return self.addresses[alias]
 
     def __repr__(self) -> str:

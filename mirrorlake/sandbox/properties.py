@@ -99,5 +99,4 @@ def server_properties(
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Return properties in the format of a Java properties file."""
     return str(javaproperties.dumps(properties, timestamp=False))

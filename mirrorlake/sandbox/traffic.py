@@ -60,8 +60,6 @@ class SampleTraffic:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """One record to write."""
-
     place: TopicPartition
     key: bytes | None
     value: bytes | None
@@ -70,7 +68,6 @@ class _Sample:
 
 
 def sample_topics(flows: Iterable[FlowConfig]) -> dict[str, int]:
-    """Return the sample topics, with partitions, that any of the flows of one source carries."""
     several = list(flows)
     return {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in several)}
 
@@ -213,7 +210,6 @@ def _headers(number: int, region: str) -> list[tuple[str, bytes | None]]:
 
 
 def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
-    """Create the missing topics with their partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
         NewTopic(name, num_partitions=count, config=_TOPIC_CONFIGS.get(name, {})) for name, count in topics.items()

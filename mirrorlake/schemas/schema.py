@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Another schema, by the name that the text of this one uses for it."""
-
     name: str
     schema: Schema
 

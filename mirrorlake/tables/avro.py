@@ -53,12 +53,9 @@ _Convert = Callable[[Any], Any]
 
 
 class AvroCodec:
-    """Avro: the state is the expanded reader schema."""
-
     locate = staticmethod(locate_id)
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:  # noqa: ARG002  a schema has one type
-        """Return the expanded schema."""
         found = expanded_schema(schema)
         arrow_type(found)
         return found
@@ -72,15 +69,12 @@ class AvroCodec:
         return made
 
     def state(self, writer: Any) -> Any:
-        """Return the schema itself."""
         return writer
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> AvroReader:
-        """Return the reader."""
         return AvroReader("null" if state is None else state, dict(writers))
 
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
-        """Return the defaults of fields."""
         return defaults_of(state)
 
 
@@ -212,7 +206,6 @@ class AvroReader:
 
     @cached_property
     def kind(self) -> pa.DataType:
-        """The Arrow type of what is read."""
         return arrow_type(self.reader)
 
     @cached_property

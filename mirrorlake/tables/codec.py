@@ -24,12 +24,10 @@ class Reader(Protocol):
     """Read payloads of known writer schemas; picklable for Spark's workers."""
 
     @property
-    def kind(self) -> pa.DataType:
-        """Return the Arrow type of what is read."""
+    def kind(self) -> pa.DataType: ...
 
     @property
-    def writers(self) -> Mapping[WriterKey, Any]:
-        """Return the known writer schemas."""
+    def writers(self) -> Mapping[WriterKey, Any]: ...
 
     def read(self, writer: WriterKey, payload: bytes) -> Any:
         """Return a payload as `pyarrow.array` takes it.
@@ -59,8 +57,7 @@ class Codec(Protocol):
             NotATable: no column holds the values of both.
         """
 
-    def state(self, writer: Any) -> Any:
-        """Return the state of one writer schema."""
+    def state(self, writer: Any) -> Any: ...
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> Reader:
         """Return the reader of a state; None is the state before the first schema."""

@@ -30,19 +30,15 @@ def widened(
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """The changes that make a table's columns those of its rows."""
-
     added: tuple[str, ...]
     recast: tuple[str, ...]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
         return not self.added and not self.recast
 
 
 def column_changes(have: DataType, want: DataType, place: str = "") -> ColumnChanges:
-    """Return the columns, at all depths, that a type lacks, and those of another type."""
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(have, StructType) and isinstance(want, StructType):
@@ -111,7 +107,6 @@ def default_of(path: tuple[str, ...], kind: DataType, defaults: Mapping[tuple[st
 
 
 def rewritten(table: DataFrame, wanted: StructType, defaults: Mapping[tuple[str, ...], Any]) -> DataFrame:
-    """Return the rows of a table with wider types, new columns and their defaults."""
     from pyspark.sql import functions as F
 
     known = {one.name: one.dataType for one in table.schema.fields}

@@ -89,7 +89,6 @@ def forget_erased(lake: Lake, name: str, sources: Iterable[str], *, since: datet
 
 
 def busy(name: str) -> StoreError:
-    """Return the error of a table that others wrote again and again."""
     return StoreError(
         f"other commits came first {_ATTEMPTS} times on the table {name}",
         consequence="the table stays as it is",

@@ -41,7 +41,6 @@ def create_table(lake: Lake, table: TypedTable, columns: StructType, types: Mapp
 
 
 def commented(columns: StructType, table: TypedTable) -> StructType:
-    """Return columns with comments that say what they are."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -60,7 +59,6 @@ def _comment(table: TypedTable, column: str) -> str:
 
 
 def _ddl_type(kind: DataType) -> str:
-    """Return a type as SQL."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):

@@ -60,21 +60,16 @@ class Format(Protocol):
     """The format of keys or of values, picklable for Spark's workers."""
 
     @property
-    def kind(self) -> pa.DataType:
-        """Return the Arrow type of decoded payloads."""
+    def kind(self) -> pa.DataType: ...
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        """Decode payloads, of which each may be null, from these sources."""
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads: ...
 
 
 @dataclass(frozen=True)
 class BinaryFormat:
-    """Payloads as they are."""
-
     kind: pa.DataType = BINARY
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
-        """Return the payloads."""
         return DecodedPayloads(payloads.cast(self.kind), {}, {})
 
 
@@ -187,7 +182,6 @@ class RowFormat:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of a decoded batch."""
         return pa.schema(
             [
                 *COORDINATES.items(),

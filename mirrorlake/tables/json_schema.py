@@ -40,7 +40,6 @@ class JsonSchemaCodec:
         return {"kind": to_text(merged_kind(found, found))}
 
     def state(self, writer: Any) -> Any:
-        """Return the type."""
         return writer
 
     def merge(self, newer: Any, older: Any) -> Any:
@@ -49,7 +48,6 @@ class JsonSchemaCodec:
         return {"kind": to_text(kind)}
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> JsonSchemaReader:
-        """Return the reader."""
         return JsonSchemaReader(pa.null() if state is None else from_text(state["kind"]), dict(writers))
 
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:  # noqa: ARG002

@@ -116,7 +116,6 @@ def known_part(kind: pa.DataType) -> pa.DataType | None:
 
 
 def count_columns(kind: pa.DataType) -> int:
-    """Return the number of columns that a type has at all depths."""
     if pa.types.is_list(kind):
         return count_columns(kind.value_type)
     return sum(count_columns(field.type) for field in kind) if pa.types.is_struct(kind) else 1
@@ -160,12 +159,10 @@ def named(kind: pa.DataType, *, taken: Iterable[str] = ()) -> pa.DataType:
 
 
 def to_text(kind: pa.DataType) -> str:
-    """Return a type as text, for a table property."""
     return base64.b64encode(pa.schema([pa.field("value", kind)]).serialize().to_pybytes()).decode()
 
 
 def from_text(text: str) -> pa.DataType:
-    """Return the type of a text."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))).field(0).type
 
 
@@ -351,7 +348,6 @@ def _named(value: Any) -> str:
 
 
 def _sql(kind: pa.DataType) -> str:
-    """Return a type's name in SQL."""
     if pa.types.is_timestamp(kind):
         return "TIMESTAMP"
     if pa.types.is_date(kind):

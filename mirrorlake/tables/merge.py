@@ -73,7 +73,6 @@ def commits_of(session: SparkSession) -> threading.Lock:
 
 @contextmanager
 def _commit_settings(session: SparkSession, *, app_id: str, version: int, signature: str) -> Iterator[None]:
-    """Give the commits of SQL statements a transaction and a signature, which are settings of their session."""
     settings = {f"{_TXN}AppId": app_id, f"{_TXN}Version": str(version), _METADATA: signature}
     with commits_of(session):
         for name, value in settings.items():

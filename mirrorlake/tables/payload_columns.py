@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 
 
 class PayloadColumns(Protocol):
-    """The columns of keys, or of values."""
-
     @property
-    def may_grow(self) -> bool:
-        """Return whether records may widen them."""
+    def may_grow(self) -> bool: ...
 
-    def format(self) -> Format:
-        """Return the format that decodes into them."""
+    def format(self) -> Format: ...
 
     def grow(self, misfits: DataFrame, column: str) -> None:
         """Widen them by the payloads in a column that do not fit."""
@@ -51,31 +47,25 @@ class FixedColumns:
         self._format = fixed
 
     def format(self) -> Format:
-        """Return the format."""
         return self._format
 
-    def grow(self, misfits: DataFrame, column: str) -> None:
-        """Change nothing."""
+    def grow(self, misfits: DataFrame, column: str) -> None: ...
 
     def to_text(self) -> str | None:
         """Return None."""
         return None
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
-        """Return none."""
         return {}
 
 
 class JsonColumns:
-    """Columns of JSON documents, inferred from them."""
-
     def __init__(self, text: str | None, *, taken: frozenset[str], widens: bool) -> None:
         self.may_grow = widens
         self._kind: pa.DataType | None = None if text is None else from_text(text)
         self._taken = taken
 
     def format(self) -> Format:
-        """Return the format of the present type."""
         return JsonFormat(NULL if self._kind is None else self._kind)
 
     def grow(self, misfits: DataFrame, column: str) -> None:
@@ -84,7 +74,6 @@ class JsonColumns:
         self._kind = widened(self._kind, [from_text(row.found) for row in found], taken=self._taken)
 
     def to_text(self) -> str | None:
-        """Return the type."""
         return None if self._kind is None else to_text(self._kind)
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
@@ -140,7 +129,6 @@ class RegistryColumns:
                     self._writers[key] = self._codec.writer(schema, key[1:])
 
     def format(self) -> Format:
-        """Return the format that reads the known writer schemas."""
         reader = self._codec.reader(self._state, self._writers)
         return RegistryFormat(self._codec, reader, self._addresses, dict(self._refused), self._taken)
 

@@ -81,7 +81,6 @@ class ProtobufCodec:
         }
 
     def state(self, writer: Any) -> Any:
-        """Return type and zeros."""
         return {key: writer[key] for key in ("kind", "defaults")}
 
     def merge(self, newer: Any, older: Any) -> Any:
@@ -97,7 +96,6 @@ class ProtobufCodec:
         }
 
     def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> ProtobufReader:
-        """Return the reader."""
         if state is None:
             return ProtobufReader(pa.null(), {}, {})
         return ProtobufReader(from_text(state["kind"]), dict(writers), _defaults(state))

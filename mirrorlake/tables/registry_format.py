@@ -35,7 +35,6 @@ class RegistryFormat:
 
     @cached_property
     def kind(self) -> pa.DataType:
-        """The Arrow type of decoded payloads."""
         return named(self.reader.kind, taken=self.taken)
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:

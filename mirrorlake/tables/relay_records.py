@@ -52,14 +52,12 @@ def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:
 
 
 def past(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
-    """Return the records at or past the position of their partition, and those of partitions without one."""
     if not any(positions.values()):
         return frame
     return _with_position(frame, positions).where("_offset >= coalesce(_position, 0)").drop("_position")
 
 
 def before(frame: DataFrame, positions: Mapping[str, Mapping[SourcePartition, int]]) -> DataFrame:
-    """Return the records before the position of their partition."""
     return _with_position(frame, positions).where("_offset < _position").drop("_position")
 
 

@@ -261,15 +261,12 @@ def _catch_up_shortly(catch_up: Callable[[], Mapping[str, int]], stop: threading
 
 
 class SharedQueries:
-    """The queries of one process: tables of the same sources and interval share one."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queries: dict[tuple[frozenset[str], float], SharedQuery] = {}
         self._lock = threading.Lock()
 
     def find(self, table: TypedTable) -> SharedQuery:
-        """Return the query of a table."""
         sources, every_s = frozenset(table.topics), table.config.every.total_seconds()
         with self._lock:
             return self._queries.setdefault((sources, every_s), SharedQuery(self._context.lake, sources, every_s))

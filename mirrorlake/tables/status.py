@@ -83,7 +83,6 @@ class TableStatus:
         return "WARNING" if self.rested_ms is not None and self.rested_ms <= self.patience_ms else "STALL"
 
     def why(self) -> str:
-        """Return the reason of a table whose records wait."""
         if self.fault:
             return self.fault
         if self.parked is not None:
@@ -111,7 +110,6 @@ class Tables(JsonDisplayable):
 
 
 def tables_table(title: str, tables: Sequence[TableStatus]) -> Table:
-    """Show a line a table."""
     rows = [
         (
             one.name,

@@ -62,7 +62,6 @@ class Through:
 
 
 def _with_payloads(records: pa.RecordBatch, rows: list[int], viewed: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of the records with the keys, values and headers of their view."""
     found = records.take(pa.array(rows, pa.int64()))
     columns = [
         viewed.column(name).cast(found.schema.field(name).type)

@@ -39,14 +39,11 @@ class PartitionCount:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The counts of batches: records read, and bad ones among them."""
-
     records: int = 0
     bad: int = 0
 
     @classmethod
     def of(cls, counts: Sequence[PartitionCount]) -> Written:
-        """Return the counts of all source partitions together."""
         return cls(sum(one.records for one in counts), sum(one.bad for one in counts))
 
     def __add__(self, other: Written) -> Written:

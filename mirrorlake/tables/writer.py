@@ -210,7 +210,6 @@ class TableWriter:
         return {name: text for name, text in found.items() if text is not None}
 
     def create_like(self, other: TableWriter) -> None:
-        """Create the table with the columns of another one."""
         create_table(self._lake, self._table, self._lake.typed(other._table.name).schema, other.types)
 
     # -- decoding ---------------------------------------------------------------------------------------------------

@@ -117,7 +117,6 @@ def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_f
 
 
 def _notes(source: str, left_out: Iterable[LeftOut]) -> list[Note]:
-    """Return a note for each ACL of a topic, and one note for each other kind of resource."""
     notes: dict[tuple[str, str], int] = {}
     for one in left_out:
         kind = one.acl.resource

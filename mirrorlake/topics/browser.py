@@ -23,28 +23,20 @@ from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, To
 
 
 class Looks(Protocol):
-    """Reads the topics of a cluster."""
+    def layout(self) -> dict[str, tuple[PartitionState, ...]]: ...
 
-    def layout(self) -> dict[str, tuple[PartitionState, ...]]:
-        """Return every topic with its partitions."""
-
-    def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
-        """Return the settings in force."""
+    def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]: ...
 
     def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the first offset and the end of each partition."""
 
 
 class HasGroups(Protocol):
-    """Reads the consumer groups of a cluster."""
-
-    def states(self) -> dict[str, str]:
-        """Return every group with its state."""
+    def states(self) -> dict[str, str]: ...
 
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
-    ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Return the positions that groups committed on partitions."""
+    ) -> dict[str, dict[TopicPartition, Committed]]: ...
 
 
 NamesOf = Callable[[str], Collection[str]]
@@ -146,7 +138,6 @@ class TopicBrowser:
         return lines, spans, settings
 
     def _mirrorings(self, names: Sequence[str]) -> dict[str, tuple[Mirroring, ...]]:
-        """Return what each flow does with each topic."""
         found: dict[str, list[Mirroring]] = {name: [] for name in names}
         for flow in self._into:
             for remote, upstream in self._remotes(flow, names).items():
@@ -200,7 +191,6 @@ class ClusterTopics:
 
 
 def is_internal(topic: str) -> bool:
-    """Return whether a topic is internal to Kafka, MirrorMaker or mirrorlake."""
     return NameMatcher(INTERNAL_TOPICS).matches(topic)
 
 

@@ -46,7 +46,6 @@ class WantedTopic:
 
     @property
     def name(self) -> str:
-        """The remote topic's name."""
         return self.spec.name
 
 
@@ -68,7 +67,6 @@ class ConflictCheck:
     def find_filled(
         self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], filled: FilledTopics
     ) -> dict[str, MirrorlakeError]:
-        """Return by remote topic the conflicts with others that filled it."""
         fresh = {one.name: states[one.name] for one in wanted if one.fresh and one.name in states}
         found = filled.refuse_unsent(fresh)
         return {

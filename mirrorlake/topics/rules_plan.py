@@ -102,8 +102,6 @@ def _reasons(rule: RuleConfig, topics: list[str]) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReason:
-    """The number of records that a rule would withhold, with kind and reason."""
-
     kind: str
     rule: str
     version: str

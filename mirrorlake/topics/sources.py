@@ -17,8 +17,6 @@ _IDS = uuid.UUID("6f0f8d1c-7c35-4b39-9b0e-6b1f4d1f6a10")
 
 
 class SourceAcls(Protocol):
-    """The ACLs of a source."""
-
     def list(self) -> list[Acl] | None:
         """Return every ACL, or None without an authorizer."""
 
@@ -27,11 +25,9 @@ class TopicSource(Protocol):
     """A flow's source: `ClusterAdmin` or `LakeTopics`."""
 
     @property
-    def acls(self) -> SourceAcls:
-        """Return its ACLs."""
+    def acls(self) -> SourceAcls: ...
 
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+    def topic_names(self) -> list[str]: ...
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise if the principal may not see the selected topics; an empty selection is allowed."""
@@ -39,14 +35,11 @@ class TopicSource(Protocol):
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return id and partition count of the named topics that exist."""
 
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return each topic's own settings."""
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]: ...
 
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset that each partition still has."""
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
-    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end of each partition."""
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
 class _NoAcls:
@@ -93,7 +86,6 @@ class LakeTopics:
         )
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the topic configs that the settings give, by topic."""
         topics = self._config.topics
         return {name: dict(topics[name].configs) if name in topics else {} for name in names}
 
@@ -102,14 +94,12 @@ class LakeTopics:
         return dict.fromkeys(partitions, 0)
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition."""
         if not self._lake.exists(self._lake.relay_location(self.alias)):
             return dict.fromkeys(partitions, 0)
         reached = PublishLog(self._lake, self.alias).tail().reached
         return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
 
     def layout(self) -> dict[str, tuple[PartitionState, ...]]:
-        """Return every topic with its partitions, which have no brokers."""
         found = self.describe(self.topic_names())
         return {
             name: tuple(PartitionState(partition=number, leader=-1) for number in range(state.partitions))
@@ -117,7 +107,6 @@ class LakeTopics:
         }
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, TopicSetting]]:
-        """Return the topic configs that the settings give, by topic."""
         return {
             name: {key: TopicSetting(value=value, is_own=True) for key, value in configs.items()}
             for name, configs in self.configs(names).items()

@@ -72,7 +72,6 @@ class TopicLine:
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether a flow mirrors the topic to another cluster."""
         return any(one.how == "mirrored" for one in self.mirrorings)
 
     @property
@@ -175,8 +174,6 @@ class PartitionLine(PartitionState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReader:
-    """A consumer group that committed on a topic: its state, the partitions it reads, and its offset lag there."""
-
     group: str
     state: str
     partitions: int

@@ -160,7 +160,6 @@ class SettingsOfPair:
         self._first = {flow.name, *names[: names.index(flow.name) + 1 if flow.name in names else 0]}
 
     def kept(self, topic: str, wanted: TopicSpec, actual: TopicSpec) -> Mapping[str, str]:
-        """Return the own settings that an existing remote topic should have."""
         back = next((e for e in self._back if e.carries(wanted.name) and e.remote_topic(wanted.name) == topic), None)
         differing = {key for key, value in wanted.configs.items() if actual.configs.get(key) != value}
         if back is None or not differing:
@@ -240,7 +239,6 @@ def name_conflicts(
 
 
 def filled_conflicts(flow: FlowConfig, ends: BothEnds, filled: FilledTopics) -> list[Change]:
-    """Return conflicts for remote topics that hold records of others."""
     sources: dict[str, list[str]] = {}
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)
@@ -249,7 +247,6 @@ def filled_conflicts(flow: FlowConfig, ends: BothEnds, filled: FilledTopics) -> 
 
 
 def rivals_of(flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
-    """List the other flows to the same target."""
     return [other for other in flows if other.target == flow.target and other.name != flow.name]
 
 

@@ -33,12 +33,10 @@ class TrackedRun:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def all_tags(self) -> dict[str, str]:
-        """Return the tags with the kind."""
         return {KIND: self.kind, **self.tags}
 
 
 def json_report(document: Any) -> str:
-    """Return a document as a report's text."""
     return json.dumps(document, indent=2, default=str) + "\n"
 
 

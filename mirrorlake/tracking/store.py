@@ -58,7 +58,6 @@ class RunStore:
         raise AssertionError("one of the two looks returns or raises")
 
     def log(self, run: TrackedRun) -> str:
-        """Log a run and return its id."""
         from mlflow.entities import Metric, Param
 
         began, ended = (int(at.timestamp() * 1000) for at in (run.began_at, run.ended_at))

@@ -27,16 +27,13 @@ class CompactedLog:
 
     @property
     def lacks(self) -> bool:
-        """Whether the log lacks any record."""
         return bool(self._lost)
 
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
-        """Add records that the log lacks."""
         self._lost.append((feed, upstream, downstream, rows))
         self.survived(rows.column("key"), downstream)
 
     def survived(self, keys: pa.Array, offsets: Offsets) -> None:
-        """Add records that the log holds."""
         self._known.append(pa.table({"key": keys, "offset": offsets}))
         self._judged = None
 

@@ -43,8 +43,6 @@ class PendingRecords:
 
 
 class LostRecords(NamedTuple):
-    """Lost records of a source partition, and the difference that reports them."""
-
     source: SourcePartition
     span: OffsetRange
     difference: Difference
@@ -59,7 +57,6 @@ class SendBounds:
 
     @property
     def span(self) -> OffsetRanges:
-        """The offsets that were sent or withheld."""
         return OffsetRanges([(self.begins, self.position)])
 
 
@@ -122,7 +119,6 @@ def _read_takeover_offsets(lake: Lake, flow: str) -> dict[SourcePartition, int]:
 
 
 def count_withheld(cut: FixedCut, flow: str) -> dict[SourcePartition, WithheldCount]:
-    """Count the withheld records of each source partition."""
     rows = cut.maps.ask(
         "SELECT topic, generation, partition, sum(record_count) AS records, min(first_offset) AS first_offset "
         "FROM {kept} WHERE flow = :flow GROUP BY topic, generation, partition",
@@ -178,7 +174,6 @@ def _find_pending(relay: Relay, source: SourcePartition, position: int) -> Pendi
 def _find_lost(
     flow: str, source: SourcePartition, relay: Relay, among: OffsetRanges, cut: FixedCut, gone: OffsetRanges
 ) -> list[LostRecords]:
-    """List relay records missing from the offset map, and mapped records missing from the relay."""
     if not among:
         return []
     held = np.unique(relay.offsets(source, OffsetRange(among.first, among.end)))

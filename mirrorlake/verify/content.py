@@ -53,7 +53,6 @@ def content_of(rows: pa.RecordBatch, *, with_kind: bool = True) -> pa.RecordBatc
 
 
 def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate contents."""
     if len(parts) == 1:
         return parts[0]
     return pa.RecordBatch.from_arrays(
@@ -62,7 +61,6 @@ def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def differing(left: pa.RecordBatch, right: pa.RecordBatch) -> Flags:
-    """Flag the records that differ between two contents of as many records."""
     found = np.zeros(len(left), np.bool_)
     for name in ("timestamp", "kind"):
         found |= left.column(name).to_numpy() != right.column(name).to_numpy()
@@ -136,7 +134,6 @@ class Digest:
         self.records = 0
 
     def add(self, upstream: Offsets, rows: pa.RecordBatch) -> None:
-        """Add records."""
         self.records += len(rows)
         self._streams[0].update(np.ascontiguousarray(upstream, "<i8").data)
         self._streams[1].update(np.ascontiguousarray(rows.column("timestamp").to_numpy() // _MS, "<i8").data)
@@ -151,7 +148,6 @@ class Digest:
             self._add_blobs(9, flat.field(1))
 
     def text(self) -> str:
-        """Return the digest as it is stored."""
         whole = hashlib.sha256(b"".join(stream.digest() for stream in self._streams))
         return f"sha256:{whole.hexdigest()}"
 

@@ -83,7 +83,6 @@ def _remote(flow: FlowConfig, topic: str) -> str | None:
 def feeds_within(
     cut: FixedCut, due: Mapping[FeedKey, OffsetRanges], views: Mapping[str, View] = MappingProxyType({})
 ) -> list[Feed]:
-    """Return the feeds of some upstream offsets, limited to these."""
     rows = [
         {"flow": key.flow, **asdict(key.source), "first": span.first, "end_at": span.end}
         for key, spans in due.items()
@@ -113,13 +112,11 @@ def feeds_into(cut: FixedCut, spans: Mapping[TopicPartition, OffsetRange], views
 
 
 def range_table(ranges: Iterable[tuple[TopicPartition, OffsetRange]]) -> pa.Table:
-    """Return ranges of downstream offsets as a table to query with."""
     rows = [{**asdict(tp), "first": span.first, "end_at": span.end} for tp, span in ranges]
     return pa.Table.from_pylist(rows, _WANTED)
 
 
 def _feeds(runs: pa.Table, views: Mapping[str, View]) -> list[Feed]:
-    """Return the feeds of mapped ranges, by flow and source partition."""
     columns = [runs.column(name).to_pylist() for name in (*_FEED_COLUMNS, "target_topic", "target_partition", "view")]
     found: dict[tuple[Any, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
     for row, (*key, topic, partition, version) in enumerate(zip(*columns, strict=True)):

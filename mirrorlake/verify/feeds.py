@@ -35,7 +35,6 @@ class FeedTarget:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the content can be computed again."""
         return self.version is None or self.view is not None
 
 
@@ -55,7 +54,6 @@ class Feed:
     def identity(
         cls, source: SourcePartition, spans: Iterable[OffsetRange], removed: OffsetRanges | None = None
     ) -> Feed:
-        """Return the feed of a relay into its source, which holds each record at its own offset."""
         return cls(
             key=FeedKey(None, source),
             offsets=OffsetColumns.identity((span, 0) for span in spans),
@@ -65,23 +63,19 @@ class Feed:
 
     @property
     def source(self) -> SourcePartition:
-        """The source partition."""
         return self.key.source
 
     @property
     def span(self) -> OffsetRange:
-        """The upstream offsets to read."""
         if not len(self.offsets):
             return OffsetRange(0, 0)
         last = self.offsets.upstream + self.offsets.lengths
         return OffsetRange(int(self.offsets.upstream[0]), int(last.max()))
 
     def to(self, tp: TopicPartition) -> OffsetColumns:
-        """Return the part of the offsets that one fetched partition holds."""
         return self.offsets.where(np.array([way.tp == tp for way in self.targets], np.bool_)[self.offsets.labels])
 
     def within(self, spans: Mapping[TopicPartition, OffsetRange]) -> Feed:
-        """Return the feed limited to ranges of fetched partitions."""
         parts = (self.to(tp).downstream_within(*span) for tp, span in spans.items())
         return replace(self, offsets=join_columns(parts))
 
@@ -115,7 +109,6 @@ class ReadHorizons:
 
     @property
     def feeds(self) -> Iterable[int]:
-        """The indexes of the feeds that lead to the partition."""
         return self._columns.keys()
 
     def up_to(self, horizon: int) -> Iterator[tuple[int, int]]:

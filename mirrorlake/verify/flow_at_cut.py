@@ -37,12 +37,10 @@ class FlowAtCut:
 
     @cached_property
     def landed(self) -> dict[SourcePartition, LandedCount]:
-        """The records that were landed."""
         return {s: held for s, held in self.source.relay.landed.items() if self.flow.carries(s.topic)}
 
     @cached_property
     def sent(self) -> Counter[SourcePartition]:
-        """Count the records that were sent."""
         counts: Counter[SourcePartition] = Counter()
         for piece in self.feeds:
             counts[piece.key.source] += piece.records

@@ -51,7 +51,6 @@ class DueFeed:
     end: int = UNBOUNDED
 
     def prove(self, span: OffsetRange, *, how: str, **found: Any) -> RangeProof:
-        """Return the row of a range."""
         return replace(self.proof, first_upstream=span.first, last_upstream=span.end - 1, how=how, **found)
 
 
@@ -152,8 +151,6 @@ def _compare_units(hop: HopEnds, units: Iterable[ComparisonUnit], tell: Callable
 
 
 def _name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:
-    """Return a named difference for each mismatch."""
-
     def sides(found: Mismatch) -> tuple[Any, Any]:
         return (found.fed, found.fetched) if where == "target" else (found.fetched, found.fed)
 

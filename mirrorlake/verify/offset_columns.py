@@ -51,7 +51,6 @@ class OffsetColumns:
 
     @classmethod
     def identity(cls, spans: Iterable[tuple[OffsetRange, int]]) -> OffsetColumns:
-        """Map ranges to themselves, each with its label."""
         spans = list(spans)
         first = np.array([span.first for span, _ in spans], np.int64)
         lengths = np.array([span.end - span.first for span, _ in spans], np.int64)
@@ -63,7 +62,6 @@ class OffsetColumns:
 
     @property
     def records(self) -> int:
-        """The count of mapped offsets."""
         return int(self.lengths.sum())
 
     def where(self, flags: Flags) -> OffsetColumns:
@@ -84,7 +82,6 @@ class OffsetColumns:
         return self._trimmed(cut_front, cut_back)
 
     def upstream_within(self, spans: OffsetRanges) -> OffsetColumns:
-        """Return the part with upstream offsets in some ranges."""
         parts = []
         for span in spans:
             cut_front = np.maximum(0, span.first - self.upstream)
@@ -105,7 +102,6 @@ class OffsetColumns:
         return counts
 
     def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
-        """Return for each upstream offset the index of its range, and whether it has one."""
         if not len(self.upstream):
             return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
         index = np.searchsorted(self.upstream, offsets, side="right") - 1

@@ -67,7 +67,6 @@ class OffsetRanges:
 
     @property
     def size(self) -> int:
-        """How many offsets they hold."""
         return sum(span.end - span.first for span in self._spans)
 
     def __add__(self, other: OffsetRanges) -> OffsetRanges:

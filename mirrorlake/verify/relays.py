@@ -55,7 +55,6 @@ class Relay(ABC):
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """The records by source partition."""
         with self._lock:
             if self._counted is None:
                 self._counted = self._count_landed()
@@ -69,15 +68,13 @@ class Relay(ABC):
         """Read the offsets in a range, ascending; a duplicate comes twice."""
 
     @abstractmethod
-    def count(self, source: SourcePartition, span: OffsetRange) -> int:
-        """Count the records in a range, each once."""
+    def count(self, source: SourcePartition, span: OffsetRange) -> int: ...
 
     @abstractmethod
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order, each offset once."""
 
     def doubled(self) -> Sequence[SourcePartition]:
-        """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
@@ -98,7 +95,6 @@ class Relay(ABC):
 
 
 def open_relay(lake: Lake, alias: str) -> Relay:
-    """Open the relay of a source at its present version."""
     log = lake.relay_log(alias)
     return SessionRelay(lake, alias) if log is None else FolderRelay(log)
 
@@ -126,7 +122,6 @@ class FolderRelay(Relay):
         return found
 
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
-        """Read the offsets in a range."""
         parts = [read_offsets(file) for file in self._files_of(source, span)]
         offsets = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         low, high = np.searchsorted(offsets, span)
@@ -207,19 +202,16 @@ class SessionRelay(Relay):
         }
 
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
-        """Read the offsets in a range."""
         offsets: Offsets = np.sort(self._part(source, span).select("offset").toArrow().column(0).to_numpy())
         return offsets
 
     def count(self, source: SourcePartition, span: OffsetRange) -> int:
-        """Count the records in a range."""
         held = self.landed.get(source)
         if held is not None and span.first <= held.first and held.last < span.end:
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
 
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, some at a time."""
         for first in range(span.first, span.end, _BATCH_SIZE):
             part = self._part(source, OffsetRange(first, min(first + _BATCH_SIZE, span.end)))
             rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()

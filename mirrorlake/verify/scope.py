@@ -33,11 +33,9 @@ class Scope:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all unproven records are compared."""
         return self.between is None
 
     def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
-        """Return the part of a source partition's due offsets that is in scope."""
         if self.between is not None:
             span = self.between.get(alias, {}).get(source)
             due &= OffsetRanges([span] if span else [])
@@ -95,7 +93,6 @@ class KnownRanges:
         return cls(proven=proven, gone=gone)
 
     def unproven(self, source: SourcePartition, whole: OffsetRanges, scope: Scope) -> OffsetRanges:
-        """Return the offsets that still have to be compared."""
         if scope.full:
             return whole
         return whole - self.proven.get(source, OffsetRanges()) - self.gone.get(source, OffsetRanges())

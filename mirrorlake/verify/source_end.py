@@ -47,7 +47,6 @@ class SourceEnd:
 
     @cached_property
     def ids(self) -> dict[str, str]:
-        """The recorded ids of the topics."""
         return {name: topic.topic_id for name, topic in self.recorded.items()}
 
     @cached_property
@@ -61,12 +60,10 @@ class SourceEnd:
         )
 
     def compacts(self, topic: str) -> bool:
-        """Return whether the log of a topic may be compacted."""
         known = self.recorded.get(topic)
         return known is not None and known.may_compact(self.default_cleanup)
 
     def find_leaderless(self, topics: Iterable[str]) -> None:
-        """Find and log the leaderless partitions of topics."""
         if not self.is_asked:
             return
         _, self.leaderless = describe_with_leaders(self._context.admin(self.alias), set(topics))
@@ -74,7 +71,6 @@ class SourceEnd:
             log.warning("verify.no_leader source=%s partitions=%s", self.alias, format_partitions(self.leaderless))
 
     def with_leader(self, sources: Iterable[SourcePartition]) -> list[SourcePartition]:
-        """Return the partitions of which something can be asked."""
         return [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
 
 

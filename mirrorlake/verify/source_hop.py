@@ -74,7 +74,6 @@ def compare_dense_offsets(end: SourceEnd, topics: Collection[str], known: KnownR
 
 
 def _feed(end: SourceEnd, source: SourcePartition, spans: OffsetRanges) -> Feed:
-    """Return a feed of the relay: its source holds each record at the same offset."""
     return Feed.identity(source, spans, end.removed.get(source, OffsetRanges()))
 
 

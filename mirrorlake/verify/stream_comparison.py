@@ -73,7 +73,6 @@ class SuspectOffsets:
     end: int = UNBOUNDED
 
     def add(self, offsets: Iterable[int]) -> None:
-        """Add suspect offsets."""
         for offset in offsets:
             if len(self.offsets) < _MAX_SUSPECTS:
                 self.offsets.add(offset)
@@ -81,7 +80,6 @@ class SuspectOffsets:
                 self.end = min(self.end, offset)
 
     def ranges(self, end: int) -> OffsetRanges:
-        """Return the suspect offsets as ranges, up to the end of the comparison."""
         return OffsetRanges([*((offset, offset + 1) for offset in self.offsets), (self.end, end)])
 
 
@@ -147,7 +145,6 @@ class StreamComparison:
 
     @property
     def proven(self) -> dict[tuple[int, int], EqualRecords]:
-        """The equal records by the indexes of a feed and of its target."""
         return {
             (feed, label): EqualRecords(
                 records=one.records,
@@ -260,7 +257,6 @@ class StreamComparison:
         self._prove(window, good)
 
     def _differing(self, window: Window, fed: pa.RecordBatch, fetched: pa.RecordBatch, rows: Offsets) -> Flags:
-        """Flag the records whose content differs."""
         comparable = np.array([self._target_of(piece).is_comparable for piece in window.parts])
         if not comparable.any():
             return np.zeros(len(rows), np.bool_)

@@ -37,7 +37,6 @@ class TargetEnd:
 
     @classmethod
     def at(cls, cut: FixedCut, alias: str, context: Context) -> TargetEnd:
-        """Return the target of a cut, without summaries."""
         return cls(admin=context.admin(alias), options=context.reader_options(alias), cut=cut)
 
     @property

@@ -48,7 +48,6 @@ def ranges_to_fetch(
 
 
 def _stretched(places: OffsetColumns) -> Iterable[OffsetRange]:
-    """Join ranges that are near one another on the target, so that they are few."""
     order = np.argsort(places.downstream, kind="stable")
     first, lengths = places.downstream[order], places.lengths[order]
     if not len(first):

@@ -27,8 +27,6 @@ VERIFICATION = "verification"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A verification with its times."""
-
     found: VerifyReport
     began_at: datetime
     ended_at: datetime

@@ -42,7 +42,6 @@ class ComparisonUnit:
 
     @property
     def spans(self) -> dict[TopicPartition, OffsetRange]:
-        """The offsets to fetch of each partition."""
         return {tp: one.span for tp, one in self.fetched.items()}
 
     def clipped(self, earliest: Mapping[TopicPartition, int]) -> ComparisonUnit:

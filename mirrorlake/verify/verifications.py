@@ -162,13 +162,11 @@ class Verifications:
         ).run()
 
     def _with_redrives(self, target: str) -> list[FlowConfig]:
-        """Return the flows into a target, and their re-drives."""
         flows = self._context.config.flows_to(target)
         again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
         return [*flows, *(again[topic] for topic in sorted(self._context.admin(target).describe(again)))]
 
     def _views(self) -> dict[str, View]:
-        """Return the view of each flow that has one, by its name and that of its re-drive."""
         found: dict[str, View] = {}
         for flow in self._context.config.flows:
             if (view := view_of_flow(flow)) is not None:

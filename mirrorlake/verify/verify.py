@@ -36,8 +36,6 @@ _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The report of each flow, and the proofs to store."""
-
     reports: tuple[VerifyReport, ...]
     proofs: tuple[RangeProof, ...]
 
@@ -157,7 +155,6 @@ class Verifier:
     def _report(
         self, stand: FlowAtCut, landing: HopResult, sending: HopResult
     ) -> tuple[VerifyReport, list[RangeProof]]:
-        """Report on a flow, and return the rows of its lost records."""
         flow, relay, sent = stand.flow, stand.source.relay, stand.sent
         mapped = {s: sent[s] + (stand.withheld[s].records if s in stand.withheld else 0) for s in stand.bounds}
         lost, pending = find_lost_and_pending(

@@ -13,8 +13,6 @@ from mirrorlake.verify.content import Offsets, joined
 
 @dataclass(slots=True)
 class FeedRecords:
-    """Records of a feed for one target, ascending in both offsets."""
-
     feed: int
     label: int
     upstream: Offsets
@@ -22,7 +20,6 @@ class FeedRecords:
     rows: pa.RecordBatch
 
     def sliced(self, start: int, end: int) -> FeedRecords:
-        """Return the records from one index up to another."""
         return FeedRecords(
             self.feed,
             self.label,

@@ -16,10 +16,7 @@ Scope = Literal["any", "consumer", "producer"]
 
 
 class KeyFiles(Protocol):
-    """Reads the files of a section in forms that both clients take."""
-
-    def read(self, path: str) -> str:
-        """Return the text of a PEM file."""
+    def read(self, path: str) -> str: ...
 
     def trusted(self, path: str, password: str | None) -> str:
         """Return the certificates of a PKCS#12 trust store as PEM."""

@@ -43,17 +43,13 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The options of a client section for each client."""
-
     java: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, str] = field(repr=False)
 
     def java_for(self, role: Role) -> dict[str, str]:
-        """Return the options for a Java client of this role."""
         return _taken(self.java, role)
 
     def librdkafka_for(self, role: Role) -> dict[str, str]:
-        """Return the options for a librdkafka client of this role."""
         return _taken(self.librdkafka, role)
 
 

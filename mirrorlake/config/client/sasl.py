@@ -55,7 +55,6 @@ def no_mechanism(sides: Sides, key: str) -> None:
 
 
 def sasl(sides: Sides) -> None:
-    """Translate the SASL settings of a section."""
     options = sides.options
     given = next((key for key in _MECHANISM if key in options), None)
     if given is None:

@@ -48,7 +48,6 @@ _TO_PKCS12 = (
 
 
 def tls(sides: Sides) -> None:
-    """Translate the TLS settings of a section."""
     _trust(sides)
     _identity(sides)
     _host_name(sides)
@@ -167,7 +166,6 @@ def _pem_files(certificate: str, key: str, sides: Sides) -> None:
 
 
 def _plain(key: str, sides: Sides) -> str:
-    """Return a key in a form that Java reads."""
     if _IS_PLAIN in key or sides.files is None:
         return key
     return sides.files.plain_key(key, sides.options.get(_KEY_PASSWORD))

@@ -33,7 +33,6 @@ def usual_reference(alias: str) -> str:
 
 
 def read_cluster(node: Any) -> dict[str, str]:
-    """Return the fields of a cluster as written in the file."""
     client = node.get("client") or {}
     return {
         "servers": line_of(node.get("bootstrap_servers") or "", ","),

@@ -88,7 +88,6 @@ class Draft:
 
     @cached_property
     def clusters(self) -> dict[str, dict[str, str]]:
-        """The fields of every cluster by its alias."""
         return {str(alias): read_cluster(node) for alias, node in (self._document["clusters"] or {}).items()}
 
     @cached_property
@@ -98,7 +97,6 @@ class Draft:
 
     @cached_property
     def flows(self) -> dict[str, dict[str, Any]]:
-        """The fields of every flow by its name."""
         nodes = self._document["flows"] or ()
         return {name: read_flow(flow, node) for (name, flow), node in zip(self._flows.items(), nodes, strict=True)}
 
@@ -125,7 +123,6 @@ class Draft:
         return next(free for number in count(2) if (free := f"{name}-{number}") not in {*taken, of})
 
     def with_root(self, root: str) -> Draft:
-        """Change the root of the lake."""
         return self if root == self.root else self._edited(lambda file: put(file["lake"], "root", root))
 
     def with_cluster(self, alias: str, fields: Mapping[str, str], *, of: str = "") -> Draft:
@@ -147,7 +144,6 @@ class Draft:
         return self if fields == self.clusters.get(alias) else self._edited(edit)
 
     def without_cluster(self, alias: str) -> Draft:
-        """Remove a cluster."""
         return self._edited(lambda file: remove(file["clusters"], alias))
 
     def with_flow(self, fields: Mapping[str, Any], *, of: str = "") -> Draft:
@@ -167,8 +163,6 @@ class Draft:
         return self if fields == before else self._edited(edit)
 
     def without_flows(self, names: Collection[str]) -> Draft:
-        """Remove flows, each with its own comment."""
-
         def edit(file: CommentedMap) -> None:
             # From the end, so that the earlier positions stay valid.
             for place, name in reversed(list(enumerate(self.flows))):

@@ -29,7 +29,6 @@ class Mm2Flow:
 
     @classmethod
     def of(cls, source: str, target: str, given: Mapping[str, str]) -> Mm2Flow:
-        """Translate one flow."""
         given = {key: text.strip() for key, text in given.items()}
         flow = cls(given, {"source": source, "target": target}, {"enabled": f"the flow {source}->{target}"})
         for key, setting, kind, default in TRANSLATED:
@@ -109,7 +108,6 @@ class Mm2Flow:
             self.entry["policy"] = kind
 
     def _tell_differences(self, source: str, target: str) -> None:
-        """Note the differences of mirrorlake under equal settings."""
         given, entry = self.given, self.entry
         if "groups" in entry.get("sync", {}):
             self.notes.append(

@@ -49,7 +49,6 @@ class Mm2Import:
 
     @property
     def yaml(self) -> str:
-        """The text of the settings file."""
         return sections(self.settings)
 
 
@@ -111,8 +110,6 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
 
 
 class _Scopes:
-    """The properties by the cluster or flow that they configure."""
-
     def __init__(self, properties: Mapping[str, str], aliases: list[str]) -> None:
         self.pairs = [(a, b) for a in aliases for b in aliases if a != b]
         self.clusters: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
@@ -156,7 +153,6 @@ class _Scopes:
 def _fate(
     key: str, scopes: _Scopes, enabled: list[Pair], translated: Mapping[str, str], refused: Mapping[str, str]
 ) -> Fate:
-    """Return the outcome of a key, with its new setting or the reason."""
     owner, rest = scopes.place[key]
     if key == "clusters":
         return "translated", "clusters"

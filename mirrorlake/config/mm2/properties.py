@@ -48,7 +48,6 @@ class Mm2File:
 
 
 def text_of(value: object) -> str:
-    """Return a value of JSON or YAML as in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 

@@ -74,7 +74,6 @@ class _Resource:
         self._file = file
 
     def take(self, kinds: dict[tuple[str, str], set[str]]) -> None:
-        """Add the clusters and mirrors of the resource."""
         for index, cluster in enumerate(self._spec.get("clusters") or ()):
             self._cluster(cluster, f"spec.clusters[{index}]")
         target = self._spec.get("target")

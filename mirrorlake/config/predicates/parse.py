@@ -50,7 +50,6 @@ class Predicate:
 
     @property
     def reads_json(self) -> bool:
-        """Whether the value must be JSON."""
         return bool(self.pointers)
 
     @property

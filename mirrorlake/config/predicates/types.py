@@ -121,7 +121,6 @@ class Translation:
     # -- references -----------------------------------------------------------------------------------------------
 
     def _reference(self, node: Node) -> Node:
-        """Return a column, a member of the value or a header."""
         root, path = _chain(node)
         name = root.lower()
         if name not in _ALL:
@@ -225,7 +224,6 @@ def _as_kind(node: Node, kind: str) -> Node:
 
 
 def _alike(nodes: list[Node]) -> list[Node]:
-    """Return operands cast to one kind: text is cast to any other."""
     kinds = {_kind(node.type) for node in nodes} - {NULL, TEXT}
     if len(kinds) > 1:
         shown = " and ".join(f"'{_written(node)}' ({_kind(node.type)})" for node in nodes)

@@ -31,7 +31,6 @@ class Batch:
     records: pa.RecordBatch
 
     def offsets(self) -> _Offsets:
-        """Return the upstream offsets."""
         return self._offsets
 
     @cached_property
@@ -41,7 +40,6 @@ class Batch:
 
     @cached_property
     def nbytes(self) -> int:
-        """The size of the records in memory."""
         return int(self.records.nbytes)
 
     def part(self, start: int, end: int) -> Batch:

@@ -27,7 +27,6 @@ class ClaimWait:
         self._wait_s = 0.0
 
     def record_fence(self) -> None:
-        """Record that another producer has fenced the lane."""
         now = time.monotonic()
         is_first = now > self._fenced_at + _SAME_CLAIMANT_S
         self._wait_s = _MIN_WAIT_S if is_first else min(_MAX_WAIT_S, 2 * self._wait_s)

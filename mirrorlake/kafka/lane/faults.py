@@ -59,12 +59,10 @@ def restarting_if_unreachable(doing: str) -> Iterator[None]:
 
 
 def is_too_large(problem: KafkaError | None) -> bool:
-    """Return whether an error means that a record, or its batch, is too large."""
     return problem is not None and (problem.code() in _TOO_LARGE or "Message size too large" in str(problem))
 
 
 def is_replaced(problem: KafkaError) -> bool:
-    """Return whether an error means that another producer holds the lane."""
     return problem.code() in _REPLACED or problem.fatal()
 
 
@@ -90,8 +88,6 @@ def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
 
 
 class Faults:
-    """Build the errors of one lane."""
-
     def __init__(self, spec: LaneSpec) -> None:
         self._spec = spec
         self._lane = spec.claim.lane
@@ -129,7 +125,6 @@ class Faults:
         )
 
     def cluster_error(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
-        """Return the error for the target's answer."""
         needs = [Need("WRITE", "TOPIC", topic) for topic in topics]
         needs += [Need("WRITE", "TRANSACTIONAL_ID", transactional_id(self._flow, self._lane))]
         return ClientErrors.from_options(self._spec.target, self._spec.options).to_cluster_error(problem, doing, *needs)
@@ -137,7 +132,6 @@ class Faults:
     def refused_record_error(
         self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None
     ) -> ClusterError:
-        """Return the error for a ledger record that the target refused."""
         if not is_too_large(problem):
             return self.cluster_error(problem, doing, self._ledger)
         target, size = self._spec.target, f" of {len(record.to_json())} bytes" if record else ""

@@ -77,7 +77,6 @@ class LaneRecords:
         )
 
     def add(self, record: LedgerRecord) -> None:
-        """Record that a record was committed."""
         self._remotes |= record.remotes
         if record.is_whole:
             self._full_seq, self._full_bytes, self._partial_bytes = record.seq, len(record.to_json()), 0

@@ -44,7 +44,6 @@ class LedgerReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._records.close()
 
     def last(self, lane: int, *, epoch: int = 0, allow_partial: bool = False) -> LedgerRecord | None:

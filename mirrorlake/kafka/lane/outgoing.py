@@ -92,7 +92,6 @@ def _by_partition(batch: Batch, viewed: Viewed) -> Iterator[Batch]:
 
 
 def unsendable_error(batch: Batch, problem: Unsendable, *, flow: str) -> UnsendableRecord:
-    """Return the error for a record that cannot be sent unchanged."""
     offset = int(batch.offsets()[problem.row])
     return UnsendableRecord(
         f"record {batch.source}@{offset} cannot be sent to {batch.target} unchanged: {problem.why}",

@@ -34,7 +34,6 @@ class TooLarge(Exception):
 
 
 def group_by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
-    """Group upstream offsets by source partition."""
     found: dict[SourcePartition, set[int]] = {}
     for source, offset in records:
         found.setdefault(source, set()).add(offset)
@@ -76,7 +75,6 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
-    """Return the error for a record that the target refuses alone in its batch."""
     [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
     return RecordTooLarge(
         f"{target} refuses record {batch.source}@{offset} of {size} bytes for {batch.target.topic}: "
@@ -95,7 +93,6 @@ def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
 
 
 def batches_refused_error(*, flow: str, target: str) -> ClusterError:
-    """Return the error for records that are refused in batches and taken alone."""
     return ClusterError(
         f"{target} refuses records of {flow} as too large, but accepts each of them alone",
         consequence=f"{flow} stopped before the chunk that holds them; the relay holds the records",
@@ -105,5 +102,4 @@ def batches_refused_error(*, flow: str, target: str) -> ClusterError:
 
 
 def refusal_reason(topic: str, target: str) -> str:
-    """Return why such a record is quarantined."""
     return f"larger than {topic} on {target} takes (max.message.bytes)"

@@ -68,7 +68,6 @@ class Transaction:
         return list(dict.fromkeys(target.topic for _, target in self._sent))
 
     def begin(self) -> None:
-        """Begin."""
         if self._spec.exactly_once:
             self._producer.begin_transaction()
 
@@ -158,7 +157,6 @@ class Transaction:
         )
 
     def commit(self) -> None:
-        """Commit the records and their ledger record."""
         if self._spec.exactly_once:
             self._producer.commit_transaction(CALL_TIMEOUT_S)
             return
@@ -168,7 +166,6 @@ class Transaction:
             raise KafkaException(self.ledger_refused)
 
     def abort(self) -> None:
-        """Abort: nothing of it becomes visible."""
         if self._spec.exactly_once:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
 
@@ -177,7 +174,6 @@ class Transaction:
 
 
 def _locate_row(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
-    """Return the batch that holds a row of all batches, and the row in it."""
     for batch in batches:
         if row < len(batch.records):
             return batch, row
@@ -226,7 +222,6 @@ class _Sent:
             self.refused.append(offset)
 
     def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[MappedRange]:
-        """Yield the mapped ranges, each with dense downstream offsets."""
         if self.error is not None:
             raise KafkaException(self.error)
         upstream = self._upstream[0] if len(self._upstream) == 1 else np.concatenate(self._upstream)

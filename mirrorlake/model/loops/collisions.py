@@ -30,11 +30,8 @@ _PREFIXED = "use policy: default on these flows: prefixed names (east.orders) sh
 
 
 class ProvenanceLike(FlowLike, RouteLike, Protocol):
-    """A flow and whether its settings make it write hop headers."""
-
     @property
-    def provenance(self) -> Literal["auto", True, False]:
-        """Return the setting."""
+    def provenance(self) -> Literal["auto", True, False]: ...
 
 
 class Collision(NamedTuple):
@@ -198,14 +195,12 @@ class _Meetings:
         return None
 
     def _shared(self) -> Iterator[tuple[TopicPlace, _Step, _Step]]:
-        """Yield the topics that several flows write, with each two of these."""
         for place, steps in self._into.items():
             for first, second in combinations(steps, 2):
                 if first.flow.name != second.flow.name:
                     yield place, first, second
 
     def _upstream(self, place: TopicPlace) -> set[TopicPlace]:
-        """Return the topics upstream of a topic, itself included."""
         places, queue = {place}, [place]
         for there in queue:
             for step in self._into.get(there, ()):

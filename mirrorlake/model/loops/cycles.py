@@ -32,15 +32,12 @@ _STEPS = 20_000
 
 
 class FlowLike(Directed, Protocol):
-    """The properties of a flow that the search reads."""
-
     @property
     def topics(self) -> TopicPattern:
         """Return the flow's selection, before its exclusions."""
 
     @property
-    def replication_policy(self) -> ReplicationPolicy:
-        """Return how the flow names topics on the target."""
+    def replication_policy(self) -> ReplicationPolicy: ...
 
 
 def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:

@@ -14,15 +14,11 @@ MAX_PLACES = 20_000
 
 
 class TopicPlace(NamedTuple):
-    """A topic on a cluster."""
-
     alias: str
     topic: str
 
 
 class RouteLike(Directed, Protocol):
-    """The properties of a flow that decide its route."""
-
     def remote_topic(self, topic: str) -> str:
         """Return the topic's name on the target."""
 

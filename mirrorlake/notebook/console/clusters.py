@@ -112,7 +112,6 @@ class ClustersView(Panel):
         return alias, self._draft().with_cluster(alias, fields, of=self._begin)
 
     async def on_test(self) -> None:
-        """Connect to the cluster in the form and show its answer."""
         self.result.value = ""
         alias, draft = self.filled_in()
         found = await self._runner.ask(try_cluster, draft.cluster(alias), alias)
@@ -145,11 +144,9 @@ class ClustersView(Panel):
         self.render()
 
     async def on_new(self) -> None:
-        """Empty the form."""
         self._fill("")
 
     async def on_edit(self, alias: str) -> None:
-        """Fill the form with a cluster."""
         self._fill(alias, edited=alias)
 
     async def on_copy(self, alias: str) -> None:
@@ -236,7 +233,6 @@ class ClustersView(Panel):
         self.ca.layout.display = None if self.security.value.endswith("SSL") else "none"
 
     def render(self) -> None:
-        """List the clusters of the draft."""
         self.list.show([self._entry(*one) for one in self._draft().clusters.items()])
 
     def _entry(self, alias: str, fields: Mapping[str, str]) -> Entry:

@@ -37,14 +37,12 @@ def password(name: str, label: str) -> widgets.Password:
 
 
 def integer(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
-    """Return a field for a whole number."""
     layout = widgets.Layout(width=_NARROW, max_width=_MAX)
     field = widgets.BoundedIntText(value=value, min=least, max=most, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
 
 
 def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
-    """Return a list to choose from."""
     layout = widgets.Layout(width=_WIDE, max_width=_MAX)
     options = list(options)
     field = widgets.Dropdown(options=options, value=value, description=label, layout=layout, style=_LABEL)
@@ -64,7 +62,6 @@ def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButt
 
 
 def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
-    """Return a checkbox."""
     layout = widgets.Layout(width="max-content", max_width=_MAX)
     return _named(widgets.Checkbox(value=value, description=label, indent=False, layout=layout), name)
 
@@ -83,7 +80,6 @@ class Button(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotat
         return str(self.tooltip) if self.disabled and self.tooltip != self._tip else ""
 
     def allow(self, why_not: str = "") -> None:
-        """Enable the button, or disable it for a reason."""
         self.tooltip = why_not or self._tip
         self.disabled = bool(why_not)
 
@@ -95,8 +91,7 @@ class _RefusedButton(Button):
     def _stay_disabled(self, _: Any) -> bool:
         return True
 
-    def allow(self, why_not: str = "") -> None:
-        """Remain disabled, and say why."""
+    def allow(self, why_not: str = "") -> None: ...
 
 
 def button(name: str, label: str, *, tip: str = "", main: bool = False) -> Button:
@@ -105,7 +100,6 @@ def button(name: str, label: str, *, tip: str = "", main: bool = False) -> Butto
 
 
 def refused_button(name: str, label: str, *, why: str) -> Button:
-    """Return a button that is disabled for good, and says why."""
     made = _RefusedButton(label, "")
     made.tooltip, made.disabled = why, True
     return cast(Button, _named(made, name))
@@ -146,7 +140,6 @@ def html(name: str, value: str = "") -> widgets.HTML:
 
 
 def paragraph(html: str) -> widgets.HTML:
-    """Return our own text as a widget."""
     return widgets.HTML(f'<div style="max-width:60em;margin:.4em 0">{html}</div>')
 
 
@@ -158,7 +151,6 @@ def code(text: str, name: str = "") -> str:
 
 
 def row(*children: widgets.Widget) -> widgets.HBox:
-    """Return controls side by side."""
     return widgets.HBox(list(children), layout=widgets.Layout(flex_flow="row wrap"))
 
 
@@ -170,7 +162,6 @@ def beside(first: widgets.Widget, second: widgets.Widget) -> widgets.HBox:
 
 
 def column(*children: widgets.Widget) -> widgets.VBox:
-    """Return controls below each other."""
     return widgets.VBox(list(children))
 
 

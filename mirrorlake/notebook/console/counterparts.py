@@ -13,7 +13,6 @@ from mirrorlake.records import BrowsedRecord
 
 
 def named_on(flow: FlowConfig, side: str, topic: str) -> tuple[str, str]:
-    """Return the cluster and topic name of a side."""
     return (flow.target, flow.remote_topic(topic)) if side == "target" else (flow.source, topic)
 
 

@@ -46,7 +46,6 @@ class ErrorPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annot
         self._render()
 
     def clear(self) -> None:
-        """Clear all messages."""
         self.errors = []
         self._render()
 

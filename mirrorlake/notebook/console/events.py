@@ -30,8 +30,6 @@ COLUMNS = (
 
 
 class EventsView(Panel):
-    """Show the events of a time, which a person chooses."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.poller = Poller(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="events-fresh")
@@ -62,7 +60,6 @@ class EventsView(Panel):
         self.poller.start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self.poller.stop()
 
     def _choose(self) -> None:

@@ -116,7 +116,6 @@ class FlowFormView(Panel):
         self.on_change(self._edited, *self._inputs.values())
 
     def fields(self) -> dict[str, Any]:
-        """Return the form's content."""
         return {name: self._typed(name) for name in self._inputs}
 
     @property
@@ -213,7 +212,6 @@ class FlowFormView(Panel):
         self._changed()
 
     async def on_use_free(self) -> None:
-        """Give the flow the offered free name."""
         if (free := self.free_name) is not None:
             self.name.value = free
 

@@ -46,7 +46,6 @@ class Cell:
 
     @classmethod
     def of(cls, badge: Badge, *, sort: str | int | float | None = None, title: str = "", link: str = "") -> Cell:
-        """Return the cell of a badge."""
         return cls(badge.word, sort, badge, title, link)
 
 

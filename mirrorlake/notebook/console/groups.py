@@ -24,7 +24,6 @@ _ORDER = {"hold": 0, "move": 1, "in_step": 2}
 
 
 def columns(source: str, target: str) -> list[Column]:
-    """Return the columns for a flow between two clusters."""
     return [
         Column("group", "Group"),
         Column("verdict", "Plan", kind="mark"),
@@ -39,7 +38,6 @@ def columns(source: str, target: str) -> list[Column]:
 
 
 def rows_of(standing: GroupOverview) -> list[Row]:
-    """Return one row per group, which opens to its partitions."""
     return [_group_row(one, standing) for one in standing.groups]
 
 
@@ -87,7 +85,6 @@ def _at(at: GroupOnCluster) -> Cell:
 
 
 def outcome_html(done: GroupPlan) -> str:
-    """Return each group's outcome as HTML."""
     words = {one.group: _worst(p.action for p in done if p.group == one.group) for one in done}
     rows = [
         (group, mark, "; ".join(dict.fromkeys(p.reason for p in done if p.group == group)))
@@ -203,7 +200,6 @@ class GroupsView(FlowPanel):
         self.outcome.value = ""
 
     def _withdraw(self) -> None:
-        """Drop the plan: the choice has changed."""
         self.plan, self.shown.value, self.confirm.value = None, "", ""
         self.update_controls()
 

@@ -54,7 +54,6 @@ class LagView(Panel):
             self.poller.start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self.poller.stop()
 
     def changed(self) -> None:

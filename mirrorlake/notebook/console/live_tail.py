@@ -33,7 +33,6 @@ class LiveTail:
 
     @property
     def is_running(self) -> bool:
-        """Whether a topic is followed."""
         return not self._stop.is_set()
 
     def start(self, begin: Open, *, most: int) -> None:

@@ -28,7 +28,6 @@ class Address(BrowserWidget):
         self._opened = opened
 
     def answer(self, content: dict[str, Any]) -> None:
-        """Open the path of the page."""
         if isinstance(path := content.get("open"), str):
             self._opened(path)
 
@@ -54,7 +53,6 @@ class Navigation:
 
     @property
     def path(self) -> str:
-        """The path of what is shown."""
         console = self._console
         tab = TABS[console.tabs.selected_index or 0]
         if tab == "Status" and console.status.chosen_flow is not None:

@@ -20,6 +20,5 @@ class Opener(BrowserWidget):
         self._follow = follow
 
     def answer(self, content: dict[str, Any]) -> None:
-        """Open the link that a person clicked."""
         if isinstance(path := content.get("open"), str):
             self._follow(path)

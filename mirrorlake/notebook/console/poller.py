@@ -47,11 +47,9 @@ class Poller:
 
     @property
     def is_running(self) -> bool:
-        """Whether it polls."""
         return self._task is not None and not self._task.done()
 
     def put(self, value: Any) -> None:
-        """Store a result."""
         self._keep(Reading(value, self._session.now()))
         self._changed()
 
@@ -65,7 +63,6 @@ class Poller:
         self._keep(Reading())
 
     async def once(self) -> None:
-        """Poll once."""
         self._keep(replace(self.reading, asking_since=self._session.now()))
         try:
             answer = await asyncio.to_thread(self._ask)
@@ -98,7 +95,6 @@ class Poller:
             self._task = self._session.runner.start(self._loop())
 
     def stop(self) -> None:
-        """Stop polling."""
         if self._task is not None:
             if not self._task.done():
                 # It may be another thread's (see `Pulse`).

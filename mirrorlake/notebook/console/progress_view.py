@@ -46,7 +46,6 @@ class ProgressView:
         self._phases = tuple(phases)
 
     def say(self, said: RunMessage, /) -> None:
-        """Store a line of a run."""
         self._lines.append(said)
 
     def close(self, phases: Sequence[Phase], _at: float, /) -> None:
@@ -55,7 +54,6 @@ class ProgressView:
 
 
 def progress_html(phases: Sequence[Phase]) -> str:
-    """Return one line per phase: its progress and total."""
     return "".join(f"<div>{_line(one)}</div>" for one in phases)
 
 

@@ -154,7 +154,6 @@ class Pulse(BrowserWidget):
                 loop.call_soon_threadsafe(woken.set)
 
     def answer(self, content: dict[str, Any]) -> None:
-        """Answer a heartbeat, with the present age."""
         self._is_seen = True
         if (waits := self._settling.pop(content.get("settled", 0), None)) is not None and not waits.done():
             waits.set_result(None)

@@ -111,7 +111,6 @@ class RecordDetail(Panel):
         self.widget.layout.display = None
 
     def clear(self) -> None:
-        """Show nothing."""
         self._record = None
         self.widget.layout.display = "none"
 

@@ -31,7 +31,6 @@ Place = tuple[int, int]
 
 
 def key_of(record: BrowsedRecord) -> str:
-    """Return the key that identifies a record on its side."""
     return f"{record.partition}@{record.offset}"
 
 
@@ -119,20 +118,17 @@ class RecordSide:
         self.notes.value = "".join(f"<div>· {breakable(line)}</div>" for line in lines)
 
     def follow(self, cluster: str, records: Sequence[BrowsedRecord], said: str) -> None:
-        """Show records of a live tail, with its state."""
         self.page, self.cluster, self.notes.value = None, cluster, ""
         self._asked += 1
         self._fill(records)
         self._say(said)
 
     def fail(self, problem: str) -> None:
-        """Show why the side failed."""
         self.page, self.problem, self.notes.value = None, problem, ""
         self._fill(())
         self._say("", badge("failed").html() + "<br>".join(f" {breakable(line)}" for line in problem.splitlines()))
 
     def clear(self, said: str) -> None:
-        """Show no records, and the reason."""
         self._asked += 1
         self.page, self.problem, self.notes.value = None, "", ""
         self._fill(())
@@ -145,7 +141,6 @@ class RecordSide:
         return self._marks.keys() <= self._records.keys()
 
     def unchoose(self) -> None:
-        """Clear the selection."""
         if self.grid.selected:
             self.grid.selected = []
 

@@ -108,7 +108,6 @@ class RecordsView(FlowPanel):
             self._runner.start(self.on_topics())
 
     def stop(self) -> None:
-        """Stop the live tail."""
         self.live.stop()
 
     async def on_topics(self) -> None:
@@ -187,7 +186,6 @@ class RecordsView(FlowPanel):
         await self._each(wanted)
 
     async def on_tail(self) -> None:
-        """Tail the topic on one side."""
         mirror, flow, topic = self._asked()
         side = self.anchor.value
         alias, name = named_on(flow, side, topic)
@@ -203,7 +201,6 @@ class RecordsView(FlowPanel):
         self.live.start(begin, most=self.count.value)
 
     async def on_stop(self) -> None:
-        """Stop the live tail."""
         self.live.stop()
 
     def _came(self, records: Sequence[BrowsedRecord], came: int, ended: str) -> None:
@@ -266,7 +263,6 @@ class RecordsView(FlowPanel):
         await self._to_source(mirror, flow, page)
 
     async def _to_target(self, mirror: Mirror, flow: FlowConfig, place: TopicPartition, offset: int) -> None:
-        """Read the target from the counterpart of an offset, or of the next record."""
         side = self.sides["target"]
         side.clear("looking for the counterpart …")
         try:

@@ -125,7 +125,6 @@ class ReviewView(Panel):
         return self._read is not None and self._read_from == self.file and self._in_force in (None, self._read)
 
     def forget(self) -> None:
-        """Withdraw the review: the draft has changed."""
         if self.reviewed is not None or self._text is not None:
             self.reviewed = self._text = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."

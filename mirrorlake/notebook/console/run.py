@@ -57,7 +57,6 @@ class ConsoleRun:
 
     @property
     def said(self) -> str:
-        """The run in words."""
         return f"{self.flow or _ALL}{' once' if self.once else ''}"
 
 
@@ -121,13 +120,11 @@ class RunView(Panel):
         self.end()
 
     def end(self) -> None:
-        """Stop this console's run."""
         if self.current is not None and not self.current.stop.is_set():
             self.current.stopped_at = self._session.now()
             self.current.stop.set()
 
     async def on_pause(self) -> None:
-        """Pause the chosen flow, or all, in any process."""
         mirror = self._session.mirror_of(self.flow.value)
         for name in self._chosen():
             await self._runner.ask(mirror.pause, flow=name, reason="paused in the console")
@@ -141,7 +138,6 @@ class RunView(Panel):
         self.said.value = f"{badge(word, 'note').html()} {breakable(self.flow.value)}"
 
     async def on_save(self) -> None:
-        """Save the applied settings."""
         await self._review.on_save()
 
     async def _go(self, *, once: bool) -> None:

@@ -54,7 +54,6 @@ class Session:
 
     @property
     def flow_names(self) -> list[str]:
-        """The flows of the mirror."""
         return [flow.name for flow in self.mirror.flows] if self.mirror else []
 
     def follow(self, path: str) -> None:
@@ -62,7 +61,6 @@ class Session:
         self.opened(path)
 
     def refuse(self) -> None:
-        """Show that the console is read-only."""
         self.errors.show(SafetyError(self.read_only, consequence="nothing was changed"))
 
     def mirror_of(self, flow: str | None) -> Mirror:

@@ -84,7 +84,6 @@ class StatusView(Panel):
         self.lag.start()
 
     def stop(self) -> None:
-        """Stop refreshing."""
         self.live.value = False
         self.poller.stop()
         self.lag.stop()

@@ -93,11 +93,9 @@ class TablesView(Panel):
             self._runner.start(self._runner.run(self.poller.once, self.refresh))
 
     def stop(self) -> None:
-        """Stop reading."""
         self.poller.stop()
 
     async def on_refresh(self) -> None:
-        """Read the tables, and the shown one."""
         await self.poller.once()
         if self.page is not None:
             await self.open_table(self.page.name)
@@ -166,7 +164,6 @@ def _column_row(column: TableColumn) -> Row:
 
 
 def _newest(page: TablePage) -> tuple[list[Row], list[Column]]:
-    """Return the newest rows of a table, and their columns."""
     shown = [one for one in page.columns if page.newest and one.name in page.newest[0]]
     columns = [Column(one.name, one.name, "number" if _is_number(one) else "text", one.comment) for one in shown]
     return [Row("/".join(str(row[name]) for name in _PLACE), _cells(row)) for row in page.newest], columns

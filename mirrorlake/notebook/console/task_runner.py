@@ -43,7 +43,6 @@ class TaskRunner:
         button.on_click(click)
 
     async def run(self, action: Action, button: widgets.Button, *, then: Callable[[], None] = lambda: None) -> None:
-        """Run an action and show any exception."""
         name = button.description
         button.disabled, button.description = True, f"{name} …"
         try:
@@ -99,7 +98,6 @@ class TaskRunner:
         return task
 
     def stop(self) -> None:
-        """Cancel running work."""
         for task in list(self._tasks):
             task.cancel()
 

@@ -136,7 +136,6 @@ class TopicsView(Panel):
         self._choose(self.cluster.value, pattern_of(chosen, names) if chosen else self.matching.value.strip())
 
     async def on_open(self) -> None:
-        """Show the page of the chosen topic."""
         [topic] = self.rows.selected
         await self._show_page(topic)
 
@@ -187,7 +186,6 @@ class TopicsView(Panel):
         self.update_controls()
 
     def render(self) -> None:
-        """Show the matching topics."""
         if self.found is None:
             return
         lines, text = (
@@ -213,7 +211,6 @@ class TopicsView(Panel):
         self.update_controls()
 
     def update_controls(self) -> None:
-        """Enable what the chosen topics allow."""
         chosen = len(self.rows.selected)
         self.open.allow("" if chosen == 1 else "tick one topic, or click its name")
         is_known = chosen or (self.found and self.matching.value.strip())

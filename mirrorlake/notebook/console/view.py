@@ -39,20 +39,16 @@ class Panel:
         return made
 
     def on_change(self, react: Callable[[], None], *fields: widgets.Widget, trait: str = "value") -> None:
-        """Call a function whenever a person or the view changes one of the fields."""
         for field in fields:
             field.observe(self._runner.guarded(react), trait)
 
 
 class FlowPanel(Panel):
-    """A view of one flow of the mirror, which a person chooses."""
-
     def __init__(self, session: Session, name: str) -> None:
         super().__init__(session)
         self.flow = controls.dropdown(f"{name}-flow", "Flow")
 
     def offer(self) -> None:
-        """Offer the flows of the mirror."""
         controls.refill(self.flow, self._session.flow_names)
 
 
@@ -79,5 +75,4 @@ def require_typed(field: widgets.Text, word: str, *, beside: str) -> None:
 
 
 def is_typed(field: widgets.Text, word: str | None) -> bool:
-    """Return whether the word that an action needs was typed."""
     return bool(word) and field.value.strip() == word

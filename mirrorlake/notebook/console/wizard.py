@@ -104,7 +104,6 @@ class Wizard:
             button.layout.display = None if is_there else "none"
 
     def draft(self) -> Draft:
-        """Return the whole draft with the present form."""
         draft = self.kept.without_flows(self._removed)
         if self.review.has_root:
             draft = draft.with_root(self.review.root.value.strip())
@@ -190,7 +189,6 @@ class Wizard:
         self._changed()
 
     async def on_put_back(self, name: str) -> None:
-        """Put a removed flow back into the draft."""
         self._removed = tuple(one for one in self._removed if one != name)
         self._list()
         self._changed()

@@ -66,8 +66,6 @@ class _Exchange(RequestHandler):
 
 
 class _Refusal(RequestHandler):
-    """Refuse a request of any method."""
-
     def prepare(self) -> None:
         self.set_status(403)
         self.set_header("Cache-Control", "no-store")

@@ -77,7 +77,6 @@ class Kernels:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many pages are open, or about to be, as may be."""
         return len(self._manager.list_kernel_ids()) + self._starting >= MAX_KERNELS
 
     async def open(self) -> tuple[str, dict[str, Any]]:
