@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mirrorlake as ml
 from mirrorlake import errors
+from tests.commands import write_conf
 from tests.docs import DOCS, UNIT, benchmarks_page, systemd_unit_file, tables_page
 
 
@@ -31,9 +35,47 @@ def test_importing_starts_nothing() -> None:
     assert json.loads(result.stdout) == []
 
 
-def test_the_command_line_loads_no_spark_before_a_command_needs_it() -> None:
-    code = "import sys, mirrorlake.cli; print([m for m in ('pyspark', 'pandas', 'ipywidgets') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+_FAULTY = """
+from pathlib import Path
+from mirrorlake.cli.command import Invocation
+from mirrorlake.errors import MirrorlakeError
+try:
+    Invocation(Path("nowhere.yml"), as_json=False).mirror
+except MirrorlakeError:
+    pass
+"""
+_MIRROR = """
+from pathlib import Path
+from mirrorlake.cli.command import Invocation
+mirror = Invocation(Path("mirror.yml"), as_json=False).mirror
+"""
+# It loads both.
+_ASKED = """
+import pyarrow as pa
+frame = pa.table({"n": [1, 2]}).to_pandas()
+assert pa.array(frame["n"]).to_pylist() == [1, 2]
+import tornado
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "absent", "then"),
+    [
+        ("import mirrorlake.cli", {"pyspark", "pandas", "ipywidgets"}, ""),
+        ("import mirrorlake.daemon", {"pyarrow", "pydantic", "pyspark"}, ""),
+        (_FAULTY, {"pandas", "tornado", "pyspark"}, _ASKED),
+        (_MIRROR, {"duckdb", "pyspark", "sqlglot", "ipywidgets", "plotly"}, ""),
+    ],
+    ids=["command line", "daemon, which then chooses how memory is kept", "no mirror", "mirror"],
+)
+def test_nothing_is_loaded_before_it_is_needed(code: str, absent: set[str], then: str, tmp_path: Path) -> None:
+    write_conf(tmp_path, {"a": "a:1", "b": "b:1"}, [{"source": "a", "target": "b", "topics": "orders"}])
+    code += f"\nimport sys; print({absent} & sys.modules.keys())\n{then}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("set()\n", 0), done.stderr
 
 
 def test_the_public_api_has_docstrings() -> None:

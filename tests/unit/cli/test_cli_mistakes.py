@@ -20,6 +20,13 @@ flows:
 """
 
 
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    return str(path)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -82,10 +89,8 @@ def test_the_version_is_said_before_any_command() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["land", "--source", "nrth"], ["republish", "--flow", "nope"]])
-def test_an_unknown_name_lists_the_known_ones(arguments: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
-    done = run_cli(*arguments, "--conf", str(path))
+def test_an_unknown_name_lists_the_known_ones(arguments: list[str], good: str) -> None:
+    done = run_cli(*arguments, "--conf", good)
     assert done.returncode == 2
     assert "east" in done.stderr
 
@@ -110,22 +115,15 @@ Caused by: java.lang.RuntimeException: later
     ],
 )
 def test_no_foreign_error_reaches_the_user_bare(
-    name: str,
-    module: str,
-    text: str,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, module: str, text: str, says: str, good: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
     foreign = type(name, (Exception,), {"__module__": module})
 
     def fail(*_: object, **__: object) -> None:
         raise foreign(*([text] if text else []))
 
     monkeypatch.setattr("mirrorlake.mirror.load", fail)
-    done = run_cli("verify", "--conf", str(path), "--json")
+    done = run_cli("verify", "--conf", good, "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["exit_code"]) == (4, 4)
     assert says in told["cause"]
@@ -144,17 +142,13 @@ def test_no_foreign_error_reaches_the_user_bare(
         (["statsu"], "Did you mean 'status'?"),
     ],
 )
-def test_a_mistyped_name_gets_the_closest(arguments: list[str], meant: str, tmp_path: Path) -> None:
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
-    done = run_cli(*arguments, *(["--conf", str(path)] if len(arguments) > 1 else []))
+def test_a_mistyped_name_gets_the_closest(arguments: list[str], meant: str, good: str) -> None:
+    done = run_cli(*arguments, *(["--conf", good] if len(arguments) > 1 else []))
     assert (done.returncode, meant in done.stderr) == (2, True), done.stderr
 
 
-def test_a_run_that_can_do_nothing_ends_at_once_and_names_the_address(tmp_path: Path) -> None:
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
-    done = run_cli("run", "--conf", str(path), "--json")
+def test_a_run_that_can_do_nothing_ends_at_once_and_names_the_address(good: str, tmp_path: Path) -> None:
+    done = run_cli("run", "--conf", good, "--json")
     assert done.returncode == 4
     *lines, error = done.stderr.strip().splitlines()
     said = [json.loads(line) for line in lines]
