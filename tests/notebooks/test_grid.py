@@ -41,15 +41,16 @@ def rows(numbers: Sequence[int], lag: int = 0) -> list[Row]:
     ]
 
 
-def draw(page: Page, grid: Grid) -> None:
-    traits = {
-        name: getattr(grid, name)
-        for name in ("label", "columns", "least", "rows", "selected", "select", "empty", "file")
-    }
-    start(page, Grid, traits)
+def draw(page: Page, rows: list[Row], columns: Sequence[Column] = COLUMNS, **options: Any) -> Grid:
+    grid = Grid("x", columns, label="Topics", **options)
+    grid.show(rows)
+    names = ("label", "columns", "least", "rows", "selected", "select", "empty", "file")
+    start(page, Grid, {name: getattr(grid, name) for name in names})
+    return grid
 
 
-def update(page: Page, grid: Grid) -> None:
+def update(page: Page, grid: Grid, rows: list[Row]) -> None:
+    grid.show(rows)
     page.evaluate("rows => model.set('rows', rows)", grid.rows)
 
 
@@ -68,22 +69,15 @@ _LINES = """one => {
 }"""
 
 
-def first_cells(page: Page) -> list[Any]:
-    return page.locator("tbody tr:not(.ml-grid-part) td:not(.ml-grid-box):nth-of-type(2)").all_inner_texts()
-
-
 def test_what_a_person_did_survives_an_update(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics", select="many")
-    grid.show(rows(range(12)))
-    draw(page, grid)
+    grid = draw(page, rows(range(12)), select="many")
     page.get_by_role("button", name="Offset lag").click()
     page.get_by_role("button", name="Offset lag").click()
     page.get_by_role("searchbox").fill("t1")
     page.get_by_role("checkbox", name="Choose t11").check()
     page.get_by_role("button", name="Parts of t10").click()
     page.get_by_role("button", name="Parts of t10").focus()
-    grid.show(rows(range(13), lag=100))
-    update(page, grid)
+    update(page, grid, rows(range(13), lag=100))
     names = page.locator("tbody tr:not(.ml-grid-part)")
     expect(names).to_have_count(4)
     assert [one.get_attribute("data-key") for one in names.all()] == ["t12", "t11", "t10", "t1"], "sorted and filtered"
@@ -95,18 +89,14 @@ def test_what_a_person_did_survives_an_update(page: Page) -> None:
 
 
 def test_all_that_are_shown_are_chosen_and_no_others(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics", select="many")
-    grid.show(rows(range(12)))
-    draw(page, grid)
+    draw(page, rows(range(12)), select="many")
     page.get_by_role("searchbox").fill("t1")
     page.get_by_role("checkbox", name="Choose all").check()
     assert page.evaluate("model.get('selected')") == ["t1", "t10", "t11"]
 
 
 def test_a_row_is_chosen_by_the_keyboard(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics", select="one")
-    grid.show(rows(range(3)))
-    draw(page, grid)
+    draw(page, rows(range(3)), select="one")
     page.locator("tr[data-key=t0]").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -116,21 +106,12 @@ def test_a_row_is_chosen_by_the_keyboard(page: Page) -> None:
 
 def test_long_names_are_cut_in_the_middle_and_content_is_text(page: Page) -> None:
     long, attack = "a" * 120 + "b" * 129, "<img src=x onerror=alert(1)>"
-    grid = Grid("x", COLUMNS, label="Topics")
-    grid.show([Row("long", {"topic": long, "lag": None}), Row("attack", {"topic": attack, "lag": 3})])
-    draw(page, grid)
+    draw(page, [Row("long", {"topic": long, "lag": None}), Row("attack", {"topic": attack, "lag": 3})])
     cell = page.locator("tr[data-key=long] td").first
     assert len(cell.inner_text()) == MAX_NAME
     expect(cell).to_have_attribute("title", long)
     expect(page.locator("tr[data-key=attack] td").first).to_have_text(attack)
     assert page.locator("img").count() == 0
-
-
-def test_a_sentence_is_not_cut(page: Page) -> None:
-    grid = Grid("x", [Column("why", "Why", kind="prose")], label="Reasons")
-    grid.show([Row("a", {"why": "nothing moves and records wait, " * 5})])
-    draw(page, grid)
-    expect(page.locator("tr[data-key=a] td")).to_contain_text("nothing moves and records wait, " * 5)
 
 
 @pytest.mark.parametrize("width", [1280, 800, 350])
@@ -139,26 +120,11 @@ def test_the_least_important_columns_go_first_and_never_the_reason(page: Page, w
     least = ["f9", "f8", "f7", "f6", "f5", "f4", "f3", "f2", "f1", "f0"]
     columns = [*COLUMNS, *(Column(key, f"Figure {key}", kind="number") for key in reversed(least))]
     columns += [Column(key, key) for key in ("owner", "place")]
-    grid = Grid("x", [*columns, Column("why", "Why", kind="prose")], label="Topics", least=least)
     reason = "nothing moves and records wait in /var/lib/lake/relay/east/topic=orders, " * 3
     figures = dict.fromkeys(least, f"{1000000} records/s")
-    grid.show(
-        [
-            Row(
-                "a",
-                {
-                    "topic": "orders",
-                    "lag": 1,
-                    "verdict": Cell.of(badge("behind")),
-                    "owner": "somebody",
-                    "place": "somewhere",
-                    "why": reason,
-                    **figures,
-                },
-            )
-        ]
-    )
-    draw(page, grid)
+    words = {"topic": "orders", "owner": "somebody", "place": "somewhere", "why": reason}
+    row = Row("a", {**words, "lag": 1, "verdict": Cell.of(badge("behind")), **figures})
+    draw(page, [row], [*columns, Column("why", "Why", kind="prose")], least=least)
     frame = page.locator(".ml-grid-frame")
     expect(page.locator("tr[data-key=a] td").last).to_contain_text(reason)
     assert frame.evaluate("one => one.scrollWidth <= one.clientWidth"), "the reason is on screen, whole"
@@ -175,14 +141,13 @@ def test_the_least_important_columns_go_first_and_never_the_reason(page: Page, w
 
 def test_what_came_while_a_table_was_out_of_sight_is_fitted_when_it_is_seen(page: Page) -> None:
     page.set_viewport_size({"width": 500, "height": 800})
-    grid = Grid("x", [*COLUMNS, Column("why", "Why", kind="prose")], label="Topics", least=["lag"])
-    grid.show([Row("a", {"topic": "a", "lag": 1, "verdict": "", "why": ""})])
-    draw(page, grid)
+    row = Row("a", {"topic": "a", "lag": 1, "verdict": "", "why": ""})
+    grid = draw(page, [row], [*COLUMNS, Column("why", "Why", kind="prose")], least=["lag"])
     expect(page.locator("th[data-column=lag]")).to_be_visible()
     page.evaluate("document.querySelector('main').style.display = 'none'")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    grid.show([Row("a", {"topic": "t" * 30, "lag": 10**12, "verdict": Cell.of(badge("cluster away")), "why": "w"})])
-    update(page, grid)
+    wide = {"topic": "t" * 30, "lag": 10**12, "verdict": Cell.of(badge("cluster away")), "why": "w"}
+    update(page, grid, [Row("a", wide)])
     page.evaluate("document.querySelector('main').style.display = ''")
     expect(page.locator("th[data-column=lag]")).to_be_hidden()
     assert page.locator(".ml-grid-frame").evaluate("one => one.scrollWidth <= one.clientWidth")
@@ -190,10 +155,9 @@ def test_what_came_while_a_table_was_out_of_sight_is_fitted_when_it_is_seen(page
 
 def test_names_wrap_at_their_dots_and_never_at_their_arrow(page: Page) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
-    grid = Grid("x", [Column("a", "A"), Column("why", "Why", kind="prose")], label="Flows")
     flow, topic = "eu->central", "placed.by-customers.of_the.north"
-    grid.show([Row("a", {"a": flow, "why": f"{flow} " * 30}), Row("b", {"a": topic, "why": "2026-11-26 " * 30})])
-    draw(page, grid)
+    shown = [Row("a", {"a": flow, "why": f"{flow} " * 30}), Row("b", {"a": topic, "why": "2026-11-26 " * 30})]
+    draw(page, shown, [Column("a", "A"), Column("why", "Why", kind="prose")])
     for key, column, name in (("a", "why", flow), ("b", "why", "2026-11-26"), ("b", "a", topic)):
         lines = page.locator(f"tr[data-key={key}] td[data-column={column}]").evaluate(_LINES)
         assert len(lines) > 1
@@ -205,29 +169,16 @@ def test_names_wrap_at_their_dots_and_never_at_their_arrow(page: Page) -> None:
 
 
 def test_a_name_wraps_as_in_all_our_html(page: Page) -> None:
-    names = [
-        "east.orders",
-        "eu->central",
-        "placed.by-customers.of_the.north",
-        "to eu->central.placed.by-customers-v2 now",
-    ]
-    grid = Grid("x", [Column("a", "A", kind="prose")], label="Names")
-    grid.show([Row(name, {"a": name}) for name in names])
-    draw(page, grid)
+    names = ["eu->central", "placed.by-customers.of_the.north", "to eu->central.placed.by-customers-v2 now"]
+    draw(page, [Row(name, {"a": name}) for name in names], [Column("a", "A", kind="prose")])
     for name, cell in zip(names, page.locator("tbody td").all(), strict=True):
         marked, wanted = (re.sub("<span[^>]*>", "<span>", one) for one in (cell.inner_html(), breakable(name)))
         assert marked == wanted
 
 
 def test_a_name_that_leads_somewhere_is_opened_by_mouse_and_keyboard(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics", select="one")
-    grid.show([Row("a", {"topic": Cell("orders", link="topic/east/orders"), "lag": 1})])
-    draw(page, grid)
-    name = page.get_by_role("link", name="orders")
-    name.click()
-    name.focus()
-    page.keyboard.press("Enter")
-    assert page.evaluate("sent.filter(one => one.open)") == [{"open": "topic/east/orders"}] * 2
+    draw(page, [Row("a", {"topic": Cell("orders", link="topic/east/orders"), "lag": 1})], select="one")
+    open_twice(page)
     assert page.evaluate("model.get('selected')") == [], "it is opened, and not chosen"
 
 
@@ -236,6 +187,10 @@ def test_a_topic_in_html_is_opened_by_mouse_and_keyboard(page: Page) -> None:
     page.locator("main").evaluate("one => { one.className = 'ml-console'; one.innerHTML = '<div></div><p></p>'; }")
     page.locator("p").evaluate("(one, html) => { one.innerHTML = html; }", shown.value)
     start(page, Opener, {}, place="main div")
+    open_twice(page)
+
+
+def open_twice(page: Page) -> None:
     name = page.get_by_role("link", name="orders")
     name.click()
     name.focus()
@@ -245,9 +200,7 @@ def test_a_topic_in_html_is_opened_by_mouse_and_keyboard(page: Page) -> None:
 
 
 def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics")
-    grid.show([Row(name, {"topic": name, "lag": lag}) for name, lag in (("a", None), ("b", 2), ("c", 10))])
-    draw(page, grid)
+    draw(page, [Row(name, {"topic": name, "lag": lag}) for name, lag in (("a", None), ("b", 2), ("c", 10))])
     header = page.get_by_role("button", name="Offset lag")
     for expected in (["b", "c", "a"], ["c", "b", "a"]):
         header.click()
@@ -255,9 +208,8 @@ def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:
 
 
 def test_a_saved_file_holds_what_is_shown_with_its_parts_and_runs_nothing(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Groups", file="groups.csv")
-    grid.show([Row("a", {"topic": "=HYPERLINK(1)", "lag": 1}), Row("b", {"topic": 'say "b", c', "lag": 2}), *rows([7])])
-    draw(page, grid)
+    odd = [Row("a", {"topic": "=HYPERLINK(1)", "lag": 1}), Row("b", {"topic": 'say "b", c', "lag": 2})]
+    draw(page, [*odd, *rows([7])], file="groups.csv")
     with page.expect_download() as saved:
         page.get_by_role("button", name="CSV").click()
     assert saved.value.suggested_filename == "groups.csv"
@@ -273,9 +225,7 @@ def test_a_saved_file_holds_what_is_shown_with_its_parts_and_runs_nothing(page: 
 
 
 def test_five_hundred_rows_are_shown_in_steps(page: Page) -> None:
-    grid = Grid("x", COLUMNS, label="Topics")
-    grid.show(rows(range(500)))
-    draw(page, grid)
+    draw(page, rows(range(500)))
     expect(page.locator("tbody tr")).to_have_count(300)
     page.get_by_role("button", name="Show 200 more").click()
     expect(page.locator("tbody tr")).to_have_count(500)
@@ -287,8 +237,6 @@ def test_five_hundred_rows_are_shown_in_steps(page: Page) -> None:
 
 @pytest.mark.parametrize("select", ["none", "one", "many"])
 def test_a_screen_reader_finds_nothing_serious(page: Page, select: Any) -> None:
-    grid = Grid("x", COLUMNS, label="Topics", select=select)
-    grid.show(rows(range(3)))
-    draw(page, grid)
+    draw(page, rows(range(3)), select=select)
     found = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
     assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]

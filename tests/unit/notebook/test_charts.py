@@ -35,21 +35,12 @@ def titles_of(figure: Any) -> list[str]:
 
 
 def rows(*hops: tuple[str, str | None], minutes: int = 4, partitions: int = 3) -> list[dict[str, Any]]:
+    of_all = {"flow": "east->central", "source": "east", "topic": "orders", "generation": 1}
     return [
-        {
-            "observed_at": NOON + timedelta(minutes=minute),
-            "flow": "east->central",
-            "source": "east",
-            "topic": "orders",
-            "generation": 1,
-            "partition": partition,
-            "hop": hop,
-            "group_id": group,
-            "position": 100 * minute,
-            "end_position": 110 * minute + partition + place,
-            "offset_lag": 10 * minute + partition + place,
-            "time_lag_ms": 1000 * minute + partition * 500 + place,
-        }
+        {**of_all, "partition": partition, "hop": hop, "group_id": group}
+        | {"observed_at": NOON + timedelta(minutes=minute), "position": 100 * minute}
+        | {"end_position": 110 * minute + partition + place, "offset_lag": 10 * minute + partition + place}
+        | {"time_lag_ms": 1000 * minute + partition * 500 + place}
         for place, (hop, group) in enumerate(hops)
         for minute in range(minutes)
         for partition in range(partitions)
@@ -65,8 +56,8 @@ def test_the_lag_of_a_figure_is_that_of_the_rows(measure: Any, column: str) -> N
     expected: Points = {}
     for row in given_rows:
         name = f"east->central {row['hop']}" + (f" by {row['group_id']}" if row["group_id"] else "")
-        at, before = (name, row["observed_at"].to_pydatetime()), 0.0
-        before = expected.get((name, row["observed_at"].to_pydatetime())) or 0.0
+        at = (name, row["observed_at"].to_pydatetime())
+        before = expected.get(at) or 0.0
         expected[at] = max(before, row[column] / 1000) if measure == "time" else before + row[column]
     assert shown(lag_chart(pd.DataFrame(given_rows), measure=measure)) == pytest.approx(expected)
 
@@ -83,19 +74,10 @@ def test_what_is_not_known_of_one_partition_breaks_the_line(measure: Any) -> Non
 
 def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
     latency = pd.DataFrame(
-        [
-            {
-                "bucket": NOON + timedelta(minutes=m),
-                "flow": "f",
-                "topic": t,
-                "records": 9,
-                "p50_ms": m,
-                "p95_ms": 5.0 * m,
-                "p99_ms": 9.5 * m,
-            }
-            for m in range(5)
-            for t in ("orders", "clicks")
-        ]
+        {"bucket": NOON + timedelta(minutes=m), "flow": "f", "topic": t, "records": 9}
+        | {"p50_ms": m, "p95_ms": 5.0 * m, "p99_ms": 9.5 * m}
+        for m in range(5)
+        for t in ("orders", "clicks")
     )
     expected: Points = {
         (f"f {row.topic} {name}", row.bucket.to_pydatetime()): getattr(row, f"{name}_ms") / 1000
@@ -104,12 +86,8 @@ def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
     }
     assert shown(latency_chart(latency)) == pytest.approx(expected)
 
-    rpo = pd.DataFrame(
-        [
-            {"observed_at": NOON + timedelta(minutes=m), "flow": "f", "data_ms": [0, 4000, None, 1500][m]}
-            for m in range(4)
-        ]
-    )
+    looks = enumerate([0, 4000, None, 1500])
+    rpo = pd.DataFrame({"observed_at": NOON + timedelta(minutes=m), "flow": "f", "data_ms": ms} for m, ms in looks)
     figure = rpo_chart(rpo.sample(frac=1, random_state=1), objective_ms=10_000)
     assert list(shown(figure).values()) == [0.0, 4.0, None, 1.5], "in the order of time"
     assert figure.layout.shapes[0].y0 == 10
@@ -132,16 +110,12 @@ def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
 def test_outages_are_shaded_and_other_events_are_lines_within_the_times_of_the_frame() -> None:
     frame = pd.DataFrame(rows(("landed", None)))
     first, last = (at.to_pydatetime() for at in (frame.observed_at.min(), frame.observed_at.max()))
-    utc = {"tzinfo": timezone.utc}
-    away = Event(
-        at=first.replace(**utc) - timedelta(hours=1),
-        until=first.replace(**utc) + timedelta(seconds=9),
-        kind="cluster away",
-        subject="west",
-    )
-    applied = Event(at=last.replace(**utc), kind="applied", subject="settings")
-    pause = replace(away, kind="paused", at=last.replace(**utc) - timedelta(seconds=1), until=None)
-    later = replace(applied, at=last.replace(**utc) + timedelta(hours=1))
+    begin, end = (at.replace(tzinfo=timezone.utc) for at in (first, last))
+    seen = {"at": begin - timedelta(hours=1), "until": begin + timedelta(seconds=9)}
+    away = Event(**seen, kind="cluster away", subject="west")
+    applied = Event(at=end, kind="applied", subject="settings")
+    pause = replace(away, kind="paused", at=end - timedelta(seconds=1), until=None)
+    later = replace(applied, at=end + timedelta(hours=1))
     events = Events(start=away.at, end=later.at, events=(away, applied, pause, later))
     figure = lag_chart(frame, events=events)
     assert [(shape.x0, shape.x1) for shape in figure.layout.shapes] == [
@@ -206,19 +180,11 @@ def test_a_missing_column_or_plotly_is_a_users_mistake_with_a_remedy(monkeypatch
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 10**9)), min_size=2, max_size=2), min_size=1, max_size=8))
 def test_any_rows_are_shown_as_they_are(lags: list[list[int | None]]) -> None:
+    hop = {"flow": "f", "hop": "landed", "group_id": None}
     frame = pd.DataFrame(
-        [
-            {
-                "observed_at": NOON + timedelta(minutes=m),
-                "flow": "f",
-                "hop": "landed",
-                "group_id": None,
-                "offset_lag": lag,
-                "partition": p,
-            }
-            for m, pair in enumerate(lags)
-            for p, lag in enumerate(pair)
-        ]
+        {**hop, "observed_at": NOON + timedelta(minutes=m), "offset_lag": lag, "partition": p}
+        for m, pair in enumerate(lags)
+        for p, lag in enumerate(pair)
     )
     found = shown(lag_chart(frame, measure="offsets"))
     assert [found["f landed", (NOON + timedelta(minutes=m)).to_pydatetime()] for m in range(len(lags))] == [

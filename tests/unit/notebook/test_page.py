@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any
 
 import ipywidgets as widgets
 import pytest
@@ -24,6 +24,7 @@ from mirrorlake.render import link
 from tests.builders import mirror_config
 from tests.flow.kit import wait_until
 from tests.unit.markup import Markup, unwrapped
+from tests.unit.notebook.kit import everything
 
 # Each of these buttons changes a cluster, the lake, a file or a run, or reads where a person says.
 CHANGES = {
@@ -57,18 +58,11 @@ def time_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def part(console: Console, name: str) -> Any:
-    found: Any = console
-    for word in name.split("."):
-        found = getattr(found, word)
-    return found
-
-
 @pytest.mark.parametrize("name", sorted(CHANGES))
 def test_a_read_only_console_refuses_every_change_also_of_a_page_that_enables_the_button(
     console: Console, name: str
 ) -> None:
-    button = part(console, name)
+    button = attrgetter(name)(console)
     button.set_state({"disabled": False})
     assert button.disabled
     assert "--write" in button.tooltip
@@ -78,7 +72,7 @@ def test_a_read_only_console_refuses_every_change_also_of_a_page_that_enables_th
 
 def test_a_console_that_may_write_refuses_none_of_them() -> None:
     with Console(Mirror(mirror_config())) as console:
-        assert {name for name in CHANGES if "--write" in part(console, name).tooltip} == set()
+        assert {name for name in CHANGES if "--write" in attrgetter(name)(console).tooltip} == set()
 
 
 @pytest.mark.parametrize("read_only", ["", "start it with --write"])
@@ -91,17 +85,12 @@ def test_every_grey_button_says_why_on_hovering_and_beside_it(read_only: str) ->
         ]
         assert console.topics.open in grey
         assert (console.wizard.run.pause in grey) == bool(read_only)
-        lines = [unwrapped(one.value) for one in everything(console.widget) if "ml-why-grey" in one._dom_classes]
+        below = [one for one in everything(console.widget) if isinstance(one, widgets.DOMWidget)]
+        lines = [unwrapped(one.value) for one in below if "ml-why-grey" in one._dom_classes]
         for button in grey:
             assert button.tooltip != button.description
             said = [line for line in lines if button.description in line and button.tooltip in unescape(line)]
             assert said, button.description
-
-
-def everything(widget: widgets.Widget) -> Iterator[widgets.Widget]:
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from everything(child)
 
 
 @pytest.mark.parametrize("path", ["status", "topics", "set-up", "recovery", "flow/east-%3Ewest"])

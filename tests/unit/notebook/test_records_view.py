@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any, cast
 
-import ipywidgets as widgets
 import pytest
 
 from mirrorlake.errors import ClusterError, UsageError
@@ -34,17 +33,11 @@ from mirrorlake.records.page import Page
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Outcome, Passport
 from tests.builders import browsed, mirror_config, page_of, passport_of
 from tests.unit.markup import unwrapped
+from tests.unit.notebook.kit import EVIL, page_html
 from tests.unit.values import group_position
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 FLOW = "east->west"
-
-
-def html_of(widget: Any) -> str:
-    """Return all HTML that the widgets would put on a page."""
-    found = widget.value if isinstance(widget, widgets.HTML) else ""
-    return str(found) + "".join(html_of(child) for child in getattr(widget, "children", ()))
 
 
 class Library:
@@ -65,29 +58,11 @@ class Library:
         if side == self.fails:
             raise ClusterError("cluster west does not answer", remedy="wait")
         first = 13 if cluster == "west" else 3
-        records = [
-            browsed(
-                offset,
-                topic=topic,
-                partition=partition or 0,
-                key=EVIL.encode(),
-                value=EVIL.encode(),
-                headers=((EVIL, EVIL.encode()), (EVIL, None)),
-                generation=1 if relay else None,
-            )
-            for offset in (first, first + 1)
-        ]
+        evil, place = EVIL.encode(), {"topic": topic, "partition": partition or 0}
+        odd = {"key": evil, "value": evil, "headers": ((EVIL, evil), (EVIL, None)), "generation": 1 if relay else None}
+        records = [browsed(offset, **place, **odd) for offset in (first, first + 1)]
         missing = (Missing(first=first + 2, last=first + 2, kind="absent"),)
-        page = page_of(
-            records,
-            partition=partition or 0,
-            start=first,
-            end=first + 3,
-            first=0,
-            missing=missing,
-            topic=topic,
-            cluster=cluster,
-        )
+        page = page_of(records, **place, start=first, end=first + 3, first=0, missing=missing, cluster=cluster)
         return replace(page, note=self.note, wanted="where" if self.note else "")
 
     def passport(self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None) -> Passport:
@@ -95,12 +70,10 @@ class Library:
         self.asked.append((cluster, topic, partition, offset))
         upstream = offset if cluster == "east" else offset - 10
         place = TopicPartition("east.orders", 0)
-        outcome = Outcome(
-            flow=FLOW, target="west", status="republished", words=EVIL, rule=EVIL, place=place, offset=upstream + 10
-        )
+        sent = {"place": place, "offset": upstream + 10, "rule": EVIL}
+        outcome = Outcome(flow=FLOW, target="west", status="republished", words=EVIL, **sent)
         landed = LandedIn(file=EVIL, landed_at_ms=0)
-        source = SourcePartition("orders", 1, 0)
-        return passport_of(upstream, outcome, source=source, words=EVIL, landed=landed)
+        return passport_of(upstream, outcome, words=EVIL, landed=landed)
 
     def translate(
         self,
@@ -162,22 +135,23 @@ STANDING = GroupOverview(
 
 
 @pytest.fixture
-def open_console() -> Iterator[Callable[[], tuple[Console, Library]]]:
-    made: list[Console] = []
-
-    def make() -> tuple[Console, Library]:
-        console = Console(Mirror(mirror_config()), now=lambda: NOW)
-        made.append(console)
-        library = Library(cast("Mirror", console.mirror))
-        console.session.mirror = cast("Mirror", library)
-        return console, library
-
-    yield make
-    for console in made:
-        console.close()
+def console() -> Iterator[Console]:
+    with Console(Mirror(mirror_config()), now=lambda: NOW) as made:
+        yield made
 
 
-Open = Callable[[], tuple[Console, Library]]
+@pytest.fixture
+def library(console: Console) -> Library:
+    made = Library(cast("Mirror", console.mirror))
+    console.session.mirror = cast("Mirror", made)
+    return made
+
+
+@pytest.fixture
+def view(console: Console, library: Library) -> Any:
+    """The tab of records, of the topic `orders`."""
+    console.records.topic.value = "orders"
+    return console.records
 
 
 def keys(view: Any, side: str) -> list[str]:
@@ -190,9 +164,10 @@ def marks(view: Any) -> dict[str, list[str]]:
     }
 
 
-def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(open_console: Open) -> None:
-    console, library = open_console()
-    view = console.records
+def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(
+    view: Any, console: Console, library: Library
+) -> None:
+    view.topic.value = ""
     view.look.click()
     assert "no topic is named" in console.session.errors.errors[0]
     console.session.errors.clear()
@@ -213,10 +188,7 @@ def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(open_console: 
     assert "aborted" in view.sides["source"].notes.value, "law E in words"
 
 
-def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(open_console: Open) -> None:
-    console, _ = open_console()
-    view = console.records
-    view.topic.value = "orders"
+def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(view: Any, console: Console) -> None:
     view.look.click()
     for side, key in (("target", "0@14"), ("relay", "0@3"), ("source", "0@4")):
         view.sides[side].grid.selected = [key]
@@ -226,7 +198,7 @@ def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(open_co
         assert [name for name, one in view.sides.items() if one.grid.selected] == [side], "one is chosen"
     assert "republished" in view.passport.value
     assert "Value as" in view.detail.form.description
-    html = html_of(console.widget)
+    html = page_html(console.widget)
     assert "&lt;script" in html
     assert not re.search(r"<(script|img)", html)
     assert html.count(f"header {EVIL}".replace("<", "&lt;").replace(">", "&gt;")) == 2, "headers of one name, both"
@@ -235,10 +207,9 @@ def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(open_co
     assert view.passport.value == ""
 
 
-def test_an_answer_about_an_earlier_choice_is_dropped(open_console: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    console, library = open_console()
-    view = console.records
-    view.topic.value = "orders"
+def test_an_answer_about_an_earlier_choice_is_dropped(
+    view: Any, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view.look.click()
     answer, goes_on = library.passport, threading.Event()
     answers: dict[int, Passport] = {}
@@ -264,10 +235,7 @@ def test_an_answer_about_an_earlier_choice_is_dropped(open_console: Open, monkey
     assert view.found is answers[4]
 
 
-def test_a_counterpart_that_is_not_shown_is_gone_to(open_console: Open) -> None:
-    console, library = open_console()
-    view = console.records
-    view.topic.value = "orders"
+def test_a_counterpart_that_is_not_shown_is_gone_to(view: Any, library: Library) -> None:
     view.look.click()
     view.sides["target"].clear("")
     view.sides["source"].grid.selected = ["0@4"]
@@ -277,9 +245,9 @@ def test_a_counterpart_that_is_not_shown_is_gone_to(open_console: Open) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_an_offset_on_one_side_finds_its_place_on_the_others(open_console: Open, side: str) -> None:
-    console, library = open_console()
-    view = console.records
+def test_an_offset_on_one_side_finds_its_place_on_the_others(
+    view: Any, console: Console, library: Library, side: str
+) -> None:
     asyncio.run(view.on_topics())
     assert view.topic.options == ("orders",), "the topics that the flow carries"
     assert view.partition.options == ("all", "0", "1", "2")
@@ -290,20 +258,16 @@ def test_an_offset_on_one_side_finds_its_place_on_the_others(open_console: Open,
     view.partition.value = "1"
     view.look.click()
     assert console.session.errors.errors == []
-    asked = {
-        (cluster, partition, relay, seek["offset"])
-        for cluster, _, partition, relay, seek in (
-            one for one in library.asked if len(one) == 5 and one[0] != "translate"
-        )
-    }
+    pages = [one for one in library.asked if len(one) == 5]
+    asked = {(cluster, partition, relay, seek["offset"]) for cluster, _, partition, relay, seek in pages}
     upstream = 2 if side == "target" else 1
     assert asked == {("west", 1, False, 13), ("east", upstream, False, 3), ("east", upstream, True, 3)}
 
 
-def test_times_are_read_as_people_write_them_and_said_with_their_zone(open_console: Open) -> None:
-    console, library = open_console()
-    view = console.records
-    view.topic.value, view.seek.value = "orders", "time"
+def test_times_are_read_as_people_write_them_and_said_with_their_zone(
+    view: Any, console: Console, library: Library
+) -> None:
+    view.seek.value = "time"
     view.time.value = "noonish"
     assert view.time_said.value == ""
     view.look.click()
@@ -316,10 +280,7 @@ def test_times_are_read_as_people_write_them_and_said_with_their_zone(open_conso
     assert {one[-1]["at"] for one in library.asked} == {NOW - timedelta(hours=2)}
 
 
-def test_a_search_goes_on_where_it_stopped(open_console: Open) -> None:
-    console, library = open_console()
-    view = console.records
-    view.topic.value = "orders"
+def test_a_search_goes_on_where_it_stopped(view: Any, library: Library) -> None:
     assert view.go_on.layout.display == "none"
     library.note = "looked through 10 000 records back to offset 3; there are more to look through"
     view.look.click()
@@ -333,10 +294,8 @@ def test_a_search_goes_on_where_it_stopped(open_console: Open) -> None:
     assert view.go_on.layout.display == "none"
 
 
-def test_a_live_tail_keeps_the_newest_and_frees_the_kernel(open_console: Open) -> None:
-    console, library = open_console()
-    view = console.records
-    view.topic.value, view.anchor.value, view.count.value = "orders", "target", 3
+def test_a_live_tail_keeps_the_newest_and_frees_the_kernel(view: Any, console: Console, library: Library) -> None:
+    view.anchor.value, view.count.value = "target", 3
     library.tailed = [browsed(number, topic="east.orders") for number in range(8)]
 
     async def watch() -> None:
@@ -371,8 +330,7 @@ def test_odd_records_are_shown_as_they_are() -> None:
     assert value_html(b"x" * 2**20, "Text", whole=True).count("x") >= 2**20
 
 
-def test_the_whole_of_a_large_value_is_shown_and_saved_when_it_is_asked_for(open_console: Open) -> None:
-    console, _ = open_console()
+def test_the_whole_of_a_large_value_is_shown_and_saved_when_it_is_asked_for(console: Console) -> None:
     detail = console.records.detail
     detail.show(browsed(7, value=b'{"a": "' + b"x" * 5000 + b'"}'), "on east")
     assert (detail.form.value, detail.link.value) == ("JSON", "")
@@ -385,8 +343,7 @@ def test_the_whole_of_a_large_value_is_shown_and_saved_when_it_is_asked_for(open
 
 
 @pytest.mark.law("G")
-def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(open_console: Open) -> None:
-    console, library = open_console()
+def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(console: Console, library: Library) -> None:
     view = console.groups
     view.look.click()
     assert console.session.errors.errors == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +19,14 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
-from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.run import RunLook, progress_table
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
 from tests.unit.markup import unwrapped
+from tests.unit.notebook.kit import NOW, add_clusters, fill, fill_flow
 from tests.unit.values import partition_status, status
 
-NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OWN = """\
 # Ours.
 lake: {root: ../lake}  # on the large disk
@@ -73,25 +72,15 @@ class World:
             assert once or stop.wait(60), "nobody stopped it"
             return Ran([LandResult("east", 7)], [RepublishResult("east->west", 5)])
 
-        def running(flow: str | None) -> Mapping[str, str]:
-            return {name: who for name, who in self.running.items() if flow in (None, name)}
-
-        def pause(*, flow: str, reason: str) -> None:
-            self.paused.append((flow, "pause"))
-
-        def resume(*, flow: str) -> Pause | None:
-            self.paused.append((flow, "resume"))
-            return None
-
         return SimpleNamespace(
             config=config,
             flows=flows,
             plan=lambda _flow: self.plan,
             apply=apply,
             run=run,
-            running=running,
-            pause=pause,
-            resume=resume,
+            running=lambda flow: {name: who for name, who in self.running.items() if flow in (None, name)},
+            pause=lambda *, flow, **_: self.paused.append((flow, "pause")),
+            resume=lambda *, flow: self.paused.append((flow, "resume")),
             progress=lambda: Ran([LandResult("east", 7)], [RepublishResult("east->west", 5)]),
             status=lambda: Status(flows=(status("east->west", partition_status()),), observed_at=NOW),
         )
@@ -110,19 +99,6 @@ def console(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
         yield made
 
 
-def add_clusters(console: Console, *aliases: str) -> None:
-    view = console.wizard.clusters
-    for alias in aliases:
-        view.new.click()
-        view.alias.value, view.servers.value = alias, f"{alias}:9092"
-        view.add.click()
-
-
-def fill_flow(console: Console, source: str, target: str, topics: str) -> None:
-    flow = console.wizard.flow
-    flow.source.value, flow.target.value, flow.topics.value = source, target, topics
-
-
 def apply(console: Console) -> None:
     review = console.wizard.review
     review.review.click()
@@ -131,6 +107,11 @@ def apply(console: Console) -> None:
     review.confirm.value = review.reviewed.word
     review.apply.click()
     assert console.session.errors.errors == []
+
+
+def apply_first(console: Console) -> None:
+    fill(console, "orders")
+    apply(console)
 
 
 def listed(console: Console) -> dict[str, str]:
@@ -160,9 +141,7 @@ def test_a_second_flow_stands_beside_the_first_after_apply_and_in_the_file(
 def test_a_name_that_is_taken_is_refused_while_it_is_typed_and_a_free_one_is_offered(
     console: Console, world: World
 ) -> None:
-    add_clusters(console, "east", "west")
-    fill_flow(console, "east", "west", "orders")
-    apply(console)
+    apply_first(console)
     flow = console.wizard.flow
     fill_flow(console, "east", "west", "clicks")
     assert "is a flow already" in flow.taken.value
@@ -270,8 +249,7 @@ def test_an_edit_goes_into_the_users_own_file_and_not_over_what_somebody_else_wr
 
 
 def test_after_apply_the_page_says_so_and_leads_to_run(console: Console, world: World, tmp_path: Path) -> None:
-    add_clusters(console, "east", "west")
-    fill_flow(console, "east", "west", "orders")
+    fill(console, "orders")
     review, run = console.wizard.review, console.wizard.run
     assert run.run.disabled
     review.review.click()
@@ -299,9 +277,7 @@ def test_after_apply_the_page_says_so_and_leads_to_run(console: Console, world: 
 def test_law_f_a_second_run_is_refused_here_and_elsewhere_and_stop_ends_the_first(
     console: Console, world: World
 ) -> None:
-    add_clusters(console, "east", "west")
-    fill_flow(console, "east", "west", "orders")
-    apply(console)
+    apply_first(console)
     run, said = console.wizard.run, console.session.errors
 
     async def live() -> None:
@@ -338,9 +314,7 @@ def test_law_f_a_second_run_is_refused_here_and_elsewhere_and_stop_ends_the_firs
 
 
 def test_a_console_that_is_closed_stops_what_it_started(console: Console, world: World) -> None:
-    add_clusters(console, "east", "west")
-    fill_flow(console, "east", "west", "orders")
-    apply(console)
+    apply_first(console)
 
     async def live() -> bool:
         console.wizard.run.run.click()
@@ -421,8 +395,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def test_a_flow_is_listed_once_the_form_is_as_it_stays(console: Console) -> None:
-    add_clusters(console, "east", "west")
-    fill_flow(console, "east", "west", "orders")
+    fill(console, "orders")
     flow = console.wizard.flow
     forms: list[tuple[str, str]] = []
     flow.list.widget.observe(lambda _: forms.append((flow.source.value, flow.topics.value)), "children")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,9 +18,8 @@ from mirrorlake.notebook.console.tables import TablesView
 from mirrorlake.notebook.console.window import TABS, Console
 from tests.builders import NOON, mirror_config
 from tests.lakes import no_session
+from tests.unit.notebook.kit import EVIL, texts
 from tests.unit.tables.kit import keep, mirror
-
-EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
@@ -37,13 +35,6 @@ def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console
         yield made
 
 
-def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {key: cell.get("text") if isinstance(cell, dict) else cell for key, cell in row["cells"].items()}
-        for row in rows
-    ]
-
-
 def show(console: Console, tab: str) -> None:
     console.tabs.selected_index = TABS.index(tab)
 
@@ -55,7 +46,7 @@ def test_a_table_is_listed_as_mirrorlake_tables_shows_it_and_opened_by_its_link(
     [row] = view.rows.rows
     assert row["cells"]["table"]["link"] == "table/sales"
     assert row["cells"]["topics"]["link"] == "topic/east/sales"
-    [line] = shown(view.rows.rows)
+    [line] = texts(view.rows.rows)
     assert console.mirror is not None
     [status] = console.mirror.tables().tables
     assert (line["verdict"], line["state"], line["offset_lag"]) == (status.verdict, status.state, "2")
@@ -63,8 +54,8 @@ def test_a_table_is_listed_as_mirrorlake_tables_shows_it_and_opened_by_its_link(
     view.rows.answer({"open": "table/sales"})
     assert navigation.widget.path == "table/sales"
     assert "2 rows" in view.shown.value
-    assert shown(view.columns.rows)[-1] == {"column": "amount", "type": "DOUBLE", "comment": ""}
-    assert [(one["note"], one["amount"]) for one in shown(view.newest.rows)] == [("‹null›", "10.0"), (EVIL, "1.5")]
+    assert texts(view.columns.rows)[-1] == {"column": "amount", "type": "DOUBLE", "comment": ""}
+    assert [(one["note"], one["amount"]) for one in texts(view.newest.rows)] == [("‹null›", "10.0"), (EVIL, "1.5")]
     assert EVIL not in view.shown.value
     show(console, "Status")
     assert navigation.widget.path == "status"

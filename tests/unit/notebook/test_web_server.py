@@ -66,11 +66,8 @@ def reap(manager: Manager, time_s: list[float], expected: list[str]) -> None:
     asyncio.run(asyncio.wait_for(look(), 10))
 
 
-def test_kernels_whose_page_is_gone_end_also_if_another_page_is_closed_meanwhile(time_s: list[float]) -> None:
+def test_kernels_whose_page_is_gone_end_also_if_another_page_is_closed_or_does_not_end(time_s: list[float]) -> None:
     reap(Manager(["a", "b", "c"], closing="b"), time_s, ["a", "c"])
-
-
-def test_a_kernel_that_does_not_end_keeps_no_other_one_alive(time_s: list[float]) -> None:
     manager = Manager(["a", "b"])
     manager.failing = "a"
     reap(manager, time_s, ["b"])
