@@ -100,7 +100,6 @@ def test_what_is_paused_is_not_wanted(context: Any) -> None:
 
 
 def test_a_jvm_that_was_killed_over_its_start_ends_the_run(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    context.standing_session = lambda: None
     streams = AlwaysOn(context, OneBatch())  # type: ignore[arg-type]
     assert streams.lost() is None, "Spark has not been started yet"
     monkeypatch.setattr(always_on, "is_host_gone", lambda: True)

@@ -24,20 +24,17 @@ class Heard:
         self.said: list[RunMessage] = []
         self.threads: set[str] = set()
 
-    def show(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Draw nothing."""
+    def show(self, phases: Sequence[Phase], _at: float, /) -> None: ...
 
     close = show
 
     def say(self, said: RunMessage, /) -> None:
-        """Remember a line."""
         self.said.append(said)
         self.threads.add(threading.current_thread().name)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Give the seconds that a test sets."""
     at = [100.0]
     monkeypatch.setattr(run_lines.time, "monotonic", lambda: at[0])
     return at
@@ -63,12 +60,8 @@ def test_each_stage_says_its_seconds(lines: RunLines, heard: Heard, clock: list[
     with pytest.raises(ValueError, match="gone"), lines.stage("lake", "never said"):
         raise ValueError("gone")
     assert texts(heard) == ["lake: tables are there (1.2 s)"]
-    assert heard.said[0].as_dict() == {
-        "at": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "stage": "lake",
-        "text": "tables are there",
-        "seconds": 1.25,
-    }
+    told = {"at": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"), "stage": "lake", "text": "tables are there", "seconds": 1.25}
+    assert heard.said[0].as_dict() == told
 
 
 def test_a_stream_is_ready_with_its_first_report_and_counts_over_its_starts(
@@ -127,11 +120,7 @@ def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     assert said[0].text == "10 records in, 0 out (0.2/s, 0/s) · lag 40 offsets, 40.0 s · WARNING"
     assert said[1].text == "6 000 records in, 1 200 out (100/s, 20/s) · lag 40 offsets, 40.0 s · WARNING"
     assert said[1].as_dict()["landed_per_s"] == 100
-    assert (said[1].facts["verdict"], said[1].facts["offset_lag"], said[1].facts["time_lag_ms"]) == (
-        "WARNING",
-        40,
-        40000,
-    )
+    assert said[1].facts.items() >= {"verdict": "WARNING", "offset_lag": 40, "time_lag_ms": 40000}.items()
 
 
 def test_a_cluster_that_is_away_leaves_the_counts(lines: RunLines, heard: Heard, clock: list[float]) -> None:

@@ -265,15 +265,11 @@ def test_where_all_are_parked_the_run_ends_with_the_worst_reason(
     assert streams.parked().keys() == errors.keys(), "told before the end"
 
 
+NOT_ALLOWED = NotAuthorized("READ was taken away")
+
+
 @pytest.mark.parametrize(
-    "error",
-    [
-        AWAY,
-        NotAuthorized("READ was taken away"),
-        ConfigError([]),
-        RegistryUnreachable("no answer"),
-        RegistryError("500"),
-    ],
+    "error", [AWAY, NOT_ALLOWED, ConfigError([]), RegistryUnreachable("no answer"), RegistryError("500")]
 )
 def test_a_cluster_or_registry_that_was_there_before_is_waited_for(
     error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -285,8 +281,7 @@ def test_a_cluster_or_registry_that_was_there_before_is_waited_for(
 
 def test_a_stream_that_came_back_keeps_the_run_up_while_another_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first minute of a setup one missing permission is often found after the other."""
-    error = NotAuthorized("READ is missing")
-    streams = Failing(monkeypatch, a=[error, None], b=[error, error, None])
+    streams = Failing(monkeypatch, a=[NOT_ALLOWED, None], b=[NOT_ALLOWED, NOT_ALLOWED, None])
     call = streams.call
 
     def one_after_the_other(name: str, stop: threading.Event) -> None:

@@ -94,9 +94,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
     assert line(0, None, at=0.1) == "done=0 total=? unit=records per_s=? left_s=?"
     assert line(1000, None, at=10.0) == "done=1000 total=? unit=records per_s=100.0 left_s=?"
     assert line(2000, 4000, at=20.0) == "done=2000 total=4000 unit=records per_s=100.0 left_s=20"
-
-
-def test_the_rate_falls_while_nothing_happens() -> None:
+    # The rate falls while nothing happens.
     assert "per_s=100.0" in line(1000, 10_000, at=10.0)
     assert "per_s=10.0" in line(1000, 10_000, at=100.0)
 
@@ -157,6 +155,10 @@ def test_work_goes_on_when_its_display_fails(caplog: pytest.LogCaptureFixture) -
 def test_a_line_in_the_log_every_ten_seconds_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=clock) as board:
+        board.tell("land east", 0, 10)
+        board.tell("land east", 10, 10)
+    assert caplog.records == [], "what is done soon leaves none"
+    with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=clock) as board:
         for second in range(26):
             clock.at = 100.0 + second
             board.tell("land east", second * 100, 5000)
@@ -181,13 +183,6 @@ def test_how_a_phase_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
     assert [line for line in lines if "republish" in line] == [
         f"progress phase='republish a->b' done={second} total=100" for second in (0, 10, 20, 30)
     ]
-
-
-def test_what_is_done_soon_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=Clock()) as board:
-        board.tell("land east", 0, 10)
-        board.tell("land east", 10, 10)
-    assert caplog.records == []
 
 
 class Terminal(io.StringIO):
@@ -235,27 +230,26 @@ def test_a_notebook_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -
     assert bar.bar_style == "success"
 
 
-def is_bars(display: object, *, stay: bool) -> bool:
-    return isinstance(display, Bars) and display._stay == stay
-
-
 def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stays(display: object) -> bool | None:
+        return display._stay if isinstance(display, Bars) else None
+
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert isinstance(choose_display(), LogLines)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert is_bars(choose_display(), stay=False)
-    assert is_bars(Output(as_json=False).display(), stay=False)
+    assert stays(choose_display()) is False
+    assert stays(Output(as_json=False).display()) is False
     assert isinstance(Output(as_json=True).display(), LogLines), "nothing but log lines beside a document"
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert is_bars(choose_display(), stay=True)
+    assert stays(choose_display()) is True
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(bars.choose_display()))
     thread.start()
     thread.join()
     assert isinstance(found[0], LogLines), "what another thread draws would land below any cell"
     shell.kernel = None
-    assert is_bars(choose_display(), stay=False), "IPython in a terminal is a terminal"
+    assert stays(choose_display()) is False, "IPython in a terminal is a terminal"
 
 
 _COMMAND = """
