@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import yaml
 
 from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
@@ -198,3 +199,8 @@ def mirror_config(*flows: Mapping[str, Any], east: Mapping[str, Any] | None = No
     clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in aliases}
     clusters["east"] |= east or {}
     return loads(json.dumps({"lake": {"root": "./lake"}, "clusters": clusters, "flows": entries, **top}))
+
+
+def config_of(*flows: str) -> MirrorConfig:
+    """Return settings of flows, each written as YAML without its braces."""
+    return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))

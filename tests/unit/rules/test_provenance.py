@@ -6,7 +6,6 @@ import pickle
 
 import pyarrow as pa
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,17 +14,13 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
 from mirrorlake.rules import Viewed
 from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
-from tests.builders import HEADERS, batch_of, mirror_config
+from tests.builders import HEADERS, batch_of, config_of
 
 Headers = list[tuple[str, bytes | None]] | None
 
 
-def config(*flows: str) -> MirrorConfig:
-    return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
-
-
 def pair() -> MirrorConfig:
-    return config(*(f"source: {a}, target: {b}, topics: '.*', policy: identity" for a, b in ("ab", "ba")))
+    return config_of(*(f"source: {a}, target: {b}, topics: '.*', policy: identity" for a, b in ("ab", "ba")))
 
 
 def stage(settings: MirrorConfig, name: str) -> ProvenanceStage:
@@ -94,13 +89,13 @@ def test_a_withheld_record_says_why() -> None:
 
 
 def test_flows_without_need_have_no_stage() -> None:
-    settings = config("source: a, target: b, topics: t", "source: a, target: c, topics: t, provenance: true")
+    settings = config_of("source: a, target: b, topics: t", "source: a, target: c, topics: t, provenance: true")
     assert provenance_stage(settings.flows[0]) is None
     assert provenance_stage(settings.flows[1]) is not None
 
 
 def test_the_default_policy_tells_hops_too_when_asked() -> None:
-    settings = config(
+    settings = config_of(
         "source: a, target: b, topics: '.*', provenance: true", "source: b, target: a, topics: '.*', provenance: true"
     )
     viewed = stage(settings, "b->a")(SourcePartition("t", 1, 0), batch([None, [(HOP_KEY, b"a/t/0/1")]]))

@@ -75,13 +75,16 @@ class Readers:
         return {g: {tp: Committed(at) for tp, at in self.positions[g].items() if tp in wanted} for g in groups}
 
 
-def browser(alias: str, shelf: Shelf, upstream: dict[str, list[str]] | None = None) -> TopicBrowser:
+def browser(
+    alias: str, shelf: Shelf, upstream: dict[str, list[str]] | None = None, *, seconds: int = 0
+) -> TopicBrowser:
     def names_of(source: str) -> list[str]:
         if upstream is None or source not in upstream:
             raise ClusterUnreachable(f"{source} does not answer")
         return upstream[source]
 
-    return TopicBrowser(alias, shelf, flows=CONFIG.flows, names_of=names_of, now=lambda: NOON)
+    now = NOON + timedelta(seconds=seconds)
+    return TopicBrowser(alias, shelf, flows=CONFIG.flows, names_of=names_of, now=lambda: now)
 
 
 def test_each_topic_says_where_it_is_mirrored_or_why_not() -> None:
@@ -120,14 +123,10 @@ def test_sizes_and_rates_are_of_what_is_known() -> None:
     ]
     assert "! 1 partition with too few replicas in sync" in before.to_text()
     shelf.topics["orders"][0] = (3, 30)
-    later = TopicBrowser(
-        "east", shelf, flows=(), names_of=lambda _: (), now=lambda: NOON + timedelta(seconds=10)
-    ).topics()
+    later = browser("east", shelf, seconds=10).topics()
     assert [line.records_per_s for line in later.after(before)] == [2.0, 0.0]
     shelf.topics["orders"][0] = (0, 1)
-    fell = TopicBrowser(
-        "east", shelf, flows=(), names_of=lambda _: (), now=lambda: NOON + timedelta(seconds=20)
-    ).topics()
+    fell = browser("east", shelf, seconds=20).topics()
     assert fell.after(later)[0].records_per_s is None, "deleted and created again"
 
 

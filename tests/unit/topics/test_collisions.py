@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mirrorlake.config import load
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import TopicState
 from mirrorlake.topics import refused
 from mirrorlake.topics.remote_conflicts import rivals
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
-from tests.builders import mirror_config
+from tests.builders import config_of
 from tests.commands import write_conf
-
-
-def config(*flows: str) -> MirrorConfig:
-    return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
 
 
 def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:
@@ -34,7 +29,7 @@ def conflicts(flow: FlowConfig, at: BothEnds, others: list[tuple[FlowConfig, lis
 
 
 def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there() -> None:
-    settings = config(
+    settings = config_of(
         "source: a, target: c, topics: 'x.+orders', policy: identity",
         "source: b, target: c, topics: 'x.+rs', policy: identity",
     )
@@ -48,13 +43,13 @@ def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there
 
 def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
     merged = "topics: 'x.+', policy: {template: 'all.{topic}'}"
-    first, second = config(f"source: a, target: c, {merged}", f"source: b, target: c, {merged}").flows
+    first, second = config_of(f"source: a, target: c, {merged}", f"source: b, target: c, {merged}").flows
     assert conflicts(first, ends(["x1"]), [(second, ["x1"])]) == []
 
 
 def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:
-    settings = config("source: a, target: c, topics: '[bx].+', policy: identity", "source: b, target: c, topics: 'y.+'")
-    first, second = settings.flows
+    mine, other = "source: a, target: c, topics: '[bx].+', policy: identity", "source: b, target: c, topics: 'y.+'"
+    first, second = config_of(mine, other).flows
     [(_, reason)] = conflicts(first, ends(["x.1"], target=["x_1"]), [])
     assert "differs from x_1 in . and _ only" in reason
     [(_, reason)] = conflicts(first, ends(["b_y1"]), [(second, ["y1"])])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from mirrorlake.errors import ClusterError, MirrorlakeError, RemoteTopicLost, TopicConflict
 from mirrorlake.kafka import TopicState
@@ -17,7 +16,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, TopicSpec
 from mirrorlake.model.remotes import Remote
 from mirrorlake.topics import RemoteTopics, carry_out
-from tests.builders import mirror_config
+from tests.builders import config_of
 
 
 class Target:
@@ -29,6 +28,7 @@ class Target:
         self.topics = {state.name: state for state in there}
         self.calls: Counter[str] = Counter()
         self.requests: list[int] = []
+        self.alone: list[str] = []
         self._refuses = refuses
         self.topic_metadata = SimpleNamespace(settings=self._settings)
 
@@ -43,12 +43,16 @@ class Target:
     def create_all(self, specs: Sequence[TopicSpec]) -> dict[str, MirrorlakeError]:
         self.calls["create"] += 1
         self.requests.append(len(specs))
+        assert len(specs) == len({spec.name for spec in specs}), "Kafka refuses a request that names a topic twice"
         refused = {spec.name for spec in specs if spec.name in self._refuses}
         for spec in specs:
             if spec.name not in refused:
                 state = TopicState(name=spec.name, topic_id=spec.name, partitions=spec.partitions)
                 self.topics[spec.name] = state
         return {name: ClusterError(f"could not create topic {name}") for name in refused}
+
+    def apply(self, change: Change) -> None:
+        self.alone.append(change.name)
 
     def wait_for(self, _: Sequence[Change]) -> None:
         self.calls["wait"] += 1
@@ -66,7 +70,8 @@ class Written:
         self.reads = 0
 
     def record(self, changes: Sequence[Change], **_: Any) -> None:
-        self.appends.append([f"{change.action} {change.name}" for change in changes])
+        if changes:
+            self.appends.append([f"{change.action} {change.name}" for change in changes])
 
     def entries(self, *_: str) -> list[Any]:
         self.reads += 1
@@ -87,7 +92,7 @@ class Topics:
 
 
 def remote_topics(target: Target, audit: Written, lake: Topics, *flows: str) -> RemoteTopics:
-    made = mirror_config(*(yaml.safe_load(f"{{{one}}}") for one in flows)).flows
+    made = config_of(*flows).flows
     return RemoteTopics(cast("Any", target), made[0], cast("Any", audit), cast("Any", lake), all_flows=made)
 
 
@@ -146,35 +151,6 @@ def test_law_f_a_topic_that_holds_records_is_never_made_again(monkeypatch: pytes
     assert audit.appends == [["create x2"]], "it was deleted after the look"
 
 
-class Cluster:
-    """Takes changes, and refuses those of one name."""
-
-    def __init__(self, refuses: str = "") -> None:
-        self._refuses = refuses
-        self.alone: list[str] = []
-
-    def apply(self, change: Change) -> None:
-        self.alone.append(change.name)
-
-    def create_all(self, specs: list[TopicSpec]) -> dict[str, ClusterError]:
-        names = [spec.name for spec in specs]
-        assert len(names) == len({*names}), "Kafka refuses a request that names a topic twice"
-        return {name: ClusterError(f"{name} is refused") for name in names if name == self._refuses}
-
-    def wait_for(self, changes: list[Change]) -> None:
-        pass
-
-
-class Recorded:
-    """Takes what is written to the audit."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def record(self, changes: list[Change], **_: Any) -> None:
-        self.names += [change.name for change in changes]
-
-
 def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not() -> None:
     after = {"partitions": 1, "configs": {}}
     topics = [Change(where="central", kind="topic", name=f"t{n}", action="create", after=after) for n in range(3)]
@@ -184,17 +160,17 @@ def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not(
     def tell(phase: str, done: int, total: int | None, unit: str = "records") -> None:
         told.append((phase, done, total, unit))
 
-    audit = Recorded()
-    carry_out([*topics, acl], admins=cast("Any", {"central": Cluster()}), audit=cast("Any", audit), tell=tell)
+    audit = Written()
+    carry_out([*topics, acl], admins=cast("Any", {"central": Target()}), audit=cast("Any", audit), tell=tell)
     topics_told = [(done, total) for phase, done, total, _ in told if phase == "change topics on central"]
     assert topics_told == [(1, 3), (2, 3), (3, 3)]
     assert told[-1] == ("change acls on central", 1, 1, "acls")
     told.clear()
-    audit = Recorded()
+    audit = Written()
     with pytest.raises(ClusterError):
-        carry_out(topics, admins=cast("Any", {"central": Cluster("t1")}), audit=cast("Any", audit), tell=tell)
+        carry_out(topics, admins=cast("Any", {"central": Target(refuses={"t1"})}), audit=cast("Any", audit), tell=tell)
     assert told[-1] == ("change topics on central", 2, 3, "topics")
-    assert audit.names == ["t0", "t2"]
+    assert audit.appends == [["create t0", "create t2"]]
 
 
 def test_flows_that_merge_make_their_topic_once_in_a_request() -> None:
@@ -203,6 +179,7 @@ def test_flows_that_merge_make_their_topic_once_in_a_request() -> None:
         Change(where="central", kind="topic", name=name, action="create", after=after, flow=flow)
         for flow, name in (("a", "t1"), ("a", "all"), ("b", "all"))
     ]
-    cluster, audit = Cluster(), Recorded()
+    cluster, audit = Target(), Written()
     carry_out(changes, admins=cast("Any", {"central": cluster}), audit=cast("Any", audit))
-    assert (cluster.alone, audit.names) == (["all"], ["t1", "all", "all"]), "the second finds it there"
+    assert cluster.alone == ["all"], "the second finds it there"
+    assert audit.appends == [["create t1", "create all", "create all"]]
