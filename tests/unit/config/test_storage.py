@@ -18,15 +18,19 @@ flows: [{{source: east, target: central, topics: orders}}]
 """)
 
 
+def store_of(root: str, storage: str) -> Store:
+    told = config(root, storage).lake.store()
+    assert told is not None
+    return Store(*told)
+
+
 KEYS = "access_key: AKIA, secret_key: '${env:LAKE_SECRET}'"
 
 
 def test_each_library_gets_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hunter2")
-    lake = config("s3a://b/p", f"{{endpoint: 'http://h:9000', allow_http: true, path_style: true, {KEYS}}}").lake
-    told = lake.store()
-    assert told is not None
-    store = Store(*told)
+    written = "s3a://b/p", f"{{endpoint: 'http://h:9000', allow_http: true, path_style: true, {KEYS}}}"
+    store = store_of(*written)
     delta = store.for_delta
     assert (delta["aws_endpoint"], delta["aws_secret_access_key"], delta["allow_http"]) == (
         "http://h:9000",
@@ -42,14 +46,12 @@ def test_each_library_gets_its_own_names(monkeypatch: pytest.MonkeyPatch) -> Non
         "fs.s3a.bucket.b.path.style.access": "true",
         "fs.s3a.bucket.b.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
-    assert "hunter2" not in repr(store) + repr(lake)
+    assert "hunter2" not in repr(store) + repr(config(*written).lake)
 
 
 def test_azure_and_google_are_reached_by_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "aGk=")
-    azure = config("abfss://box@acct.dfs.core.windows.net/m", "{account_key: '${env:LAKE_SECRET}'}").lake.store()
-    assert azure is not None
-    store = Store(*azure)
+    store = store_of("abfss://box@acct.dfs.core.windows.net/m", "{account_key: '${env:LAKE_SECRET}'}")
     assert store.for_delta["azure_storage_account_key"] == "aGk="
     assert store.for_arrow.type_name == "abfs"
     assert store.for_hadoop() == {}
@@ -86,9 +88,7 @@ def test_a_retention_is_kept_on_a_store() -> None:
 def test_credentials_for_a_time_reach_each_library_with_their_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hunter2")
     monkeypatch.setenv("LAKE_TOKEN", "hunter3")
-    told = config("s3a://b/p", f"{{region: eu-central-1, session_token: '${{env:LAKE_TOKEN}}', {KEYS}}}").lake.store()
-    assert told is not None
-    store = Store(*told)
+    store = store_of("s3a://b/p", f"{{region: eu-central-1, session_token: '${{env:LAKE_TOKEN}}', {KEYS}}}")
     assert (store.for_delta["aws_session_token"], store.for_delta["aws_region"]) == ("hunter3", "eu-central-1")
     assert store.for_arrow.type_name == "s3"
     hadoop = store.for_hadoop()
@@ -112,9 +112,7 @@ def test_what_a_file_leaves_out_is_found_in_the_environment() -> None:
 def test_a_service_principal_reaches_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hunter2")
     keys = "{client_id: app, client_secret: '${env:LAKE_SECRET}', tenant_id: tenant}"
-    told = config("abfss://box@acct.dfs.core.windows.net/m", keys).lake.store()
-    assert told is not None
-    delta = Store(*told).for_delta
+    delta = store_of("abfss://box@acct.dfs.core.windows.net/m", keys).for_delta
     assert {key: value for key, value in delta.items() if key.startswith("azure_")} == {
         "azure_storage_client_id": "app",
         "azure_storage_client_secret": "hunter2",
