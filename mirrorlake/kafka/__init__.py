@@ -1,7 +1,4 @@
-"""Clients of Kafka; the only importer of confluent_kafka.
-
-Client options, admin, groups, watermarks, the lane producer and the ledger.
-"""
+"""Clients of Kafka; the only importer of confluent_kafka."""
 
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets

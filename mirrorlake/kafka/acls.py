@@ -45,11 +45,7 @@ class ClusterAcls:
         self._errors = errors
 
     def list(self) -> list[Acl] | None:
-        """Return all ACLs, sorted, or None if the cluster has no authorizer.
-
-        Raises:
-            NotAuthorized: this principal lacks DESCRIBE on the cluster.
-        """
+        """Return all ACLs, sorted, or None if the cluster has no authorizer."""
         allowed = self._allowed()
         found = self._describe()
         if not found:

@@ -28,7 +28,6 @@ class ClientFiles:
             raise self.wrong(problem, "check the path and its permissions") from None
 
     def trusted(self, path: str, password: str | None) -> str:
-        """Return the certificates of a PKCS#12 trust store as PEM."""
         convert = f"or convert it: openssl pkcs12 -in {path} -nokeys -out ca.pem, and write ssl.ca.location: ca.pem"
         try:
             from cryptography.hazmat.primitives.serialization import Encoding, pkcs12

@@ -45,7 +45,6 @@ class ClientErrorListener:
     text: str = ""
 
     def __call__(self, problem: KafkaError) -> None:
-        """Store an error that is at least as specific as the stored one."""
         code, text = problem.code(), _DECORATION.sub("", problem.str()).strip()
         if code in _SPECIFIC and (self.code is None or _rank(code, text) <= _rank(self.code, self.text)):
             self.code, self.text = code, text
@@ -56,7 +55,6 @@ class ClientErrorListener:
         return self.code in (*_LOGIN, KafkaError._SSL) or any(sign in self.text for sign in _REFUSED)  # noqa: SLF001
 
     def reset(self) -> None:
-        """Forget the error, after a call that succeeded."""
         self.code, self.text = None, ""
 
 
@@ -70,12 +68,7 @@ def diagnose_connection(
 ) -> ConnectionFault | None:
     """Return the failing layer of a cluster whose addresses accept connections, or None if no layer fails.
 
-    Args:
-        alias: the cluster's, for the remedy.
-        options: the client's, as librdkafka spells them.
-        client_error: the client's most specific connection error.
-        has_worked: whether the client was connected before. It has its token then, and a call without an end may be a slow
-            broker's.
+    `has_worked` says that the client was connected before: it has its token then, and an endless call may be a slow broker's.
     """
     where = f"clusters.{alias}.client"
     if client_error.code in _LOGIN:
@@ -138,11 +131,7 @@ def _certificate_remedy(found: str, where: str) -> str:
 
 
 def _diagnose_tls(servers: str, options: Mapping[str, Any]) -> str | None:
-    """Return how TLS fails at the first address that accepts connections.
-
-    Returns:
-        "" if it works, None if the listener does not speak TLS, `_NO_LISTENER` if no address accepts connections.
-    """
+    """Return how TLS fails at the first listening address: "" if it works, None without TLS there, `_NO_LISTENER` without any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = str(options.get("ssl.endpoint.identification.algorithm", "https")) != "none"
     try:

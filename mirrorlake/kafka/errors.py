@@ -122,7 +122,6 @@ class ClientErrors:
 
     @classmethod
     def from_options(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
-        """Build those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
         errors = cls(alias=alias, servers=servers, probes=probes, options=options)
@@ -131,7 +130,6 @@ class ClientErrors:
         return errors
 
     def with_error_callback(self) -> dict[str, Any]:
-        """Return the client's options, with a callback for its connection errors."""
         return {**self.options, "error_cb": self.listener}
 
     def call_with_early_failure(self, call: Callable[[float], T], timeout_s: float) -> T:
@@ -224,11 +222,7 @@ class ClientErrors:
 
     @contextmanager
     def creating_client(self) -> Iterator[None]:
-        """Translate the error of a client that refuses its settings, such as a key store with a wrong password.
-
-        Raises:
-            ClusterError: the client refuses its settings.
-        """
+        """Translate the error of a client that refuses its settings, such as a key store with a wrong password."""
         try:
             yield
         except KafkaException as error:

@@ -57,7 +57,6 @@ class Sorted:
         return np.fromiter(map(Message.offset, self.messages), np.int64, len(self.messages))
 
     def only(self, keep: npt.NDArray[np.bool_]) -> Sorted:
-        """Return the messages that `keep` selects."""
         counts = np.add.reduceat(keep.astype(np.intp), self.bounds[:-1])
         partitions = list(compress(self.partitions, counts))
         return Sorted(list(compress(self.messages, keep)), partitions, np.append(0, np.cumsum(counts[counts > 0])))
@@ -104,7 +103,6 @@ class Block:
     bounds: Sequence[int]
 
     def parts(self) -> Iterator[tuple[TopicPartition, int, int]]:
-        """Yield each partition with its first row and the one after its last."""
         for partition, (start, end) in zip(self.partitions, pairwise(self.bounds), strict=True):
             yield partition, start, end
 

@@ -72,9 +72,8 @@ class PositionGone(Exception):
 class Fetched:
     """The result of one fetch, in offset order: `offset, timestamp, timestamp_type, key, value, headers` per partition.
 
-    Attributes:
-        read_to: the next offset to read of each partition that moved, past control records at its end.
-        epochs: the leader epoch of each partition's last record, or -1 if its broker wrote none. Epochs only grow along a log.
+    `read_to` is past control records at a partition's end. `epochs` holds the leader epoch of the last record, -1 if its broker
+    wrote none; epochs only grow along a log.
     """
 
     rows: FetchedRows = field(default_factory=FetchedRows)
@@ -189,7 +188,6 @@ class Fetcher:
         read_to: dict[flow.TopicPartition, int],
         epochs: dict[flow.TopicPartition, int],
     ) -> Block | None:
-        """Convert the messages of one call; update `read_to` and `epochs` of the partitions that moved."""
         found, problems = sort_messages(messages)
         found, offsets = self._drop_repeated(found, read_to)
         block = make_block(found, offsets, self._alias) if found.messages else None

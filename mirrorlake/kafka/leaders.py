@@ -22,11 +22,7 @@ class _TopicDescriber(Protocol):
 def describe_with_leaders(
     admin: _TopicDescriber, names: Iterable[str], *, timeout_s: float = 0.0
 ) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
-    """Return topic states and the partitions still leaderless after `timeout_s`.
-
-    Raises:
-        ClusterError: the cluster does not answer.
-    """
+    """Return topic states and the partitions still leaderless after `timeout_s`."""
     names, until = list(names), time.monotonic() + timeout_s
     states = admin.describe(names)
     while any(state.leaderless for state in states.values()) and time.monotonic() < until:
@@ -38,7 +34,6 @@ def describe_with_leaders(
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Format partitions, sorted, for a log line or a message."""
     return ", ".join(map(str, sorted(partitions)))
 
 

@@ -94,12 +94,9 @@ class Mm2Writer:
             heartbeats             source -> target    what the flow's own heartbeat connector writes
             <source>.heartbeats    target -> source    what the opposite connector writes on the source, mirrored here
 
-        Clients derive the topology from the names of these topics (`MirrorClient.upstreamClusters`, `replicationHops`).
-
-        Args:
-            landed_ms: when landing last worked, the heartbeats' time; none is written twice.
-            relayed: the source's own heartbeats, with their topic there; they get one more hop.
-            is_mirrored: `heartbeats` of the source is mirrored with the records, and nobody else writes its remote topic.
+        Clients derive the topology from the names of these topics (`MirrorClient.upstreamClusters`, `replicationHops`). The time is
+        `landed_ms`, when landing last worked: none is written twice. The source's own heartbeats (`relayed`) get one more hop.
+        `is_mirrored`: `heartbeats` of the source is mirrored with the records, and nobody else writes its remote topic.
         """
         flow = self._flow
         own, back = Heartbeat(flow.source, flow.target, landed_ms), Heartbeat(flow.target, flow.source, landed_ms)
@@ -168,7 +165,6 @@ class Mm2Writer:
         return count
 
     def close(self) -> None:
-        """Close the connections; what was written is confirmed already."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()

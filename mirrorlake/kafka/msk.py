@@ -45,11 +45,7 @@ class MskToken:
 
 
 def msk_token(spec: str, servers: str, *, file: str, place: str) -> MskToken:
-    """Return the callback for a cluster; `spec` tells who logs in, `servers` or the environment the region.
-
-    Raises:
-        ConfigError: the signer is not installed, or the region is not known.
-    """
+    """Return the callback for a cluster; `spec` tells who logs in, `servers` or the environment the region."""
     try:
         _signer()
     except ImportError:

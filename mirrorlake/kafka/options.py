@@ -71,10 +71,6 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
     """Build the options of confluent-kafka for a cluster: texts, and the callback that signs tokens for MSK.
 
     `extra` is a flow's `producer` section, which overrides the cluster's `client`.
-
-    Raises:
-        ConfigError: a reference cannot be resolved, a PEM file cannot be read, a resolved value does not fit, or MSK's
-            signer is missing.
     """
     own = _options(cluster, cluster.client).librdkafka_for(role)
     more = _options(cluster, extra or {}, section="producer").librdkafka_for(role)
@@ -86,19 +82,12 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
 
 
 def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Build the options of Java's consumer inside Spark, without Spark's prefix.
-
-    `shaded` says that Kafka's classes carry Databricks' prefix `kafkashaded.`.
-
-    Raises:
-        ConfigError: as `librdkafka_options`.
-    """
+    """Build the options of Java's consumer inside Spark, without Spark's prefix."""
     own = _options(cluster, cluster.client, shaded=shaded).java_for("consumer")
     return {**_JAVA, **own, "bootstrap.servers": cluster.servers()}
 
 
 def spark_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Build the options for `spark.readStream.format("kafka").options(...)`: those of Java's consumer, prefixed with `kafka.`."""
     return {f"kafka.{name}": value for name, value in java_options(cluster, shaded=shaded).items()}
 
 

@@ -21,14 +21,6 @@ def probe(clusters: Mapping[str, str], *, timeout_s: float = CONNECT_TIMEOUT_S) 
     """Connect to every address of these clusters in parallel. Return each address's fault, or "" if it listens.
 
     TLS and SASL are not tried: an open port is enough.
-
-    Args:
-        clusters: `host:port,…` by alias.
-        timeout_s: seconds after which an address counts as silent.
-
-    Example:
-        >>> probe({"east": "127.0.0.1:1"})
-        {'east': {'127.0.0.1:1': 'connection refused'}}
     """
     addresses = {alias: _addresses(servers) for alias, servers in clusters.items()}
     faults = _connect_all({one for several in addresses.values() for one in several}, timeout_s)
@@ -39,11 +31,7 @@ def probe(clusters: Mapping[str, str], *, timeout_s: float = CONNECT_TIMEOUT_S) 
 
 
 def require_listening(alias: str, servers: str) -> None:
-    """Check that at least one address of a cluster listens.
-
-    Raises:
-        ClusterUnreachable: none does; names each address and its fault.
-    """
+    """Check that at least one address of a cluster listens."""
     at, problems = _cache.get(servers, (float("-inf"), {}))
     if time.monotonic() - at > _CACHE_S:
         problems = probe({alias: servers})[alias]

@@ -39,12 +39,7 @@ def describe_with_retry(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, 
 
 
 def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> None:
-    """Check that each remote topic exists with the id that the ledger knows (law F); an empty id is not compared.
-
-    Raises:
-        RemoteTopicLost: one has another id, or is gone.
-        ClusterError: the target does not answer.
-    """
+    """Check that each remote topic exists with the id that the ledger knows (law F); an empty id is not compared."""
     found = describe_with_retry(admin, ids)
     for name, topic_id in sorted(ids.items()):
         now = known_id(found[name].topic_id) if name in found else None
@@ -65,9 +60,6 @@ def find_truncated_topics(
     here: so partitions with missing records are read again, over new connections.
 
     Partitions that do not answer are omitted: what is written to them is compared before its commit.
-
-    Raises:
-        ClusterError: the target does not answer.
     """
     states = admin.describe({tp.topic for tp in sent if ids.get(tp.topic)})
     expected = {

@@ -24,9 +24,7 @@ SET_BY_TOPIC = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: not a def
 class TopicState:
     """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
 
-    Attributes:
-        replicas: the smallest number of replicas of a partition, 0 if unknown.
-        leaderless: the partitions without a leader.
+    `replicas` is the smallest number of replicas of a partition, 0 if unknown.
     """
 
     name: str

@@ -43,13 +43,11 @@ class Batch:
         return int(self.records.nbytes)
 
     def part(self, start: int, end: int) -> Batch:
-        """Return the records from one row to before another."""
         if start == 0 and end == len(self.records):
             return self
         return Batch(self.source, self.target, self.records.slice(start, end - start))
 
     def after(self, position: int | None) -> Batch:
-        """Return the part at or after an upstream position."""
         if position is None or len(self.records) == 0 or self._offsets[0] >= position:
             return self
         return self.part(int(np.searchsorted(self._offsets, position)), len(self.records))

@@ -95,7 +95,6 @@ class Faults:
         self._ledger = ledger_topic(spec.claim.flow)
 
     def fenced_error(self, why: str, *, contested: bool = False) -> LaneFenced:
-        """Return the error that another owner holds the lane; a `contested` claim is not decided yet (see `is_contested`)."""
         return fenced_error(f"lane {self._lane} of {self._flow}", why, flow=self._flow, contested=contested)
 
     def tail_lost_error(self, known: int, last: LedgerRecord | None) -> LedgerLost:

@@ -41,12 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class LaneHolder:
-    """Hold one lane of a flow on its target.
-
-    Raises:
-        LaneFenced: another owner holds the lane.
-        ClusterUnreachable: the target did not answer for its `retry_timeout_s`.
-    """
+    """Hold one lane of a flow on its target."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self.spec = spec

@@ -49,16 +49,12 @@ class LedgerReader:
     def last(self, lane: int, *, epoch: int = 0, allow_partial: bool = False) -> LedgerRecord | None:
         """Return the lane's newest committed record with all positions of the lane (`fold`), or None if there is none.
 
-        Reads backwards from the end to the last full record, in growing steps: a record and its commit marker are two
-        offsets, but aborted chunks may lie between, and without transactions records of fenced owners.
-
-        Args:
-            lane: the lane.
-            epoch: an epoch known to have claimed the lane; records of older owners do not count.
-            allow_partial: return a record that is not `is_whole` if the last full record is gone.
+        Reads backwards from the end to the last full record, in growing steps: a record and its commit marker are two offsets, but
+        aborted chunks may lie between, and without transactions records of fenced owners. Records older than `epoch`, which is known
+        to have claimed the lane, do not count.
 
         Raises:
-            ClusterError: the last full record is gone (law F: a reader never takes a part for the whole).
+            ClusterError: the last full record is gone (law F: a reader never takes a part for the whole), unless `allow_partial`.
         """
         low, high = self.ends(lane)
         step = 4

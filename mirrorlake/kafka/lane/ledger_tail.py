@@ -39,22 +39,12 @@ def read_any_tail(spec: LaneSpec) -> LedgerRecord | None:
 
     Without transactions owners are not fenced, and that epoch may not be the newest, so the whole lane is read. If the last
     full record is gone, the driver decides (`check_whole`): the lake may restore it.
-
-    Raises:
-        RestartProducer: it cannot be read up to the high watermark now.
-        LoginRefused: the target refuses the login.
     """
     return read_ledger_tail(spec, epoch=spec.claim.epoch if spec.exactly_once else _NO_EPOCH, allow_partial=True)
 
 
 def read_own_tail(spec: LaneSpec, *, seq: int) -> LedgerRecord | None:
-    """Read the lane's newest ledger record, at record `seq` or later, if the spec's owner may continue from it.
-
-    Raises:
-        LaneFenced: another owner holds the lane.
-        RestartProducer: it cannot be read now, or is older than what this owner has confirmed.
-        LoginRefused: the target refuses the login.
-    """
+    """Read the lane's newest ledger record, at record `seq` or later, if the spec's owner may continue from it."""
     claim, faults = spec.claim, Faults(spec)
     last = read_ledger_tail(spec, epoch=claim.epoch)
     mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)

@@ -41,13 +41,7 @@ def group_by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
 
 
 def merge_refused(one: Refused, other: Refused) -> Refused:
-    """Return the records of both.
-
-    >>> a, b = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)
-    >>> found = merge_refused({a: frozenset({1})}, {a: frozenset({2}), b: frozenset({3})})
-    >>> {source.topic: sorted(offsets) for source, offsets in found.items()}
-    {'a': [1, 2], 'b': [3]}
-    """
+    """Return the records of both."""
     none: frozenset[int] = frozenset()
     return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
 

@@ -105,7 +105,6 @@ class LaneSender(LaneHolder):
                 return committed
 
     def _send_unrefused(self, chunk: list[Batch], chunks: Chunks, committed: list[LedgerRecord]) -> None:
-        """Send the records of a chunk that are not known to be refused."""
         for attempt in self._retrying():
             with attempt:
                 if self._producer is None:
@@ -200,7 +199,6 @@ class LaneSender(LaneHolder):
         return build_outgoing(batch, self._view, quarantines=self.spec.quarantines, refused=refused)
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
-        """Check that the chunk's remote topics are the ledger's; otherwise drop the producer and what it sent."""
         known = self.spec.remotes
         remotes = {known[batch.source.topic] for batch in chunk if batch.source.topic in known}
         try:

@@ -21,15 +21,7 @@ _NEWEST = 64
 
 
 def find_ends(runs: Iterable[MappedRange]) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each remote partition.
-
-    Example:
-        >>> from mirrorlake.model.flow import SourcePartition
-        >>> run = MappedRange(source=SourcePartition("a", 1, 0), target=TopicPartition("east.a", 0), first_upstream=0,
-        ...           last_upstream=4, first_downstream=10, count=5)
-        >>> find_ends([run]) == {run.target: 15}
-        True
-    """
+    """Return the offset after the last record of each remote partition."""
     ends: dict[TopicPartition, int] = {}
     for run in runs:
         ends[run.target] = max(ends.get(run.target, 0), run.last_downstream + 1)
@@ -48,16 +40,7 @@ class OverwriteDetector:
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def record(self, lane: int, runs: Iterable[MappedRange]) -> dict[TopicPartition, tuple[int, int]]:
-        """Record mapped ranges of a lane. Return where they overlap others: the log's end after the truncation, and before it.
-
-        Example:
-            >>> from mirrorlake.model.flow import SourcePartition
-            >>> run = MappedRange(source=SourcePartition("a", 1, 0), target=TopicPartition("all", 0), first_upstream=0,
-            ...           last_upstream=4, first_downstream=10, count=5)
-            >>> detector = OverwriteDetector()
-            >>> detector.record(0, [run]), detector.record(1, [run]), detector.record(0, [run]) == {run.target: (10, 15)}
-            ({}, {}, True)
-        """
+        """Record mapped ranges of a lane. Return where they overlap others: the log's end after the truncation, and before it."""
         cut: dict[TopicPartition, tuple[int, int]] = {}
         for run in runs:
             place, first, end = run.target, run.first_downstream, run.last_downstream + 1
@@ -83,31 +66,20 @@ class SentEnds:
         self.take_spec(spec)
 
     def take_spec(self, spec: LaneSpec) -> None:
-        """Take the ends that a spec's driver knows."""
         self._ids = {one.name: one.topic_id for one in spec.remotes.values()}
         self._raise_ends(spec.ends)
 
     def record(self, record: LedgerRecord) -> None:
-        """Take the ends of a committed ledger record, in the lane's present remote topics."""
         same = {one.name for one in record.remotes.values() if self._ids.get(one.name) == one.topic_id}
         self._raise_ends(find_ends(run for run in record.runs if run.target.topic in same))
 
     def require_not_truncated(self, admin: ClusterAdmin) -> None:
-        """Check that the target's logs hold what was sent.
-
-        Raises:
-            RemoteTopicLost: one was truncated.
-            ClusterError: the target does not answer.
-        """
+        """Check that the target's logs hold what was sent."""
         for remote, lacking in sorted(find_truncated_topics(admin, self._ends, self._ids).items()):
             raise truncated_topic_error(self._flow, self._target, remote, self._ids[remote], lacking)
 
     def require_after(self, runs: Iterable[MappedRange]) -> None:
-        """Check that the records just written follow those sent before.
-
-        Raises:
-            RemoteTopicLost: a log was truncated since the last check.
-        """
+        """Check that the records just written follow those sent before."""
         for run in runs:
             sent = self._ends.get(run.target, 0)
             if run.first_downstream < sent:

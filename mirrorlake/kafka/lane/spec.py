@@ -18,9 +18,8 @@ RETRY_TIMEOUT_S = 180.0
 class LaneSpec:
     """A lane's claim, its limits, the remote topics by source topic, and the options of the target cluster.
 
-    Attributes:
-        seq: the lane's newest ledger record that the driver knows; None without a driver.
-        ends: the offsets after the last confirmed records in the remote topics that the driver knows.
+    `seq` is the lane's newest ledger record that the driver knows, None without a driver; `ends` are the offsets after the last
+    confirmed records that it knows.
     """
 
     claim: Claim

@@ -54,7 +54,6 @@ class Transaction:
 
     @property
     def error(self) -> KafkaError | None:
-        """The first error of a record."""
         return next((one.error for one in self._sent.values() if one.error is not None), None)
 
     @property
@@ -64,7 +63,6 @@ class Transaction:
 
     @property
     def topics(self) -> list[str]:
-        """The remote topics to which records were sent."""
         return list(dict.fromkeys(target.topic for _, target in self._sent))
 
     def begin(self) -> None:
@@ -72,12 +70,7 @@ class Transaction:
             self._producer.begin_transaction()
 
     def send(self, *batches: Batch) -> None:
-        """Hand the records of batches to the producer.
-
-        Raises:
-            UnsendableRecord: one cannot be sent unchanged.
-            TooLarge: one exceeds the client's own limit.
-        """
+        """Hand the records of batches to the producer."""
         for several, records in concatenate(batches):
             self._send(several, records)
         self._producer.poll(0)
@@ -150,7 +143,6 @@ class Transaction:
         return tuple(run for (source, target), sent in self._sent.items() for run in sent.runs(source, target))
 
     def record(self, record: LedgerRecord) -> None:
-        """Hand the producer the ledger record that covers the sent records."""
         topic, claim = ledger_topic(self._spec.claim.flow), record.claim
         self._producer.produce(
             topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._on_ledger_delivery
