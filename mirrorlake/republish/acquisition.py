@@ -156,7 +156,6 @@ class FlowAcquisition:
         """Claim the flow for a redrive, ignoring the ledger's positions.
 
         Raises:
-            LaneFenced: another process resends for this flow.
             LedgerLost: the ledger of its redrives lacks its last full record.
         """
         with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
@@ -168,7 +167,6 @@ class FlowAcquisition:
     def _resolve_lost_topics(
         self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
     ) -> LossResolution:
-        """Decide from the ledger's positions what to claim, and create the lost topics that a person chose for (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
         lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
         waiting = {

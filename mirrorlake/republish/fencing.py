@@ -27,9 +27,7 @@ log = logging.getLogger(__name__)
 class FlowClaims:
     """The claims of a flow's owner on its lanes.
 
-    Attributes:
-        claim: the claim of lane 0; the others differ only in `lane`.
-        ends: the offsets after the last records in the remote topics.
+    `claim` is that of lane 0, the others differ only in `lane`; `ends` are the offsets after the last records in the remote topics.
     """
 
     claim: Claim
@@ -45,11 +43,7 @@ def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[in
 
 
 def read_last_records(context: Context, flow: FlowConfig) -> dict[int, LedgerRecord | None]:
-    """Read the last record of every lane of a flow's ledger, which may be one of a moment ago: nobody is fenced.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Read the last record of every lane of a flow's ledger, which may be one of a moment ago: nobody is fenced."""
     with context.ledger(flow) as reader:
         return read_lanes(reader, context.admin(flow.target), flow.ledger_topic)
 
@@ -76,10 +70,7 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
 class FencedLanes:
     """The lanes of a flow after every older owner was fenced: read them, decide, then `claim`.
 
-    Attributes:
-        last: the last ledger record of each lane, None without one.
-        checkpoint_location: the number of the checkpoint location in use, 0 for none.
-        batch: its newest batch in the ledger, -1 for none.
+    `last` is None for a lane without a record, `checkpoint_location` 0 for none in use, and `batch`, its newest in the ledger, -1.
     """
 
     def __init__(
@@ -121,8 +112,6 @@ class FencedLanes:
         a ledger that knows no less than before, even if the number of lanes changes. The workers' records carry the positions
         of their own lane only: no worker sends before all lanes are claimed.
 
-        `copied_seqs` is the newest ledger record of each lane in the lake's tables, `copied_epoch` the newest epoch there.
-
         Raises:
             LaneFenced: another owner fenced a lane meanwhile; see `is_contested`.
         """
@@ -156,9 +145,6 @@ def fence(admin: ClusterAdmin, spec: LaneSpec, owner: str = "") -> Iterator[Fenc
 
     `owner` is the new owner's name, which no other attempt may have; a new one is made by default. `fence` fills in the
     spec's lane and owner.
-
-    Raises:
-        SafetyError: this machine's clock is impossible; nothing was written.
     """
     now, claim = datetime.now(timezone.utc), replace(spec.claim, owner=owner or new_owner())
     refuse_absurd_clock(now, flow=claim.flow)

@@ -32,11 +32,7 @@ _QUICK_POLL_INTERVAL_S, _QUICK_FOR_S = 0.0025, 0.5
 class FollowerSpec:
     """The lanes of a follower with their planned files, as of a version of the relay's log.
 
-    Attributes:
-        ends: whether the follower ends after the planned files.
-        ignored: source topics that are not sent.
-        caches_producers: whether the next follower in this process reuses the producers.
-        polls_quickly: whether it polls the log more often than each `poll_interval_s` for a while after a commit.
+    Source topics in `ignored` are not sent. A follower that `polls_quickly` polls more often for a while after a commit.
     """
 
     lanes: tuple[LaneAssignment, ...]
@@ -68,7 +64,6 @@ class _Lane:
         self._due.append(file)
 
     def send_chunk(self) -> int:
-        """Send the next chunk. Return the number of records in the files that it finishes."""
         if self._chunks is None:
             self._begun, self._due = self._due, []
             batches = read_batches(self._begun, self.work.targets)
@@ -100,7 +95,6 @@ def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
 
 
 def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
-    """Send until there is nothing more to do. Return the source partitions that are not ready."""
     memory, next_poll, quick_until = BacklogMemory(), 0.0, 0.0
     while work.run_marker.exists():
         if not work.ends and (now := time.monotonic()) >= next_poll:

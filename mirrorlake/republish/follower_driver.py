@@ -73,17 +73,8 @@ def send_by_followers(
 ) -> set[SourcePartition]:
     """Send the files, and unless it `ends` there, also later commits of the relay, until `stop` is set.
 
-    Return the source partitions that were not ready; files of them must be planned again.
-
-    Args:
-        owned: the flow.
-        relay: the relay's log, as it was listed for `files`.
-        files: the files with records that the ledger lacks.
-        spark: a session of this flow alone; None to run the lanes in threads of this process.
-        tasks: the number of tasks that share the lanes.
-        ends: whether to end after `files`.
-        ignored: source topics that are not sent.
-        stop: ends the sending.
+    Return the source partitions that were not ready; files of them must be planned again. `relay` is the log as it was listed for
+    `files`. `spark` is a session of this flow alone; None runs the lanes in threads of this process.
     """
     load_pyspark()
     from pyspark import cloudpickle
@@ -151,7 +142,6 @@ def _watch(
     ends: bool,
     stop: threading.Event,
 ) -> None:
-    """Record the commits of the tasks until they end or must end."""
     outages = LedgerOutages(owned.flow.name)
     next_copy, next_check = 0.0, time.monotonic() + READY_INTERVAL_S
     while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():

@@ -25,9 +25,8 @@ log = logging.getLogger(__name__)
 class LaneAssignment:
     """One lane's share: its spec, the files with its records, and the target of each source partition.
 
-    Attributes:
-        skip_before_ms: drop older leading records of partitions without a position (a flow's `start`).
-        ranges: the upstream offsets `[first, end)` to send of each partition; None for all.
+    `skip_before_ms` drops older leading records of partitions without a position (a flow's `start`). `ranges` are the upstream
+    offsets `[first, end)` to send of each partition; None for all.
     """
 
     spec: LaneSpec
@@ -39,7 +38,6 @@ class LaneAssignment:
 
 
 def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
-    """Read the records of files, in order within each source partition."""
     for source, records in read_by_source(files):
         yield Batch(source, targets[source], records)
 

@@ -115,7 +115,6 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        """Read `copied_seqs` and `copied_epoch` from the tables; return `copied_seqs`."""
         self._copied = {table.name: {} for table in _TABLES}
         for row in self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
             self._copied[row.name][row.lane] = int(row.seq)

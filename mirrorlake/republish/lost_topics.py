@@ -37,11 +37,7 @@ def inspect_remote_topics(
 
 
 def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
-    """Find the remote topics of a flow that differ from its ledger's and wait for a choice.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Find the remote topics of a flow that differ from its ledger's and wait for a choice."""
     last = read_last_records(context, flow)
     return inspect_remote_topics(flow, context.admin(flow.target), merged_remotes(last), merged_positions(last))[0]
 

@@ -64,7 +64,6 @@ class OwnedFlow:
         return self.settings.flow
 
     def files(self, relay: DataFrame | RelayLog) -> list[RelayFile]:
-        """List the due files of a relay, in upstream order."""
         from pyspark.sql import functions as F
 
         positions = self.claims.positions
@@ -79,7 +78,6 @@ class OwnedFlow:
         return sorted(self.not_fully_sent(file for file in files if self.is_sending(file.source.topic)))
 
     def is_sending(self, topic: str) -> bool:
-        """Return whether a source topic's records are sent now: the flow carries it, and it is not paused, lost or waiting."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
         if self.waiting is not None and topic in self.waiting:
@@ -103,7 +101,6 @@ class OwnedFlow:
         return wanted
 
     def group_by_lane(self, files: Iterable[RelayFile]) -> dict[int, list[RelayFile]]:
-        """Group the files of topics that are sent now by their source partitions' lanes."""
         lanes: dict[int, list[RelayFile]] = {}
         for file in files:
             if self.is_sending(file.source.topic):
@@ -171,9 +168,6 @@ class OwnedFlow:
 
         Their first records then need not end the tasks that send other topics. A topic that is refused is tried again at its
         first record.
-
-        Raises:
-            ClusterError: the target does not answer.
         """
         known, ready, before = self.topics.load(), {source.topic for source in self.ready}, len(self.ready)
         waiting = known.keys() - ready - self.unready_topics
@@ -187,11 +181,7 @@ class OwnedFlow:
         return len(self.ready) > before
 
     def ensure_remote_topics(self, sources: Collection[SourcePartition]) -> None:
-        """Create or grow the remote topics of source partitions, and mark the partitions ready.
-
-        Raises:
-            TopicDenied: a topic may not leave its cluster; no topic was created.
-        """
+        """Create or grow the remote topics of source partitions, and mark the partitions ready."""
         for source in sources:
             target_of(self.flow, source)
         known = self.topics.known
@@ -271,9 +261,6 @@ class OwnedFlow:
         """Record committed ledger records. Missing earlier ones, of a task that died, are read from the ledger first.
 
         Without `copies`, the next call with it copies them to the tables, too.
-
-        Raises:
-            RemoteTopicLost: they overwrote others; the next owner lets the topic wait for a choice.
         """
         claims, by_lane = self.claims, dict[int, list[LedgerRecord]]()
         for record in committed:
@@ -322,11 +309,7 @@ class OwnedFlow:
             self.uncopied.clear()
 
     def record_from_ledger(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
-        """Record the ledger's records from each lane's offset in `read_to` on, and advance these offsets.
-
-        Raises:
-            LaneFenced: another owner has claimed the flow.
-        """
+        """Record the ledger's records from each lane's offset in `read_to` on, and advance these offsets."""
         claim = self.claims.claim
         for lane in range(claim.lanes):
             records = reader.since(lane, read_to.get(lane, 0))

@@ -13,7 +13,6 @@ from mirrorlake.rules import view_of_flow
 
 
 def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
-    """Build the settings for sending a flow's records, without pauses and choices."""
     # The file's denials also bind a temporary flow, of a replay or a drill.
     flow = context.config.bind(flow)
     settings = RepublishSettings(

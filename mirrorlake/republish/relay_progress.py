@@ -29,12 +29,10 @@ class RelayProgress:
         self.report()
 
     def finish(self) -> None:
-        """Record that nothing is due any more."""
         self._due = self._passed_records
         self.report()
 
     def report(self) -> None:
-        """Report the records sent and withheld, and the number expected."""
         self._tell(self._phase, self._passed_records, self._due)
 
     @property

@@ -80,23 +80,16 @@ class Republisher:
         return self._progress.sent
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False) -> None:
-        """Republish until the relay is drained (`once`) or `stop` is set.
+        """Republish until the relay is drained (`once`), or until `stop` is set and the present batch is sent.
 
-        Args:
-            once: republish the relay's present records, then return.
-            stop: set it to return between two batches.
-            rebuild: use a new checkpoint location, after the old one was lost; flows that follow the relay's log have none.
-            restore_ledger: start from the furthest positions of ledger and lake, after the ledger was lost.
+        `rebuild` uses a new checkpoint location, after the old one was lost. `restore_ledger` starts from the furthest positions of
+        ledger and lake, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
             LedgerLost: the ledger lacks records that its copy in the lake has.
-            SafetyError: the ledger is to be restored and lacks nothing.
             LaneFenced: another republisher has claimed the flow.
-            RemoteTopicLost: with `once`, remote topics were deleted, created again or truncated; the others are drained.
-            TopicConflict: with `once`, a topic does not fit the target; the others are drained.
-            UnsendableRecord, RecordTooLarge: with `once`, a record does not fit the target; other topics are drained.
-            ClusterError, StoreError: the target or the lake failed; with `once`, for one topic, others are drained.
+            RemoteTopicLost, TopicConflict, UnsendableRecord, RecordTooLarge: with `once`, of one topic; the others are drained.
         """
         self._stop = stop
         try:
@@ -134,11 +127,6 @@ class Republisher:
         """Claim the flow, and send the selected rows of the relay, each once, whatever was sent of their partitions before.
 
         `select` is called when the lake's tables have all records that earlier owners sent.
-
-        Raises:
-            LaneFenced: another process resends for this flow.
-            TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
-            ClusterError: the target failed.
         """
         require_classic_session(self._lake.spark)
         self._owned = self._acquire_by(FlowAcquisition.acquire_for_resend)
@@ -146,8 +134,6 @@ class Republisher:
         return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
 
     def _acquire_by(self, claim: Callable[[FlowAcquisition], Acquired]) -> Acquired:
-        """Claim the flow by a method of `FlowAcquisition`."""
-
         def once() -> Acquired:
             take_over = FlowAcquisition(
                 self._lake,

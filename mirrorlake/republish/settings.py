@@ -32,9 +32,8 @@ class FlowListener:
 class RelaySlice:
     """A part of a relay that is sent once, as a replay does.
 
-    Attributes:
-        ranges: the upstream offsets `[first, end)` of each source partition; others are not sent.
-        topics: the source topics as their remote topics are created, whatever became of them since.
+    `ranges` are the upstream offsets `[first, end)` of each source partition; others are not sent. `topics` are the source topics
+    as their remote topics are created, whatever became of them since.
     """
 
     ranges: Mapping[SourcePartition, tuple[int, int]]
@@ -45,17 +44,10 @@ class RelaySlice:
 class RepublishSettings:
     """The settings for republishing one flow.
 
-    Attributes:
-        view: the rules' changes to the flow's records; None sends them unchanged.
-        periodic_tasks: run beside the sending.
-        all_flows: the flows of the settings, of which several may write one remote topic.
-        selection: the fingerprint of the settings that decide which topics the flow carries; with a slice, which records are
-            sent.
-        paused: source topics that wait in the relay.
-        choices: a person's choices for lost remote topics.
-        listener: is called for the flow's commits and polls.
-        relay_slice: the only part of the relay to send, whoever filled its remote topics; None for all.
-        filled_topics: refuses remote topics that others filled; None takes every topic.
+    `view` None sends the records unchanged. `all_flows` are those of the settings, of which several may write one remote topic.
+    `selection` is the fingerprint of the settings that decide which topics the flow carries; with a slice, which records are sent.
+    `relay_slice` is the only part of the relay to send, whoever filled its remote topics; None for all. `filled_topics` refuses
+    remote topics that others filled; None takes every topic.
     """
 
     flow: FlowConfig
@@ -101,7 +93,6 @@ class RepublishSettings:
         )
 
     def redriving(self) -> RepublishSettings:
-        """Return the settings of the flow that sends this one's quarantined records again."""
         # It writes the remote topics of this flow on purpose.
         all_flows = [each for each in self.all_flows if each.name != self.flow.name]
         return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, filled_topics=None)

@@ -74,12 +74,7 @@ class SparkFeeder:
             frame.unpersist()
 
     def _send_all(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
-        """Send rows. Return their ledger records.
-
-        Raises:
-            Stopped: it was stopped before.
-            MirrorlakeError: a lane failed; the lake's tables have the commits until then.
-        """
+        """Send rows. Return their ledger records; if a lane fails, the lake's tables have the commits until then."""
         if not due:
             return []
         if self._stop.is_set():
@@ -122,7 +117,6 @@ def backfill_batches(due: Sequence[RelayFile], records: int) -> Iterator[list[Re
 
 
 def _summarize(frame: DataFrame) -> list[RelayFile]:
-    """Return a frame's range of offsets of each source partition."""
     from pyspark.sql import functions as F
 
     return list_files(frame.withColumn("file", F.lit("")))

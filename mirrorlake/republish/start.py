@@ -26,11 +26,7 @@ class StreamLocation:
 
 
 def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> None:
-    """Refuse a ledger that lacks the last full record of a lane.
-
-    Raises:
-        LedgerLost: a lane lacks it.
-    """
+    """Refuse a ledger that lacks the last full record of a lane."""
     if what := _describe_partial(flow, last):
         raise _ledger_lost_error(flow, what)
 
@@ -63,9 +59,6 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], orig
     """Compare the flow's source with that of the ledger's earlier owners, by cluster id.
 
     Law E: a flow of the same name in another settings file may read another cluster, whose offsets mean something else.
-
-    Raises:
-        SafetyError: the sources differ.
     """
     found = {record.claim.origin.cluster_id for record in last.values() if record and record.claim.origin} - {""}
     if origin is None or not origin.cluster_id or found <= {origin.cluster_id}:
@@ -83,9 +76,6 @@ def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
     """Compare the slice to send with that of earlier owners of the same name.
 
     Law F (repeatable): a slice that was begun is completed as it was begun.
-
-    Raises:
-        SafetyError: the slices differ.
     """
     if any(scope.selection != selection for scope in lanes.scopes):
         raise SafetyError(
@@ -103,9 +93,6 @@ def choose_location(
 
     A stream resumes only if it carries nothing that it skipped at that location, and if a batch was finished: before that, Spark
     would begin again at the first version of the relay.
-
-    Raises:
-        CheckpointLost: the checkpoint location lacks a batch that the ledger has.
     """
     used, folder = lanes.checkpoint_location, f"{lake.checkpoint_root()}/republish/{kafka_name(flow.name)}"
     if used and not rebuild and all(scope.continues(before) for before in lanes.scopes):

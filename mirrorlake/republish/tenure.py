@@ -19,12 +19,9 @@ def replaced_error(newest: Claim) -> LaneFenced:
 class Tenure:
     """Own a flow over several starts of its stream, until another process claims it.
 
-    Otherwise a stream that restarts after a failure would take the flow from a newer owner, who wins by law F.
-
-    Args:
-        check: called before the lanes are fenced, and again before they are claimed; raises if this process must not own the
-            flow.
-        sign: the id of the sign of a command that owns the flow temporarily; "" for a lasting owner.
+    Otherwise a stream that restarts after a failure would take the flow from a newer owner, who wins by law F. `check` is called
+    before the lanes are fenced, and again before they are claimed; it raises if this process must not own the flow. `sign` is the
+    id of the sign of a command that owns the flow temporarily; "" for a lasting owner.
     """
 
     def __init__(self, check: Callable[[], object] = lambda: None, *, sign: str = "") -> None:
@@ -61,11 +58,7 @@ class Tenure:
         ]
 
     def require_claimable(self, before: Iterable[Claim] = ()) -> None:
-        """Check that this process may claim the flow; `before` are the newest claims of its lanes.
-
-        Raises:
-            LaneFenced: another process has claimed the flow since this one owned it.
-        """
+        """Check that this process may claim the flow; `before` are the newest claims of its lanes."""
         self._check()
         newest = max(before, key=lambda claim: claim.epoch, default=None)
         if self._epoch is not None and newest and newest.epoch > self._epoch and newest.owner not in self._owners:

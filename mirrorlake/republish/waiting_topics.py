@@ -42,11 +42,7 @@ def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[s
 
 
 def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str, *, limit: str | None) -> bool:
-    """Return whether the cause of a topic's error persists; a conflict shows when its remote topic is made ready.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Return whether the cause of a topic's error persists; a conflict shows when its remote topic is made ready."""
     if isinstance(error, RecordTooLarge):
         return remotes.max_message_bytes(remote) == limit
     if isinstance(error, NotAuthorized):
@@ -81,7 +77,6 @@ class WaitingTopics:
 
     @property
     def first(self) -> MirrorlakeError | None:
-        """The error of the first waiting topic, or None."""
         return next(iter(self._topics.values()), None)
 
     def begin_check(self) -> bool:
@@ -95,7 +90,6 @@ class WaitingTopics:
         return self._topics[topic]
 
     def limit(self, topic: str) -> str | None:
-        """Return the size limit of the remote topic that refused one of its records."""
         return self._limits.get(topic)
 
     def add(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
