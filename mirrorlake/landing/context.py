@@ -43,15 +43,8 @@ log = logging.getLogger(__name__)
 class LandingContext:
     """Know the source and the relay of one lander.
 
-    Attributes:
-        current: the landed partitions, each in its present generation.
-        backlog: the offsets per partition that were not landed at the start.
-        leaderless: the partitions without a leader at the start.
-        is_drained: whether the source held nothing to land.
-        log: follows what the tasks of this lander land; None while a query lands.
-        batches: how many batches with records were landed.
-        landed_until: the time of the newest of these batches.
-        landing_at: the time of a batch that is being written and may be landed.
+    `backlog` are the offsets per partition that were not landed at the start. `log` follows what this lander's tasks land; None
+    while a query lands. `landing_at` is the time of a batch that is being written and may be landed.
     """
 
     def __init__(
@@ -207,7 +200,6 @@ class LandingContext:
     # -- while it lands -------------------------------------------------------------------------------------------
 
     def update_landed(self) -> None:
-        """Count the batches that tasks landed since the last call."""
         newest = self.log.newest_landed_at() if self.log is not None else None
         if newest is not None and newest != self.landed_until:
             self.landed_until = newest

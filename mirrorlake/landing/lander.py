@@ -67,18 +67,14 @@ class Lander:
         return self._context.accounts.records
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False) -> None:
-        """Land until the source is drained (`once`) or `stop` is set.
+        """Land until the source is drained (`once`), or until `stop` is set and the present batch has landed.
 
-        Args:
-            once: land the records so far, then return.
-            stop: set it to return between two batches.
-            rebuild: make a new checkpoint location from the relay, after the old one was lost.
+        `rebuild` makes a new checkpoint location from the relay, after the old one was lost.
 
         Raises:
             CheckpointLost: the checkpoint location disagrees with the relay.
             SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
             ClusterUnreachable: the source does not answer, or a drain left out leaderless partitions.
-            ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once, context = 0, once, self._context
         slot_count = (self._settings.tasks or 1) if self._is_live and not once else 0
@@ -134,7 +130,6 @@ class Lander:
                     return
 
     def _require_leaders(self) -> None:
-        """Raise `ClusterUnreachable` if a drain left out leaderless partitions."""
         if leaderless := self._context.leaderless:
             landed = "all other partitions were landed up to their ends"
             raise leaderless_error(self._settings.alias, leaderless, landed=landed)

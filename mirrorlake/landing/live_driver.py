@@ -62,15 +62,13 @@ class LiveDriver:
         self.can_read = True
 
     def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, slot_count: int) -> bool:
-        """Land until `stop` is set, or with `once` up to the source's present ends, on `slot_count` slots or more.
+        """Land until `stop` is set, or with `once` up to the source's present ends. Return whether all ends were reached.
 
-        Returns:
-            Whether all ends were reached; otherwise the source must be compared again.
+        If not, the source must be compared again.
 
         Raises:
             SourceChanged: topics or leaders have changed since the start.
             LanderReplaced: another lander has claimed the relay.
-            Exception: the source, the lake or Spark failed.
         """
         context, alias = self._context, self._context.settings.alias
         task = self._task(start, once=once)
@@ -158,23 +156,12 @@ class LiveDriver:
 
 
 def describe_interval_s(partitions: int) -> float:
-    """Return how often a task with so many partitions checks for new topics; a check takes 10 us of CPU per partition.
-
-    Example:
-        >>> describe_interval_s(8), describe_interval_s(10_000)
-        (2.0, 10.0)
-    """
+    """Return how often a task with so many partitions checks for new topics; a check takes 10 us of CPU per partition."""
     return max(_DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S * partitions)
 
 
 def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPartition, float]) -> int:
-    """Return how many tasks a source needs, by its backlog and by the records landed per second lately.
-
-    Example:
-        >>> busy = {TopicPartition("orders", partition): 120_000.0 for partition in range(3)}
-        >>> wanted_tasks({}, {}), wanted_tasks({}, busy)
-        (1, 3)
-    """
+    """Return how many tasks a source needs, by its backlog and by the records landed per second lately."""
     busy = {tp for tp, records in backlog.items() if records >= _BUSY_BACKLOG}
     busy |= {tp for tp, rate in per_s.items() if rate >= _BUSY_PER_S}
     work = max(sum(backlog.values()) / _BACKLOG_RECORDS, sum(per_s.values()) / _RECORDS_PER_S)

@@ -58,19 +58,10 @@ _CPU_SHARE, _MAX_GATHER_S = 0.1, 0.25
 class LandTaskSpec:
     """What a task needs to land one source.
 
-    Attributes:
-        start: the offset to begin at of each landed source partition.
-        read_to: how far partitions were read, also those that this task does not land.
-        topic_ids: the ids of the topics at the start.
-        leader_epochs: the leader epochs of the partitions at the start.
-        ends: where a drain ends; None to land until the task is asked to end.
-        landed: the newest batch of the relay, as the number of its claim and its own.
-        landed_until: the time of that batch; later batches get later times.
-        marks: the folder for this task's marks (`LandedMark`), or "" for none.
-        leaderless: the partitions without a leader at the start.
-        pace_s: the least seconds between the starts of two turns.
-        follows_cpu: whether turns that cost much CPU start further apart.
-        groups: how many tasks share the partitions of the source.
+    `read_to` also has partitions that this task does not land. `ends` are where a drain ends; None lands until the task is asked to
+    end. `landed` is the newest batch of the relay, as the number of its claim and its own, and `landed_until` its time: later batches
+    get later times. `marks` is the folder for this task's marks (`LandedMark`), or "" for none. `pace_s` are the least seconds
+    between the starts of two turns; with `follows_cpu` turns that cost much CPU start further apart.
     """
 
     relay_claim: RelayClaim
@@ -174,8 +165,6 @@ def _land(task: LandTaskSpec) -> bool:
 
 
 class _TurnWriter:
-    """Write and commit fetched records; `batch` is the number of the last commit."""
-
     def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
         self._relay = LandingLog(task.relay_claim)
@@ -208,7 +197,6 @@ class _TurnWriter:
         return signed, sum(file.raw_bytes for file in files)
 
     def finish(self) -> None:
-        """Commit what was read since the last records."""
         if self._progress.is_pending:
             # A newer lander reads the same control records again.
             with suppress(LanderReplaced, _TaskEnd):

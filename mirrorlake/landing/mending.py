@@ -59,7 +59,6 @@ class Mended:
 
     @property
     def lost(self) -> int:
-        """How many of its records have left the source."""
         return sum(one.lost for one in self.spans)
 
 

@@ -19,9 +19,6 @@ def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[
     """Wait until the query has ended or, after `stop` was set, has been stopped between two batches.
 
     A batch under way is given `GRACE_S` to finish. `tick` is called about five times a second.
-
-    Raises:
-        StreamingQueryException: the query failed.
     """
     try:
         while not query.awaitTermination(0.2):

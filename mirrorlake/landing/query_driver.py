@@ -59,13 +59,11 @@ class QueryDriver:
     def land(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         """Land until `stop` is set, or with `once` up to the source's present ends; `start` is None to resume.
 
-        Returns:
-            Whether the query reached its end; otherwise it must be started again, with larger batches.
+        Return whether the query reached its end; otherwise it must be started again, with larger batches.
 
         Raises:
             SourceChanged: topics or leaders have changed since the start.
             LanderReplaced: another lander has claimed the relay.
-            Exception: the source, the lake or Spark failed.
         """
         # The log of earlier tasks belongs to an older number of this lander.
         self._context.log, self.failure = None, None

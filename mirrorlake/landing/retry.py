@@ -52,13 +52,7 @@ def retry_or_raise(
 ) -> None:
     """Wait before a new start if one can help, else raise mirrorlake's own error.
 
-    Args:
-        source: the cluster, whose admin client names a failure of its own.
-        error: Spark's error.
-        failure: what the batch itself raised; Spark passes on its text only.
-        attempts: how many starts have failed in a row.
-        once: whether the run is to end soon.
-        stop: ends the wait.
+    `failure` is what the batch itself raised: Spark passes on its text only. `attempts` is how many starts have failed in a row.
     """
     alias, text = source.alias, str(error)
     if isinstance(error, SourceChanged | MirrorlakeError):
@@ -109,13 +103,7 @@ def should_wait_for_source(error: ClusterUnreachable, attempts: int, *, once: bo
 
 
 def java_client_error(alias: str, text: str) -> ClusterUnreachable | None:
-    r"""Return the error for the layer at which Java's client inside Spark fails to reach a source, or None if its text names none.
-
-    Example:
-        >>> error = java_client_error("east", "x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: no")
-        >>> error.layer, str(error)[:65]
-        ('SASL', "cluster east: SASL fails while Java's client, inside Spark, reads")
-    """
+    r"""Return the error for the layer at which Java's client inside Spark fails to reach a source, or None if its text names none."""
     layer = next((layer for sign, layer in _LAYERS_BY_JAVA_ERROR.items() if sign in text), None)
     if layer is None:
         return None

@@ -23,10 +23,8 @@ class LandListener:
 class LandSettings:
     """The settings for landing one source.
 
-    Attributes:
-        flows: the flows from the source.
-        never_leave: a Java regular expression of topics that are not landed even if the subscription matches them.
-        tasks: how many tasks land the source; None for as many as its traffic needs.
+    `never_leave` is a Java regular expression of topics that are not landed even if the subscription matches them. `tasks` is how
+    many tasks land the source; None for as many as its traffic needs.
     """
 
     alias: str

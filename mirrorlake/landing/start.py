@@ -45,12 +45,6 @@ def next_offsets(
     location, does not cover the last batch. The further one is right in all cases. A generation that a truncation began
     resumes at the truncation, and a recreated topic is landed from its beginning; otherwise records that left it since would
     be lost silently.
-
-    Args:
-        current: the partitions of the source, each in its present generation.
-        landed: the next offset to land, by the relay.
-        read: the next offset to read, by the commits or the checkpoint location.
-        known: the source's topics.
     """
     positions = {}
     for tp, source in current.items():
