@@ -20,9 +20,6 @@ def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, ke
     documents. Every other file is read as JSON lines, one document a line, whose bytes are the value. `key` names the
     field whose value, as text, is the record's key. `session` is called only if the file exists: a mistyped name
     starts no Spark.
-
-    Raises:
-        UsageError: the file does not exist, or lacks the field.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T

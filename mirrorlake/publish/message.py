@@ -58,7 +58,6 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes of key, value and headers."""
         inner = sum(len(name.encode()) + len(value or b"") for name, value in self._headers or ())
         return len(self._key or b"") + len(self._value or b"") + inner
 
@@ -70,11 +69,7 @@ class Message:
 
 
 def bytes_of(value: bytes | str | None) -> bytes | None:
-    """Encode text as UTF-8; bytes and None are returned as they are.
-
-    Raises:
-        TypeError: the value is of another type.
-    """
+    """Encode text as UTF-8; bytes and None are returned as they are."""
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):
@@ -83,11 +78,7 @@ def bytes_of(value: bytes | str | None) -> bytes | None:
 
 
 def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]] | None:
-    """Return headers as pairs, or None without any.
-
-    Raises:
-        TypeError: a key is not text, or a value is neither bytes nor text.
-    """
+    """Return headers as pairs, or None without any."""
     items = headers.items() if isinstance(headers, Mapping) else headers or ()
     pairs = [(name, bytes_of(value)) for name, value in items]
     if any(not isinstance(name, str) for name, _ in pairs):

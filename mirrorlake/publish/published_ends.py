@@ -29,11 +29,9 @@ class PublishedEnds:
         self._next_sample = 0.0
 
     def published(self, newest: Mapping[SourcePartition, datetime | None]) -> None:
-        """Remember the newest timestamps of published records."""
         self._newest |= newest
 
     def sample(self, tail: Tail) -> None:
-        """Write the ends that changed, if a sample is due."""
         if time.monotonic() < self._next_sample:
             return
         accounts = OffsetAccounts(self._lake, self._topics, alias=self._alias, now=lambda: tail.landed_at)

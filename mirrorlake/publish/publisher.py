@@ -158,15 +158,10 @@ class Publisher:
             }
 
     def append(self, rows: DataFrame, *, batch_id: str | None = None, is_new: bool = False) -> Published:
-        """Append placed rows in one commit.
+        """Append placed rows in one commit: `topic, partition, timestamp, key, value, headers, rank`, in the order of relay files.
 
-        Args:
-            rows: `topic, partition, timestamp, key, value, headers, rank`, in the order of the relay's files.
-            batch_id: a second call with it does nothing.
-            is_new: only this publisher can have used that name, so the earlier history need not be searched.
-
-        Raises:
-            UsageError, StoreError: as `publish`.
+        A second call with a `batch_id` does nothing. `is_new`: only this publisher can have used that name, so the earlier history need
+        not be searched.
         """
         attempts = Retrying(
             retry=retry_if_exception_type(_OvertakenError),

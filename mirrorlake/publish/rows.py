@@ -39,9 +39,6 @@ def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
     """Select `topic, partition, timestamp, key, value, headers` from a person's frame.
 
     `timestamp` may be milliseconds since 1970, `headers` a map; `topic` is that of all records, instead of a column.
-
-    Raises:
-        UsageError: a column is missing, or its type does not define its bytes.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
