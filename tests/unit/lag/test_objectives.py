@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +11,32 @@ import pytest
 from pydantic import ValidationError
 
 from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.forecast import Earliest, next_expiry
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
-from mirrorlake.lake.table_schema import TableSchema
+from tests.builders import NOON, sample
+from tests.lakes import lake_in
+from tests.unit.lag.kit import append, at, landed, sampled, stood
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = FlowConfig.model_validate(
     {"source": "east", "target": "central", "topics": "t", "objectives": {"rpo": "30s", "rto": "5m"}}
 )
 PLAIN = FlowConfig.model_validate({"name": "plain", "source": "east", "target": "west", "topics": "t"})
 
 
-def after(seconds: float) -> datetime:
-    return NOON + timedelta(seconds=seconds)
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    lake._folder.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        lake._folder.create(lake.meta_location(table), table)
-    return lake
+    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
 
 
-def add(lake: Lake, table: TableSchema, rows: Sequence[Sequence[Any]]) -> None:
-    lake.append_rows(table, [dict(zip(table.columns, row, strict=False)) for row in rows])
-
-
-def sampled(lake: Lake, seconds: float, *, end: int, landed: int, sent: int, error: str | None = None) -> None:
+def look(lake: Lake, seconds: float, *, end: int | None, landed: int, sent: int, error: str | None = None) -> None:
     """Write what one complete look at one partition saw; with an error the source did not answer."""
-    at = after(seconds)
-    looks = [
-        ("cluster", "east", error),
-        ("cluster", "central", None),
-        ("relay", "east", None),
-        ("flow", FLOW.name, None),
-    ]
-    add(lake, SAMPLES, [(at, subject, name, why is None, 1, 1, 1, why) for subject, name, why in looks])
-    seen = [("reached", None, landed), ("republished", FLOW.name, sent)]
-    seen += [] if error else [("last_stable", None, end)]
-    add(
-        lake,
-        POSITIONS,
-        [("east", flow, "t", 1, 0, kind, None, position, None, at) for kind, flow, position in seen],
-    )
+    append(lake, SAMPLES, sampled(at(seconds), error=error))
+    append(lake, POSITIONS, stood(at(seconds), reached=landed, republished=sent, last_stable=end))
 
 
 def lag_of(lake: Lake, *, now: datetime) -> Lag:
@@ -75,74 +44,59 @@ def lag_of(lake: Lake, *, now: datetime) -> Lag:
     return Lag(lake, [FLOW], look=unused, runs=unused, readers=unused, now=lambda: now)
 
 
-def landed(lake: Lake, offsets: Sequence[int]) -> None:
-    rows = [("t", 1, 0, n, after(n), 0, None, None, None, after(n)) for n in offsets]
-    held = [dict(zip(RELAY.columns, row, strict=True)) for row in rows]
-    lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, held))
-
-
 @pytest.mark.law("E")
 def test_law_e_what_would_have_been_lost_is_counted_record_by_record_and_unknown_where_nobody_looked(
     lake: Lake,
 ) -> None:
     # Offset 4 is a marker, and a rule withheld 6.
-    landed(lake, [0, 1, 2, 3, 5, 6, 7, 8])
-    add(lake, WITHHELD, [(FLOW.name, "t", 1, 0, 6, 6, [{"first": 6, "length": 1}], 1, "filtered")])
-    sampled(lake, 10, end=9, landed=9, sent=3)
-    sampled(lake, 40, end=9, landed=9, sent=9)
-    sampled(lake, 70, end=0, landed=9, sent=9, error="east is away")
-    sampled(lake, 100, end=12, landed=9, sent=8)
-    lag = lag_of(lake, now=after(10_000))
+    append(lake, RELAY, landed({n: at(n) for n in (0, 1, 2, 3, 5, 6, 7, 8)}))
+    kept = {"flow": FLOW.name, "topic": "t", "generation": 1, "partition": 0, "first_offset": 6, "last_offset": 6}
+    append(lake, WITHHELD, [{**kept, "ranges": [{"first": 6, "length": 1}], "kind": "filtered"}])
+    look(lake, 10, end=9, landed=9, sent=3)
+    look(lake, 40, end=9, landed=9, sent=9)
+    look(lake, 70, end=None, landed=9, sent=9, error="east is away")
+    look(lake, 100, end=12, landed=9, sent=8)
+    lag = lag_of(lake, now=at(10_000))
 
-    [found] = lag.loss_at(after(15))
-    assert found.observed_at == after(10)
+    [found] = lag.loss_at(at(15))
+    assert found.observed_at == at(10)
     assert (found.records, found.seconds, found.is_exact) == (4, 7.0, True), "3, 5, 7 and 8; 3 was 7 s old"
-    [none] = lag.loss_at(after(69))
+    [none] = lag.loss_at(at(69))
     assert (none.records, none.seconds) == (0, 0.0)
-    [away] = lag.loss_at(after(75))
+    [away] = lag.loss_at(at(75))
     assert (away.records, away.seconds, away.reason) == (None, None, "the source did not answer")
-    [open_] = lag.loss_at(after(100))
+    [open_] = lag.loss_at(at(100))
     assert (open_.records, open_.seconds, open_.is_exact) == (4, 92.0, False), "8, and three that were never landed"
-    for moment in (after(-1), after(100 + 61), after(9_000)):
+    for moment in (at(-1), at(100 + 61), at(9_000)):
         [unknown] = lag.loss_at(moment)
         assert (unknown.records, unknown.observed_at) == (None, None), f"nobody looked at {moment}"
         assert not lag.loss_at(moment).is_known
-    assert json.loads(json.dumps(lag.loss_at(after(15)).as_dict(), default=str))["flows"][0]["records"] == 4
+    assert json.loads(json.dumps(lag.loss_at(at(15)).as_dict(), default=str))["flows"][0]["records"] == 4
 
 
 def test_what_was_landed_later_is_known_of_the_past_also_of_a_life_that_has_ended(lake: Lake) -> None:
     """The newest complete look names what there is now; older lives are looked up for themselves."""
-    landed(lake, [0, 1])
-    sampled(lake, 10, end=3, landed=1, sent=1)
+    append(lake, RELAY, landed({n: at(n) for n in (0, 1)}))
+    look(lake, 10, end=3, landed=1, sent=1)
     # 2 was a marker: read, never landed.
-    sampled(lake, 40, end=3, landed=3, sent=3)
-    at = after(5_000)
-    add(lake, SAMPLES, [(at, "relay", "east", True, 1, 1, 1, None)])
-    add(lake, POSITIONS, [("east", None, "t", 2, 0, "reached", None, 7, None, at)])
-    rows = lag_of(lake, now=after(6_000)).query_over(after(0), after(30)).rows()
+    look(lake, 40, end=3, landed=3, sent=3)
+    append(lake, SAMPLES, [row for row in sampled(at(5_000)) if row["subject"] == "relay"])
+    append(lake, POSITIONS, stood(at(5_000), generation=2, reached=7))
+    rows = lag_of(lake, now=at(6_000)).query_over(at(0), at(30)).rows()
     assert {row.hop: (row.time_lag_ms, row.offset_lag) for row in rows} == {
         "landed": (9_000, 2),
         "republished": (9_000, 2),
     }
-    add(lake, POSITIONS, [("east", FLOW.name, "t", 1, 0, "republished", None, 2, None, after(20))])
-    add(lake, POSITIONS, [("east", None, "t", 1, 0, "reached", None, 2, None, after(20))])
-    add(lake, SAMPLES, [(after(20), s, n, False, 1, 1, 1, None) for s, n in (("relay", "east"), ("flow", FLOW.name))])
-    add(lake, SAMPLES, [(after(20), "cluster", "east", False, 1, 1, 1, None)])
-    rows = lag_of(lake, now=after(6_000)).query_over(after(15), after(30)).rows()
+    append(lake, POSITIONS, stood(at(20), reached=2, republished=2))
+    append(lake, SAMPLES, [row for row in sampled(at(20), complete=False) if row["name"] != "central"])
+    rows = lag_of(lake, now=at(6_000)).query_over(at(15), at(30)).rows()
     assert {row.time_lag_ms for row in rows} == {0}, "offset 2 was no record, as landing found later"
 
 
 def test_objectives_are_met_missed_or_not_measured(lake: Lake) -> None:
     def rto(command: str, document: Any, seconds: float) -> None:
-        row = {
-            "at": after(seconds),
-            "command": command,
-            "flow": FLOW.name,
-            "after": document,
-            "object": "x",
-            "who": "ann",
-        }
-        lake.append_rows(AUDIT, [row])
+        row = {"at": at(seconds), "command": command, "flow": FLOW.name, "object": "x", "who": "ann"}
+        lake.append_rows(AUDIT, [row | {"after": document}])
 
     assert measured_rto(lake, [FLOW, PLAIN]) == {}
     [before] = judge_objectives([FLOW, PLAIN], {FLOW.name: 2_500}, {})
@@ -172,17 +126,15 @@ def test_objectives_are_checked_when_the_file_is_read(wrong: dict[str, Any]) -> 
 
 
 def waits(*, since: datetime | None = NOON, position: int = 50, end: int = 100) -> LagSample:
-    return LagSample(
-        observed_at=after(600), position=position, end_position=end, offset_lag=end - position, waiting_since=since
-    )
+    return sample(at(600), position, end, waiting=since)
 
 
 def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_waits() -> None:
-    moved = [Earliest(observed_at=after(0), offset=0), Earliest(observed_at=after(600), offset=20)]
-    now = after(600)
+    moved = [Earliest(observed_at=at(0), offset=0), Earliest(observed_at=at(600), offset=20)]
+    now = at(600)
 
-    def said(sample: LagSample, **how: Any) -> tuple[str, int, bool] | None:
-        found = next_expiry(sample, now=now, **how)
+    def said(look: LagSample, **how: Any) -> tuple[str, int, bool] | None:
+        found = next_expiry(look, now=now, **how)
         return None if found is None else (found.by, found.in_ms, found.is_soon)
 
     assert said(waits()) is None, "kept for ever, or compacted only"
@@ -197,5 +149,5 @@ def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_wait
     )
     assert said(waits(), retention_ms=900_000, earliest=moved) == ("age", 300_000, False)
     assert said(waits(position=10), earliest=moved) == ("lost", 0, True)
-    at_rest = LagSample(observed_at=now, position=9, end_position=9, offset_lag=0, time_lag_ms=0)
+    at_rest = sample(now, 9, 9, lag_ms=0)
     assert said(at_rest, retention_ms=1, earliest=[]) is None, "an idle topic has nothing that waits"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from itertools import product
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.sql import LagTables, lag, loss, materialize_hops, rpo
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
+from tests.builders import NOON
+from tests.unit.lag.kit import question
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 MOMENTS, END = 5, 12
 # Two flows from one source, one of which comes back; two lives of a topic.
 FLOWS = {"east->central": ("east", "central"), "east->west": ("east", "west"), "west->east": ("west", "east")}
@@ -26,10 +22,6 @@ SPOTS = [("east", "t", 1, 0), ("east", "t", 2, 0), ("east", "t", 2, 1), ("west",
 SUBJECTS = [*(("cluster", a) for a in ("east", "central", "west")), ("relay", "east"), ("relay", "west")]
 SUBJECTS += [("flow", flow) for flow in FLOWS]
 KEY = ("source", "topic", "generation", "partition")
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
 
 
 def _lines() -> list[tuple[str, tuple[str, str, int, int]]]:
@@ -50,11 +42,8 @@ def _tables(rng: Random) -> LagTables:
     seen = list(product(places, moments))
     # Looks are not in the order of time, nor is each position seen at a look.
     positions = [
-        {
-            **dict(zip(names, place, strict=True)),
-            "position": None if rng.random() < 0.1 else rng.randint(0, END),
-            "observed_at": moment,
-        }
+        {**dict(zip(names, place, strict=True)), "observed_at": moment}
+        | {"position": None if rng.random() < 0.1 else rng.randint(0, END)}
         for place, moment in rng.sample(seen, len(seen))
         if rng.random() < 0.6
     ]
@@ -73,37 +62,14 @@ def _tables(rng: Random) -> LagTables:
     ]
     runs = [run for line in _lines() for run in _runs(rng, *line)]
     withheld = [
-        {
-            "flow": flow,
-            **dict(zip(KEY[1:], spot[1:], strict=True)),
-            "first_offset": first,
-            "last_offset": first + length - 1,
-        }
-        | {"ranges": [{"first": first, "length": length}]}
+        {"flow": flow, **dict(zip(KEY[1:], spot[1:], strict=True))}
+        | {"first_offset": first, "last_offset": first + length - 1, "ranges": [{"first": first, "length": length}]}
         for flow, spot in _lines()
         for first, length in [(rng.randint(0, END), rng.randint(1, 3)) for _ in range(rng.randint(0, 2))]
     ]
-    rows = [(POSITIONS, positions), (SAMPLES, samples), (OFFSET_MAP, runs), (WITHHELD, withheld)]
-    return LagTables(
-        lake=Lake(_no_spark, LakeConfig(root="/nowhere")),
-        relays="(SELECT source, topic, generation, partition, `offset`, timestamp FROM {relays_held})",
-        since=rng.choice([None, *moments]),
-        tables={
-            **{table.name: arrow_table(table, held) for table, held in rows},
-            "relays_held": pa.Table.from_pylist(
-                relays,
-                pa.schema(
-                    {**_of(RELAY, "topic", "generation", "partition", "offset", "timestamp"), "source": pa.string()}
-                ),
-            ),
-            "flows": pa.Table.from_pylist([{"flow": flow, "source": s, "target": t} for flow, (s, t) in FLOWS.items()]),
-        },
-    )
-
-
-def _of(table: Any, *names: str) -> dict[str, pa.DataType]:
-    held = arrow_table(table, []).schema
-    return {name: held.field(name).type for name in names}
+    since = rng.choice([None, *moments])
+    held = {"positions": positions, "samples": samples, "offset_map": runs, "withheld": withheld}
+    return question(relays, FLOWS, since=since, **held)
 
 
 def _runs(rng: Random, flow: str, spot: tuple[str, str, int, int]) -> list[dict[str, Any]]:
@@ -131,6 +97,6 @@ def _runs(rng: Random, flow: str, spot: tuple[str, str, int, int]) -> list[dict[
 @example(_tables(Random(56877)))
 def test_law_a_and_e_columns_say_what_the_text_says(tables: LagTables) -> None:
     made = materialize_hops(tables)
-    for question in (lag, rpo, loss):
-        plain, quick = (sorted(map(repr, question(about).rows())) for about in (tables, made))
-        assert quick == plain, question.__name__
+    for asked in (lag, rpo, loss):
+        plain, quick = (sorted(map(repr, asked(about).rows())) for about in (tables, made))
+        assert quick == plain, asked.__name__

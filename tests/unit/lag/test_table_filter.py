@@ -11,23 +11,16 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag import sql, table_filter
 from mirrorlake.lag.dense_ranges import RangesByRoute
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import FolderTables, Lake
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
-from tests.builders import NOON
-
-FLOW = "east->central"
-SUBJECTS = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW))
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started")
+from mirrorlake.model.flow import SourcePartition
+from tests.builders import NOON, map_row, run
+from tests.lakes import lake_in
+from tests.unit.lag.kit import FLOW, TABLES, append, landed, sampled, stood
 
 
 def unused(*_: Any) -> Any:
@@ -40,36 +33,16 @@ def minute(number: int) -> datetime:
 
 def write_look(lake: Lake, number: int, topics: Iterable[str], *, complete: bool) -> None:
     """Write a look of each subject; landing stands at 5, the flow at 2, the end at 5."""
-    positions = [
-        {"source": "east", "flow": flow, "topic": topic, "generation": 1, "partition": 0, "kind": kind}
-        | {"position": position, "observed_at": minute(number)}
-        for topic in topics
-        for kind, flow, position in (("last_stable", None, 5), ("reached", None, 5), ("republished", FLOW, 2))
-    ]
-    samples = [
-        {"observed_at": minute(number), "subject": subject, "name": name, "complete": complete}
-        for subject, name in SUBJECTS
-    ]
-    tables = FolderTables()
-    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
-    tables.append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, samples))
+    for topic in topics:
+        append(lake, POSITIONS, stood(minute(number), topic=topic, last_stable=5, reached=5, republished=2))
+    append(lake, SAMPLES, sampled(minute(number), complete=complete))
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Topic `gone` is named by the first complete look, and by none after it."""
-    lake, tables = Lake(no_spark, LakeConfig(root=str(tmp_path)), sees_all=lambda: True), FolderTables()
-    for place, table in [
-        (lake.relay_location("east"), RELAY),
-        *((lake.meta_location(table), table) for table in (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD)),
-    ]:
-        tables.create(place, table)
-    records = [
-        {"topic": topic, "generation": 1, "partition": 0, "offset": offset, "timestamp": NOON}
-        for topic in ("t", "gone")
-        for offset in range(5)
-    ]
-    tables.append(lake.relay_location("east"), arrow_table(RELAY, records))
+    lake = lake_in(tmp_path, *TABLES, relays=["east"], sees_all=lambda: True)
+    append(lake, RELAY, [row for topic in ("t", "gone") for row in landed(dict.fromkeys(range(5), NOON), topic=topic)])
     write_look(lake, 0, ("t", "gone"), complete=True)
     write_look(lake, 1, ("t",), complete=False)
     write_look(lake, 2, ("t",), complete=True)
@@ -114,48 +87,15 @@ def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
 def test_a_backlog_is_not_read_for_what_waits_longest(
     lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch, is_withheld: bool
 ) -> None:
-    tables, relay = FolderTables(), lake.relay_location("east")
     for first in range(100, 200, 10):
         # A file each, and a marker after each record.
-        records = [
-            {
-                "topic": "t",
-                "generation": 2,
-                "partition": 0,
-                "offset": offset,
-                "timestamp": minute(-offset),
-                "landed_at": NOON,
-            }
-            for offset in range(first, first + 10, 2)
-        ]
-        tables.append(relay, arrow_table(RELAY, records))
-    positions = [
-        {
-            "source": "east",
-            "flow": flow,
-            "topic": "t",
-            "generation": 2,
-            "partition": 0,
-            "kind": kind,
-            "position": position,
-        }
-        | {"observed_at": minute(4)}
-        for kind, flow, position in (("last_stable", None, 200), ("reached", None, 200), ("republished", FLOW, 141))
-    ]
+        append(lake, RELAY, landed({offset: minute(-offset) for offset in range(first, first + 10, 2)}, generation=2))
     if is_withheld:
-        withheld = {
-            "flow": FLOW,
-            "topic": "t",
-            "generation": 2,
-            "partition": 0,
-            "first_offset": 142,
-            "last_offset": 158,
-        }
+        place = {"flow": FLOW, "topic": "t", "generation": 2, "partition": 0, "first_offset": 142, "last_offset": 158}
         ranges = [{"first": offset, "length": 1} for offset in range(142, 160, 2)]
-        tables.append(lake.meta_location(WITHHELD), arrow_table(WITHHELD, [withheld | {"ranges": ranges}]))
-    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
-    samples = [{"observed_at": minute(4), "subject": kind, "name": name, "complete": True} for kind, name in SUBJECTS]
-    tables.append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, samples))
+        append(lake, WITHHELD, [place | {"ranges": ranges}])
+    append(lake, POSITIONS, stood(minute(4), generation=2, last_stable=200, reached=200, republished=141))
+    append(lake, SAMPLES, sampled(minute(4)))
     everything = {row for row in lags(lag, 4, 4) if row[1] == "t"}
     waited = 4 + (160 if is_withheld else 142)
     assert everything == {(4, "t", "landed", 0), (4, "t", "republished", waited * 60_000)}
@@ -165,7 +105,7 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
     [(_, part)] = asked.parts.values()
     assert part is not None
     # And one that holds two topics.
-    assert tables.files(relay, part)[1].num_rows == 1 + (6 if is_withheld else 1)
+    assert FolderTables().files(lake.relay_location("east"), part)[1].num_rows == 1 + (6 if is_withheld else 1)
 
 
 def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
@@ -177,31 +117,28 @@ def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
         read.append(rows)
         return make(rows)
 
-    def send(first: int, last: int) -> None:
-        run = {"flow": FLOW, "source_topic": "t", "generation": 1, "source_partition": 0, "holes": []}
-        run |= {"target_topic": "east.t", "target_partition": 0, "committed_at": NOON}
-        run |= {"first_upstream": first, "last_upstream": last, "first_downstream": first}
-        tables.append(lake.meta_location(OFFSET_MAP), arrow_table(OFFSET_MAP, [run]))
+    def send(offset: int) -> None:
+        sent = run(offset, offset, offset, source=SourcePartition("t", 1, 0))
+        append(lake, OFFSET_MAP, [map_row(sent, flow=FLOW, committed_at=NOON)])
 
     def consumed(minutes: int) -> set[int]:
         rows = lag.query_over(minute(minutes), minute(minutes)).where("hop = 'consumed'").rows()
         return {row.position for row in rows}
 
     monkeypatch.setattr(sql, "read_dense_ranges", counted)
-    tables = FolderTables()
     group = {"source": "central", "topic": "east.t", "generation": 1, "partition": 0, "kind": "group"}
     positions = [group | {"group_id": "billing", "position": 1, "observed_at": minute(number)} for number in (0, 2)]
-    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
-    send(0, 0)
+    append(lake, POSITIONS, positions)
+    send(0)
     assert (consumed(0), consumed(2)) == ({2}, {2}), "all that was sent"
     assert len(read) == 1, "no time cuts the map, and it grows for as long as the mirror runs"
-    send(1, 1)
+    send(1)
     assert consumed(2) == {1}
     assert len(read) == 2, "a map with newer runs is read again"
 
 
 def test_a_flow_that_left_the_settings_does_not_make_questions_read_from_its_last_look_on(lake: Lake, lag: Lag) -> None:
     row = {"observed_at": minute(-60 * 24 * 30), "subject": "flow", "name": "east->gone", "complete": True}
-    FolderTables().append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, [row]))
+    append(lake, SAMPLES, [row])
     tables = lag._asked.filter.limit_to_time(minute(2), minute(2))
     assert minute(2) - tables.values["near"] <= timedelta(seconds=1)

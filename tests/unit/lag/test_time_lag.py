@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.time_lag import (
     _WAITING,
@@ -25,13 +23,12 @@ from mirrorlake.lag.time_lag import (
 )
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files, to_rows
-from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import RELAY, WITHHELD
 from mirrorlake.model.flow import SourcePartition
+from tests.builders import NOON, ORDERS
+from tests.lakes import lake_in
+from tests.unit.lag.kit import FLOW, append, at, landed
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-FLOW = "east->central"
-ORDERS = SourcePartition("orders", 1, 0)
 KEY = {"topic": "orders", "generation": 1, "partition": 0}
 
 lags = st.builds(Total, st.none() | st.integers(0, 1000), st.none() | st.integers(0, 1000))
@@ -57,12 +54,8 @@ def withheld(first: int, last: int, offsets: Iterable[int], flow: str = FLOW) ->
     return {**KEY, "flow": flow, "first_offset": first, "last_offset": last, "ranges": ranges, "withheld_at": NOON}
 
 
-def record(offset: int) -> dict[str, Any]:
-    return {**KEY, "offset": offset, "timestamp": at(offset), "timestamp_type": 0, "landed_at": NOON}
-
-
-def at(second: float) -> datetime:
-    return NOON + timedelta(seconds=second)
+def records(offsets: Iterable[int]) -> list[dict[str, Any]]:
+    return landed({offset: at(offset) for offset in offsets}, topic="orders")
 
 
 def expected(records: Sequence[int], kept_back: set[int], position: int, landed: int, end: int, now: int) -> int | None:
@@ -87,16 +80,11 @@ def expected(records: Sequence[int], kept_back: set[int], position: int, landed:
 def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
     offsets: set[int], kept_back: set[int], position: int, unlanded: int, now: int
 ) -> None:
-    landed = max(offsets, default=-1) + 1
-    flow_position = {
-        **KEY,
-        "position": position,
-        "landed": landed,
-        "known_end": landed + unlanded,
-        "observed_at": at(now),
-    }
+    reached = max(offsets, default=-1) + 1
+    end = reached + unlanded
+    flow_position = {**KEY, "position": position, "landed": reached, "known_end": end, "observed_at": at(now)}
     tables = {
-        "relay": arrow_table(RELAY, [record(offset) for offset in sorted(offsets)]),
+        "relay": arrow_table(RELAY, records(sorted(offsets))),
         # Another flow's records wait in that flow only.
         "withheld": arrow_table(
             WITHHELD,
@@ -107,38 +95,29 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
         ),
         "flow_positions": pa.Table.from_pylist([flow_position]),
     }
-    [found] = to_rows(query_files(_WAITING, tables, {"flow": FLOW, "lowest": position, "highest": landed + unlanded}))
-    assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, landed, landed + unlanded, now)
+    [found] = to_rows(query_files(_WAITING, tables, {"flow": FLOW, "lowest": position, "highest": end}))
+    assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, reached, end, now)
 
 
 def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
-    def no_session() -> Any:
-        raise AssertionError("Spark is not asked")
+    lake = lake_in(tmp_path, WITHHELD, relays=["east"])
 
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    def lags_of(row: FlowPosition, reached: int, second: float) -> dict[SourcePartition, int | None]:
+        return dict(read_time_lags(lake, "east", FLOW, [row], landed={ORDERS: reached}, now=at(second)))
+
     row = FlowPosition(ORDERS, republished=1, landed=4, end=6)
-    for table, place in ((RELAY, lake.relay_location("east")), (WITHHELD, lake.meta_location(WITHHELD))):
-        lake._folder.create(place, table)
     assert read_time_lags(lake, "east", FLOW, [row], landed={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
-    lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(offset) for offset in range(4)]))
+    append(lake, RELAY, records(range(4)))
     lake.append_rows(WITHHELD, [withheld(1, 1, [1])])
     idle = SourcePartition("idle", 1, 0)
     rows = [row, FlowPosition(idle, republished=9, landed=9, end=9)]
     assert read_time_lags(lake, "east", FLOW, rows, landed={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
     far = row._replace(landed=6_000, end=6_000)
-    lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(5_000)]))
-    none_near = [far._replace(republished=4)]
-    later = {ORDERS: 6_000}
-    assert read_time_lags(lake, "east", FLOW, [far], landed=later, now=at(10)) == {ORDERS: 8000}, (
-        "near by, in a backlog"
-    )
-    assert read_time_lags(lake, "east", FLOW, none_near, landed=later, now=at(5_010)) == {ORDERS: 10_000}, (
-        "past a long hole"
-    )
-    past = [far._replace(republished=5_001)]
-    assert read_time_lags(lake, "east", FLOW, past, landed=later, now=at(10)) == {ORDERS: 0}, "markers do not wait"
-    sent = [row._replace(republished=4)]
-    assert read_time_lags(lake, "east", FLOW, sent, landed={ORDERS: 4}, now=at(10)) == {ORDERS: None}
+    append(lake, RELAY, records([5_000]))
+    assert lags_of(far, 6_000, 10) == {ORDERS: 8000}, "near by, in a backlog"
+    assert lags_of(far._replace(republished=4), 6_000, 5_010) == {ORDERS: 10_000}, "past a long hole"
+    assert lags_of(far._replace(republished=5_001), 6_000, 10) == {ORDERS: 0}, "markers do not wait"
+    assert lags_of(row._replace(republished=4), 4, 10) == {ORDERS: None}
 
 
 def test_a_source_that_does_not_answer_leaves_the_age_of_what_is_not_landed_unknown() -> None:

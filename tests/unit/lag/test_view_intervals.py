@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag import view_intervals
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from mirrorlake.lake.duckdb_query import to_rows
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import SIDE_TABLES
 from mirrorlake.lake.times import micros
-from tests.hourly_looks import FLOW, HOURS, create, fill
+from tests.hourly_looks import FLOW, HOURS, fill
+from tests.lakes import lake_in
 
 # Pieces begin at every other day: at this one, too.
 MIDNIGHT = datetime(2026, 1, 3, tzinfo=timezone.utc)
 DAYS = 2
-
-
-def _no_session() -> Any:
-    raise AssertionError("a folder is asked without Spark")
 
 
 @pytest.mark.parametrize(("hours", "held"), [(-1, None), (0, None), (17, None), (24, None), (47.5, None), (17, 40)])
@@ -34,8 +29,7 @@ def test_pieces_say_what_one_question_says(
 ) -> None:
     if held is not None:
         monkeypatch.setattr(view_intervals, "_MAX_ROWS", held)
-    lake = Lake(_no_session, LakeConfig(root=str(tmp_path)), sees_all=lambda: True)
-    create(lake)
+    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"], sees_all=lambda: True)
     now, view = MIDNIGHT + timedelta(hours=hours), VIEWS[name]
     fill(lake, now - timedelta(hours=HOURS - 1))
     length = choose_interval(lake, name)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.sql import LagTables, lag, materialize_hops, rpo, waiting_bounds
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
+from tests.builders import NOON
+from tests.unit.lag.kit import FLOW, at, landed, question, sampled, stood
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-FLOW, END, LAST_END = "east->central", 12, 15
+END, LAST_END = 12, 15
 # Offsets and, in seconds before the first look, timestamps, which need not rise; between them stand markers. A position stands at
 # every offset up to an end; at the last look the end is another one, and what is past the end of a look does not count.
 LOGS: Mapping[int, Mapping[int, int]] = {
@@ -24,50 +19,23 @@ LOGS: Mapping[int, Mapping[int, int]] = {
     1: {3: 7, 4: 1, 10: 6, 11: 3},
     2: {12: 70},
 }
-SUBJECTS = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW))
-
-
-def _no_spark() -> Any:
-    raise AssertionError("Spark was started")
 
 
 @pytest.fixture(scope="module")
 def tables() -> LagTables:
-    looks = [NOON + timedelta(seconds=number) for number in range(END + 2)]
     positions = [
-        {"source": "east", "flow": flow, "topic": "t", "generation": 1, "partition": partition, "kind": kind}
-        | {"position": min(number, END) if kind == "republished" else _end(number), "observed_at": look}
-        for number, look in enumerate(looks)
-        for partition in LOGS
-        for kind, flow in (("last_stable", None), ("reached", None), ("republished", FLOW))
+        row
+        for n in range(END + 2)
+        for number in LOGS
+        for row in stood(at(n), partition=number, last_stable=_end(n), reached=_end(n), republished=min(n, END))
     ]
-    samples = [
-        {"observed_at": look, "subject": subject, "name": name, "complete": look == NOON}
-        for look in looks
-        for subject, name in SUBJECTS
-    ]
+    samples = [row for n in range(END + 2) for row in sampled(at(n), complete=n == 0)]
     records = [
-        {"topic": "t", "generation": 1, "partition": partition, "offset": offset, "timestamp": NOON - _s(stamp)}
+        row
         for partition, log in LOGS.items()
-        for offset, stamp in log.items()
+        for row in landed({o: at(-stamp) for o, stamp in log.items()}, partition=partition, source="east")
     ]
-    return _tables(positions, samples, records)
-
-
-def _tables(positions: list[Any], samples: list[Any], records: list[Any]) -> LagTables:
-    rows = [(POSITIONS, positions), (SAMPLES, samples), (RELAY, records), (OFFSET_MAP, []), (WITHHELD, [])]
-    return LagTables(
-        lake=Lake(_no_spark, LakeConfig(root="/nowhere")),
-        relays="(SELECT 'east' AS source, topic, generation, partition, `offset`, timestamp FROM {relay})",
-        tables={
-            **{table.name: arrow_table(table, held) for table, held in rows},
-            "flows": pa.Table.from_pylist([{"flow": FLOW, "source": "east", "target": "central"}]),
-        },
-    )
-
-
-def _s(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
+    return question(records, positions=positions, samples=samples)
 
 
 def _end(number: int) -> int:
@@ -90,8 +58,8 @@ def test_law_e_at_a_marker_the_next_record_waits(tables: LagTables, is_made: boo
     assert found.keys() == {(partition, number) for partition in LOGS for number in range(END + 2)}
     for (partition, number), row in found.items():
         oldest = next(iter(_waiting(partition, number)), None)
-        since = None if oldest is None else NOON - _s(oldest)
-        waited = 0 if since is None else (NOON + _s(number) - since) // _s(0.001)
+        since = None if oldest is None else at(-oldest)
+        waited = 0 if oldest is None else (number + oldest) * 1000
         assert (row.waiting_since, row.time_lag_ms) == (since, waited)
         assert (row.position, row.offset_lag) == (min(number, END), _end(number) - min(number, END))
     for row in rpo(asked).rows():
@@ -113,17 +81,10 @@ def test_law_e_what_was_landed_since_the_last_account_is_lost_once(
     held: tuple[int, ...], is_exact: bool, is_made: bool
 ) -> None:
     """The relay holds more than `positions` say: those are written every few seconds. 4 is a marker."""
-    place = {"source": "east", "topic": "t", "generation": 1, "partition": 0, "observed_at": NOON}
-    stood = {"last_stable": 10, "reached": 4, "republished": 2}
-    positions = [
-        {**place, "kind": kind, "position": at, "flow": FLOW if kind == "republished" else None}
-        for kind, at in stood.items()
-    ]
-    samples = [{"observed_at": NOON, "subject": s, "name": name, "complete": True} for s, name in SUBJECTS]
-    records = [
-        {"topic": "t", "generation": 1, "partition": 0, "offset": offset, "timestamp": NOON - _s(10 - offset)}
-        for offset in held
-    ]
-    about = _tables(positions, samples, records)
+    about = question(
+        landed({offset: at(offset - 10) for offset in held}, source="east"),
+        positions=stood(NOON, last_stable=10, reached=4, republished=2),
+        samples=sampled(NOON),
+    )
     [row] = rpo(materialize_hops(about) if is_made else about).rows()
     assert (row.records, row.data_ms, row.is_exact) == (7, 8000, is_exact), "8 and 9 are on the source, landed or not"

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.judge import judge_lag, read_windows
 from mirrorlake.lag.series import _worst_lags
 from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
+from mirrorlake.lake import POSITIONS, position_row
 from mirrorlake.lake.arrow_types import arrow_type
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.model.flow import SourcePartition
+from tests.builders import NOON
+from tests.lakes import lake_in
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
 
 
-def answer(columns: pa.Schema, rows: Sequence[Sequence[Any]]) -> LagQuery:
-    held = pa.Table.from_pylist([dict(zip(columns.names, row, strict=False)) for row in rows], columns)
-    return LagQuery(
-        lake=Lake(no_session, LakeConfig(root="/nowhere")), text="SELECT * FROM {held}", tables={"held": held}
-    )
+def answer(rows: Sequence[Sequence[Any]]) -> LagQuery:
+    held = pa.Table.from_pylist([dict(zip(LAG.names, row, strict=False)) for row in rows], LAG)
+    return LagQuery(lake=lake_in("/nowhere"), text="SELECT * FROM {held}", tables={"held": held})
 
 
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
+def looked(at: datetime, partition: int, hop: str, group: str | None, *figures: Any, generation: int = 2) -> Any:
+    return at, "f", "east", "orders", generation, partition, hop, group, *figures
 
 
 def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
@@ -40,28 +37,14 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
         at = NOON + timedelta(minutes=minute)
         old = NOON - timedelta(minutes=1)
         rows += [
-            (at, "f", "east", "orders", 1, 0, "landed", None, 7, 9, 2, old, 1),
-            (at, "f", "east", "orders", 2, 0, "landed", None, 50, 50, 0, None, 0),
+            looked(at, 0, "landed", None, 7, 9, 2, old, 1, generation=1),
+            looked(at, 0, "landed", None, 50, 50, 0, None, 0),
             # What moved before the window began does not count.
-            (
-                at,
-                "f",
-                "east",
-                "orders",
-                2,
-                0,
-                "consumed",
-                "billing",
-                min(minute, 5),
-                50,
-                45,
-                old,
-                (minute + 1) * 60_000,
-            ),
-            (at, "f", "east", "orders", 2, 0, "consumed", "audit", 50, 50, 0, None, 0),
-            (at, "f", "east", "orders", 2, 1, "landed", None, 40, 50, 10, None, None),
+            looked(at, 0, "consumed", "billing", min(minute, 5), 50, 45, old, (minute + 1) * 60_000),
+            looked(at, 0, "consumed", "audit", 50, 50, 0, None, 0),
+            looked(at, 1, "landed", None, 40, 50, 10, None, None),
         ]
-    asked = answer(LAG, rows)
+    asked = answer(rows)
     windows = read_windows(asked)
     assert {(place.generation, place.partition, place.group_id) for place in windows} == {
         (2, 0, None),
@@ -72,14 +55,11 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
     for window in windows.values():
         assert [s.observed_at for s in window] == [NOON + timedelta(minutes=m) for m in range(5, WINDOW_SAMPLES + 5)]
     landed = NOON - timedelta(minutes=20)
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    FolderTables().create(lake.meta_location(POSITIONS), POSITIONS)
-    rows = [
-        ("east", None, "orders", 2, 1, "earliest", None, 0, None, NOON),
-        ("east", None, "orders", 2, 1, "landed", None, 30, NOON - timedelta(hours=9), NOON),
-        ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
-    ]
-    lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=False)) for row in rows])
+    lake, source = lake_in(tmp_path, POSITIONS), SourcePartition("orders", 2, 1)
+    stood = [("earliest", 0, None), ("landed", 30, NOON - timedelta(hours=9)), ("landed", 40, landed)]
+    lake.append_rows(
+        POSITIONS, [position_row("east", source, kind, at, NOON) | {"record_timestamp": of} for kind, at, of in stood]
+    )
     found = judge_lag(asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, 3_600_000))
     assert [(hop.key.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
@@ -100,9 +80,9 @@ def test_points_of_a_chart_are_the_worst_of_their_stretch_of_time() -> None:
         at = NOON + timedelta(seconds=second)
         for partition in (0, 1):
             lag = None if (second, partition) == (10, 1) else second * 10 + partition
-            rows.append((at, "f", "east", "orders", 1, partition, "landed", None, 0, lag, lag, NOON, lag))
+            rows.append(looked(at, partition, "landed", None, 0, lag, lag, NOON, lag))
     start, end = NOON, NOON + timedelta(seconds=720)
-    points = list(_worst_lags(lambda *_: answer(LAG, rows), start, end))
+    points = list(_worst_lags(lambda *_: answer(rows), start, end))
     assert len(points) == 240, "three seconds each"
     assert [(p.time_lag_ms, p.offset_lag) for p in points[:5]] == [
         (21, 41),
