@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import sampler as sampler_module
@@ -28,7 +25,6 @@ from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import position_row
-from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.schema import METADATA, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
@@ -38,16 +34,14 @@ from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from tests.builders import ledger_record
+from tests.builders import NOON, ORDERS, ledger_record, mirror_config, sample
+from tests.lakes import lake_in
+from tests.unit.lag.kit import append, at, landed, sampled
 from tests.unit.values import status as flow_status
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-[FLOW] = loads("""
-lake: {root: ./lake}
-clusters: {east: {bootstrap_servers: "e:1"}, central: {bootstrap_servers: "c:1"}}
-flows: [{source: east, target: central, topics: [orders, clicks]}]
-""").flows
-ORDERS, CLICKS = SourcePartition("orders", 1, 0), SourcePartition("clicks", 1, 0)
+[FLOW] = mirror_config({"target": "central", "topics": ["orders", "clicks"]}).flows
+CLICKS = SourcePartition("clicks", 1, 0)
+NOON_MS = 1000 * int(NOON.timestamp())
 
 
 @dataclass
@@ -74,30 +68,21 @@ class Cluster:
         return iter(() if ms is None else [SimpleNamespace(timestamp_ms=ms)])
 
 
+def of(orders: int, clicks: int = 0, kind: type[Cluster] = Cluster, **more: Any) -> Cluster:
+    """Return a source whose topics end there."""
+    return kind({"orders": ("orders", orders), "clicks": ("clicks", clicks)}, **more)
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Ten records of `orders` are landed, a second apart; a rule withheld 8 and 9."""
-
-    def no_session() -> Any:
-        raise AssertionError("Spark is not asked")
-
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    lake._folder.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        lake._folder.create(lake.meta_location(table), table)
-    records = [("orders", 1, 0, n, NOON + timedelta(seconds=n), 0, None, None, None, NOON) for n in range(10)]
-    lake._folder.append(
-        lake.relay_location("east"), arrow_table(RELAY, [dict(zip(RELAY.columns, row, strict=True)) for row in records])
-    )
-    lake.append_rows(
-        METADATA,
-        [
-            topic_row("east", "source", KnownTopic(name=name, generation=1, topic_id=name, partitions=1), NOON)
-            for name in ("orders", "clicks")
-        ],
-    )
-    filtered = (FLOW.name, "orders", 1, 0, 8, 9, [{"first": 8, "length": 2}], 2, "filtered")
-    lake.append_rows(WITHHELD, [dict(zip(WITHHELD.columns, filtered, strict=False))])
+    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
+    append(lake, RELAY, landed({n: at(n) for n in range(10)}, topic="orders"))
+    known = [KnownTopic(name=name, generation=1, topic_id=name, partitions=1) for name in ("orders", "clicks")]
+    append(lake, METADATA, [topic_row("east", "source", topic, NOON) for topic in known])
+    filtered = {"flow": FLOW.name, "topic": "orders", "generation": 1, "partition": 0, "kind": "filtered"}
+    filtered |= {"first_offset": 8, "last_offset": 9, "ranges": [{"first": 8, "length": 2}]}
+    append(lake, WITHHELD, [filtered])
     return lake
 
 
@@ -106,47 +91,43 @@ def context_of(lake: Lake, clusters: Mapping[str, Any]) -> Any:
     return SimpleNamespace(
         lake=lake,
         config=SimpleNamespace(lake_clusters=()),
-        now=lambda: NOON + timedelta(seconds=60),
+        now=lambda: at(60),
         source=clusters.__getitem__,
         admin=clusters.__getitem__,
     )
 
 
-def status(
-    lake: Lake,
-    source: Any,
-    sent: Mapping[SourcePartition, int],
-    monkeypatch: pytest.MonkeyPatch,
-    state: ControlState = NOTHING_ASKED,
-    windows: Callable[[], Windows] = dict,
-    held: Sequence[LostTopic] = (),
-    inspect_remote_topics: Callable[..., Any] | None = None,
-    **more: Any,
-) -> Status:
-    last = ledger_record(positions=dict(sent))
-    monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: last})
-    monkeypatch.setattr(status_module, "inspect_remote_topics", inspect_remote_topics or (lambda *_: (list(held), {})))
-    moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).read_positions()
-    return read_status(
-        [FLOW],
-        moment,
-        lake=lake,
-        target=lambda _: source,
-        readers=lambda _: nullcontext(source),
-        state=state,
-        windows=windows,
-        **more,
-    )
+Asked = Callable[..., Status]
+
+
+@pytest.fixture
+def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Ask for the status where the flow has sent `orders` up to an offset."""
+
+    def ask(
+        source: Any,
+        sent: int | None,
+        state: ControlState = NOTHING_ASKED,
+        held: Sequence[LostTopic] = (),
+        inspect_remote_topics: Any = None,
+        **more: Any,
+    ) -> Status:
+        last = ledger_record(positions={} if sent is None else {ORDERS: sent})
+        monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: last})
+        inspect = inspect_remote_topics or (lambda *_: (list(held), {}))
+        monkeypatch.setattr(status_module, "inspect_remote_topics", inspect)
+        moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).read_positions()
+        reads: Any = {"target": lambda _: source, "readers": lambda _: nullcontext(source)}
+        return read_status([FLOW], moment, lake=lake, state=state, **reads, **more)
+
+    return ask
 
 
 @pytest.mark.law("E")
-def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_is_held(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_is_held(status: Asked) -> None:
     # As where clicks begins to go into a merged topic that was lost.
     lost = LostTopic(flow=FLOW.name, target="central", remote="east.clicks", topics=("other",), known="1")
-    source = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 4)})
-    found = status(lake, source, {ORDERS: 10}, monkeypatch, held=[lost])[FLOW.name]
+    found = status(of(10, 4), 10, held=[lost])[FLOW.name]
     assert [one.topics for one in found.held] == [("clicks", "other")]
     assert {row.topic: row.state for row in found.partitions} == {"clicks": "topic_lost", "orders": "caught_up"}
 
@@ -155,18 +136,16 @@ def told(row: PartitionStatus) -> tuple[Any, ...]:
     return row.source_end, row.landed, row.republished, row.offset_lag, row.time_lag_ms, row.state
 
 
-def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_is_read(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
-    clicks, orders = status(lake, landed, {ORDERS: 5}, monkeypatch)[FLOW.name]
+def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_is_read(status: Asked) -> None:
+    landed = of(10)
+    clicks, orders = status(landed, 5)[FLOW.name]
     assert told(clicks) == (0, 0, 0, 0, 0, "caught_up")
     assert told(orders) == (10, 10, 5, 5, 55_000, "behind")
-    [_, filtered] = status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name]
+    [_, filtered] = status(landed, 8)[FLOW.name]
     assert told(filtered) == (10, 10, 8, 2, 0, "behind"), "nobody waits for 8 and 9"
 
-    ahead = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 3)}, unlanded={10: 1000 * int(NOON.timestamp())})
-    found = status(lake, ahead, {ORDERS: 8}, monkeypatch)
+    ahead = of(12, 3, unlanded={10: NOON_MS})
+    found = status(ahead, 8)
     clicks, orders = found[FLOW.name]
     assert told(orders) == (12, 10, 8, 4, 60_000, "behind"), "10 is the oldest that waits, and stands on the source"
     assert told(clicks) == (3, 0, 0, 3, 0, "not_started"), "nothing but markers"
@@ -174,55 +153,49 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
 
 
 @pytest.mark.law("E")
-def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
+def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, status: Asked) -> None:
+    landed = of(10)
 
     def leave(first: int, last: int) -> None:
         relay = TableMaintenance(lake.relay_location("east"))
         delete_rows(relay, lambda rows: np.isin(rows["offset"].to_numpy(), range(first, last + 1)), why="erase")
 
     leave(0, 3)
-    assert told(status(lake, landed, {}, monkeypatch)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
+    assert told(status(landed, None)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
     lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
     leave(8, 9)
-    assert told(status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name][1]) == (10, 10, 10, 0, 0, "caught_up")
-    assert told(status(lake, landed, {ORDERS: 7}, monkeypatch)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
+    assert told(status(landed, 8)[FLOW.name][1]) == (10, 10, 10, 0, 0, "caught_up")
+    assert told(status(landed, 7)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
 
 
 @pytest.mark.law("E")
 def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, status: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_to(*_: Any) -> dict[TopicPartition, int]:
-        place = {"topic": "orders", "generation": 1, "partition": 0, "timestamp_type": 0, "landed_at": NOON}
-        rows = [{**place, "offset": n, "timestamp": NOON} for n in (10, 11)]
-        lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, rows))
+        append(lake, RELAY, landed({10: NOON, 11: NOON}, topic="orders"))
         # The relay is written first, and then the checkpoint location.
         return {TopicPartition("orders", 0): 12}
 
     monkeypatch.setattr(source_reader, "read_landing_positions", read_to)
-    source = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 0)})
-    [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
+    [_, orders] = status(of(12), 10)[FLOW.name]
     assert told(orders)[:4] == (12, 12, 10, 2), "no marker stands at the end, as the relay tells"
 
 
-def test_a_recreated_topic_waits_from_its_beginning(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Cluster({"orders": ("another", 4), "clicks": ("clicks", 0)}, unlanded={0: 1000 * int(NOON.timestamp())})
-    [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
+def test_a_recreated_topic_waits_from_its_beginning(status: Asked) -> None:
+    source = Cluster({"orders": ("another", 4), "clicks": ("clicks", 0)}, unlanded={0: NOON_MS})
+    [_, orders] = status(source, 10)[FLOW.name]
     assert told(orders) == (4, 0, 0, 4, 60_000, "not_started"), "what was landed is of another life"
 
 
-def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(status: Asked) -> None:
     class Silent(Cluster):
         def read(self, *_: Any) -> Any:
             raise ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
 
     subject = Subject(kind="topic", name="orders", flow=FLOW.name)
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
-    source = Silent({"orders": ("orders", 10), "clicks": ("clicks", 3)})
-    found = status(lake, source, {ORDERS: 5}, monkeypatch, state)
+    found = status(of(10, 3, Silent), 5, state)
     assert [row.state for row in found[FLOW.name]] == ["not_started", "paused"]
     assert [row.time_lag_ms for row in found[FLOW.name]] == [None, 55_000]
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
@@ -243,24 +216,14 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
     look = Sampler(context_of(lake, {"east": east, "west": west, "central": east}), flows)
 
     def asked(*those: Any) -> Status:
-        return read_status(
-            those,
-            look.read_positions(),
-            lake=lake,
-            target=lambda _: east,  # type: ignore[arg-type,return-value]
-            readers=lambda _: nullcontext(east),  # type: ignore[arg-type,return-value]
-            state=NOTHING_ASKED,
-        )
+        reads: Any = {"target": lambda _: east, "readers": lambda _: nullcontext(east)}
+        return read_status(those, look.read_positions(), lake=lake, state=NOTHING_ASKED, **reads)
 
     for _ in range(2):
         found = asked(*flows)
         gone, there = found["west->central"], found[FLOW.name]
-        assert (gone.unknown, gone.verdict, gone.state, gone.time_lag_ms) == (
-            "west is away",
-            "CLUSTER_AWAY",
-            "unknown",
-            None,
-        )
+        assert (gone.unknown, gone.verdict) == ("west is away", "CLUSTER_AWAY")
+        assert (gone.state, gone.time_lag_ms) == ("unknown", None)
         assert [row.source_end for row in there] == [12]
         assert (found.is_whole, there.is_whole) == (False, True)
         assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
@@ -270,56 +233,36 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
 
 
 def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last_answer(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, status: Asked
 ) -> None:
     def gone(*_: Any) -> Any:
         raise ClusterUnreachable("central is away", alias="central")
 
     subject = Subject(kind="flow", name=FLOW.name)
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON)})
-    answered = {
-        "observed_at": NOON,
-        "subject": "flow",
-        "name": FLOW.name,
-        "complete": True,
-        "took_ms": 1,
-        "error": None,
-    }
-    lake.append_rows(SAMPLES, [answered])
-    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, inspect_remote_topics=gone)[FLOW.name]
+    append(lake, SAMPLES, sampled(NOON))
+    found = status(LANDED, 5, state, inspect_remote_topics=gone)[FLOW.name]
     assert (found.verdict, found.away, found.answered_at, found.since) == ("CLUSTER_AWAY", "central", NOON, NOON)
     assert "is paused by ann" in found.reason
     assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason
 
 
-LANDED = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
+LANDED = of(10)
 
 
 def samples(*positions: int, end: int = 10) -> list[LagSample]:
     """Return looks a ten seconds apart, the last ten seconds before the one of the test."""
-    begin = NOON + timedelta(seconds=60 - 10 * len(positions))
-    return [
-        LagSample(
-            observed_at=begin + timedelta(seconds=10 * n),
-            position=at,
-            end_position=end,
-            offset_lag=end - at,
-            time_lag_ms=1,
-        )
-        for n, at in enumerate(positions)
-    ]
+    begin = 60 - 10 * len(positions)
+    return [sample(at(begin + 10 * n), position, end, lag_ms=1) for n, position in enumerate(positions)]
+
+
+YOUNG = "1 of at least 3 samples since 2026-01-01 12:01:00 UTC, and 5 records wait"
 
 
 @pytest.mark.parametrize(
     ("window", "verdict", "reason", "rates", "eta_ms"),
     [
-        (
-            [],
-            "WARMING_UP",
-            "1 of at least 3 samples since 2026-01-01 12:01:00 UTC, and 5 records wait",
-            (None, None),
-            None,
-        ),
+        ([], "WARMING_UP", YOUNG, (None, None), None),
         (samples(5, 5, 5), "STALL", "the position stood at 5 for 30.0 s", (0.0, 0.0), None),
         (samples(2, 3, 4), "OK", "catching up", (0.0, 0.1), 50_000),
         (samples(2, 8, 9), "OK", "catching up", (0.0, 0.1), None),
@@ -327,8 +270,7 @@ def samples(*positions: int, end: int = 10) -> list[LagSample]:
     ],
 )
 def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
-    lake: Lake,
-    monkeypatch: pytest.MonkeyPatch,
+    status: Asked,
     window: list[LagSample],
     verdict: str,
     reason: str,
@@ -336,7 +278,7 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     eta_ms: int | None,
 ) -> None:
     held = {(FLOW.name, ORDERS): window, (FLOW.name, CLICKS): samples(0, 0, 0, end=0)}
-    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, windows=lambda: held)[FLOW.name]
+    found = status(LANDED, 5, windows=lambda: held)[FLOW.name]
     rest, row = found
     assert (rest.verdict, rest.reason, rest.in_per_s, rest.out_per_s) == ("OK", "nothing waits", 0.0, 0.0)
     assert (row.verdict, (row.in_per_s, row.out_per_s), row.eta_ms) == (verdict, rates, eta_ms)
@@ -344,35 +286,28 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     assert (found.verdict, found.state) == (verdict, "behind")
 
 
-def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = {"observed_at": NOON, "subject": "flow", "name": FLOW.name, "complete": True, "took_ms": 1, "error": None}
-    lake.append_rows(SAMPLES, [once])
-    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch)[FLOW.name]
+def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(lake: Lake, status: Asked) -> None:
+    append(lake, SAMPLES, sampled(NOON))
+    found = status(LANDED, 5)[FLOW.name]
     assert (found.verdict, found.since) == ("UNKNOWN", None)
     assert "the last earlier sample is of 2026-01-01 12:00:00 UTC" in found.reason
-    sampled = {(FLOW.name, ORDERS): samples(5)}
-    young = status(lake, LANDED, {ORDERS: 5}, monkeypatch, windows=lambda: sampled)[FLOW.name]
-    assert (young.verdict, young.since) == ("WARMING_UP", NOON + timedelta(seconds=50)), "it is sampled again"
+    window = {(FLOW.name, ORDERS): samples(5)}
+    young = status(LANDED, 5, windows=lambda: window)[FLOW.name]
+    assert (young.verdict, young.since) == ("WARMING_UP", at(50)), "it is sampled again"
 
 
-def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, status: Asked) -> None:
     def never() -> Windows:
         raise AssertionError("what this look tells is asked of the lake")
 
-    found = status(lake, LANDED, {ORDERS: 8}, monkeypatch, windows=never)[FLOW.name]
+    found = status(LANDED, 8, windows=never)[FLOW.name]
     assert [(row.verdict, row.reason) for row in found] == [("OK", "nothing waits")] * 2
 
 
-def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(status: Asked) -> None:
     pause = Pause(subject=Subject(kind="flow", name=FLOW.name), who="ada", since=NOON, reason="a backup")
     state = ControlState(pauses={pause.subject: pause})
-    row = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[
-        FLOW.name
-    ][1]
+    row = status(LANDED, 5, state, windows=lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[FLOW.name][1]
     assert (row.verdict, row.state, row.since) == ("PAUSED", "paused", NOON)
     assert "is paused by ada" in row.reason
     assert "the position stood at 5" in row.reason
@@ -390,8 +325,8 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
     ],
 )
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
-    now = NOON + timedelta(seconds=60)
-    fine = judge_partition(samples(10, 10, 10), state=state, known_reason="it is so", now=NOON + timedelta(seconds=50))
+    now = at(60)
+    fine = judge_partition(samples(10, 10, 10), state=state, known_reason="it is so", now=at(50))
     assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
     back = judge_partition([*samples(2, 8, 9, 5, 5)], state=state, now=now)
     worse = Verdict.PAUSED if state == "paused" else Verdict.REWIND
@@ -399,10 +334,10 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
 
 
 @pytest.mark.law("E")
-def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    since = int((NOON - timedelta(minutes=12)).timestamp() * 1000)
+def test_what_a_hung_transaction_holds_back_is_not_in_step(status: Asked) -> None:
+    since = NOON_MS - 12 * 60_000
     hung = {TopicPartition("orders", 0): HangingTransaction(offset=10, since_ms=since, offsets=500)}
-    [clicks, orders] = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=lambda *_: hung)[FLOW.name]
+    [clicks, orders] = status(LANDED, 10, find_transactions=lambda *_: hung)[FLOW.name]
     assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("caught_up", "OK", 0, None)
     assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
     assert orders.blocked_ms == 13 * 60_000
@@ -413,7 +348,7 @@ def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypat
     def silent(*_: object) -> Any:
         raise ClusterUnreachable("east is away", alias="east")
 
-    found = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=silent)
+    found = status(LANDED, 10, find_transactions=silent)
     assert found.state == "caught_up", "what else is known is told"
 
 
