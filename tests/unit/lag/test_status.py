@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag import source_reader
 from mirrorlake.lag import status_reader as status_module
@@ -35,6 +34,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
 from tests.builders import NOON, ORDERS, ledger_record, mirror_config, sample
+from tests.clusters import MemoryCluster
 from tests.lakes import lake_in
 from tests.unit.lag.kit import append, at, landed, sampled
 from tests.unit.values import status as flow_status
@@ -44,33 +44,18 @@ CLICKS = SourcePartition("clicks", 1, 0)
 NOON_MS = 1000 * int(NOON.timestamp())
 
 
-@dataclass
-class Cluster:
-    """A source with one partition a topic: its id and its end."""
+class Cluster(MemoryCluster):
+    """A source with one partition a topic; of what is not landed it holds records at some offsets."""
 
-    topics: dict[str, tuple[str, int]]
-    unlanded: Mapping[int, int] = field(default_factory=dict)
-
-    def topic_names(self) -> list[str]:
-        return sorted(self.topics)
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        return {name: TopicState(name=name, topic_id=self.topics[name][0], partitions=1) for name in names}
-
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.topics[tp.topic][1] for tp in partitions}
+    def __init__(
+        self, orders: int, clicks: int = 0, *, life: str = "orders", unlanded: Any = MappingProxyType({})
+    ) -> None:
+        super().__init__(orders=(0, orders), clicks=(0, clicks))
+        self.ids, self.unlanded = {"orders": life, "clicks": "clicks"}, unlanded
 
     def read(self, _topic: str, _partition: int, start: int) -> Any:
         ms = self.unlanded.get(start)
         return iter(() if ms is None else [SimpleNamespace(timestamp_ms=ms)])
-
-
-def of(orders: int, clicks: int = 0, kind: type[Cluster] = Cluster, **more: Any) -> Cluster:
-    """Return a source whose topics end there."""
-    return kind({"orders": ("orders", orders), "clicks": ("clicks", clicks)}, **more)
 
 
 @pytest.fixture
@@ -127,7 +112,7 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_is_held(status: Asked) -> None:
     # As where clicks begins to go into a merged topic that was lost.
     lost = LostTopic(flow=FLOW.name, target="central", remote="east.clicks", topics=("other",), known="1")
-    found = status(of(10, 4), 10, held=[lost])[FLOW.name]
+    found = status(Cluster(10, 4), 10, held=[lost])[FLOW.name]
     assert [one.topics for one in found.held] == [("clicks", "other")]
     assert {row.topic: row.state for row in found.partitions} == {"clicks": "topic_lost", "orders": "caught_up"}
 
@@ -137,14 +122,14 @@ def told(row: PartitionStatus) -> tuple[Any, ...]:
 
 
 def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_is_read(status: Asked) -> None:
-    landed = of(10)
+    landed = Cluster(10)
     clicks, orders = status(landed, 5)[FLOW.name]
     assert told(clicks) == (0, 0, 0, 0, 0, "caught_up")
     assert told(orders) == (10, 10, 5, 5, 55_000, "behind")
     [_, filtered] = status(landed, 8)[FLOW.name]
     assert told(filtered) == (10, 10, 8, 2, 0, "behind"), "nobody waits for 8 and 9"
 
-    ahead = of(12, 3, unlanded={10: NOON_MS})
+    ahead = Cluster(12, 3, unlanded={10: NOON_MS})
     found = status(ahead, 8)
     clicks, orders = found[FLOW.name]
     assert told(orders) == (12, 10, 8, 4, 60_000, "behind"), "10 is the oldest that waits, and stands on the source"
@@ -154,7 +139,7 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
 
 @pytest.mark.law("E")
 def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, status: Asked) -> None:
-    landed = of(10)
+    landed = Cluster(10)
 
     def leave(first: int, last: int) -> None:
         relay = TableMaintenance(lake.relay_location("east"))
@@ -178,12 +163,12 @@ def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
         return {TopicPartition("orders", 0): 12}
 
     monkeypatch.setattr(source_reader, "read_landing_positions", read_to)
-    [_, orders] = status(of(12), 10)[FLOW.name]
+    [_, orders] = status(Cluster(12), 10)[FLOW.name]
     assert told(orders)[:4] == (12, 12, 10, 2), "no marker stands at the end, as the relay tells"
 
 
 def test_a_recreated_topic_waits_from_its_beginning(status: Asked) -> None:
-    source = Cluster({"orders": ("another", 4), "clicks": ("clicks", 0)}, unlanded={0: NOON_MS})
+    source = Cluster(4, life="another", unlanded={0: NOON_MS})
     [_, orders] = status(source, 10)[FLOW.name]
     assert told(orders) == (4, 0, 0, 4, 60_000, "not_started"), "what was landed is of another life"
 
@@ -195,7 +180,7 @@ def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(status: As
 
     subject = Subject(kind="topic", name="orders", flow=FLOW.name)
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
-    found = status(of(10, 3, Silent), 5, state)
+    found = status(Silent(10, 3), 5, state)
     assert [row.state for row in found[FLOW.name]] == ["not_started", "paused"]
     assert [row.time_lag_ms for row in found[FLOW.name]] == [None, 55_000]
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
@@ -211,7 +196,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
 
     monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
     monkeypatch.setattr(status_module, "inspect_remote_topics", lambda *_: ([], {}))
-    east, west = Cluster({"orders": ("orders", 12)}), Away({})
+    east, west = Cluster(12), Away(0)
     flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
     look = Sampler(context_of(lake, {"east": east, "west": west, "central": east}), flows)
 
@@ -224,7 +209,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
         gone, there = found["west->central"], found[FLOW.name]
         assert (gone.unknown, gone.verdict) == ("west is away", "CLUSTER_AWAY")
         assert (gone.state, gone.time_lag_ms) == ("unknown", None)
-        assert [row.source_end for row in there] == [12]
+        assert [row.source_end for row in there] == [0, 12]
         assert (found.is_whole, there.is_whole) == (False, True)
         assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
         assert "west is away" in str(found), "asked again in the background, and still named"
@@ -247,7 +232,7 @@ def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last
     assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason
 
 
-LANDED = of(10)
+LANDED = Cluster(10)
 
 
 def samples(*positions: int, end: int = 10) -> list[LagSample]:

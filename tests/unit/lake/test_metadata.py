@@ -30,15 +30,8 @@ from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.lakes import lake_in
 
-READ = Acl(
-    resource="TOPIC",
-    name="t",
-    pattern="LITERAL",
-    principal="User:a",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
+ON = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
+READ = Acl(**ON, principal="User:a", host="*", operation="READ", permission="ALLOW")
 ALL = "SELECT * FROM {metadata}"
 ADMIN: Any = SimpleNamespace(configs=lambda names: {name: {"cleanup.policy": "compact"} for name in names})
 
@@ -97,27 +90,15 @@ def test_lives_of_a_source_cuts_and_leader_epochs_are_read_again(lake: Lake, now
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
-EXPIRY = Removed(
-    removal="a",
-    source=ORDERS,
-    first_offset=0,
-    last_offset=99,
-    kind=EXPIRED,
-    records=90,
-    removed_at=AT,
-    reason="age: 1d",
-)
-ERASURE = Removed(
-    removal="b",
-    source=ORDERS,
-    first_offset=120,
-    last_offset=140,
-    kind=ERASED,
-    records=3,
-    removed_at=AT.replace(hour=10),
-    ranges=((120, 2), (140, 1)),
-    evidence={"key": "sha256:aa"},
-)
+
+
+def act(removal: str, first: int, last: int, **more: Any) -> Removed:
+    return Removed(removal=removal, source=ORDERS, first_offset=first, last_offset=last, **more)
+
+
+EXPIRY = act("a", 0, 99, kind=EXPIRED, records=90, removed_at=AT, reason="age: 1d")
+LEFT = {"ranges": ((120, 2), (140, 1)), "evidence": {"key": "sha256:aa"}}
+ERASURE = act("b", 120, 140, kind=ERASED, records=3, removed_at=AT.replace(hour=10), **LEFT)
 
 
 @pytest.mark.law("E")

@@ -20,6 +20,7 @@ from mirrorlake.offsets.resume import _ResumeQuery
 from tests.builders import NOON, ORDERS, mirror_config
 from tests.clusters import MemoryCluster
 from tests.lakes import lake_in
+from tests.lakes import rows as landed
 
 REMOTE = TopicPartition("east.orders", 0)
 
@@ -33,22 +34,9 @@ def flow(**more: Any) -> FlowConfig:
     return mirror_config({"target": "central", **more}).flows[0]
 
 
-def land(lake: Lake, offsets: range, *, since: int = 0, minutes: int = 0) -> None:
+def land(lake: Lake, offsets: range, *, since: int = 0) -> None:
     """Land records, a minute apart from noon on, in an account that was opened at `since`."""
-    empty: dict[str, Any] = dict.fromkeys(("key", "value", "headers"))
-    rows = [
-        {
-            **empty,
-            "topic": "orders",
-            "generation": 1,
-            "partition": 0,
-            "offset": offset,
-            "timestamp": NOON + timedelta(minutes=minutes + offset),
-            "timestamp_type": 0,
-            "landed_at": NOON,
-        }
-        for offset in offsets
-    ]
+    rows = [record for o in offsets for record in landed("orders", 0, o, timestamp=NOON + timedelta(minutes=o))]
     FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows))
     lake.append_rows(
         POSITIONS, [position_row("east", ORDERS, "landed", at, NOON) for at in (since, max(since, offsets.stop))]

@@ -161,19 +161,8 @@ def test_a_store_that_broke_is_opened_again() -> None:
 
 def found() -> Timed:
     difference = Difference(where="target", problem="missing", topic="<script>", partition=0, offset=7)
-    proofs = tuple(
-        PartitionProof(
-            topic="orders",
-            generation=1,
-            partition=p,
-            landed=60,
-            republished=50,
-            withheld=5,
-            verified=50 * p,
-            proven_before=20 * p,
-        )
-        for p in (0, 1)
-    )
+    orders = {"topic": "orders", "generation": 1, "landed": 60, "republished": 50, "withheld": 5}
+    proofs = tuple(PartitionProof(**orders, partition=p, verified=50 * p, proven_before=20 * p) for p in (0, 1))
     verification = VerifyReport(flow="east->central", equal=False, partitions=proofs, differences=(difference,))
     return Timed(found=verification, began_at=NOON, ended_at=NOON + timedelta(seconds=2))
 

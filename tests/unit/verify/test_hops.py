@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.kafka import Fetched, PositionGone, TopicState
 from mirrorlake.lake import RELAY, KnownTopic, Lake, ProofCache, RangeProof, arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
@@ -33,6 +32,8 @@ from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.verify import Verification, Verifier
 from tests.builders import fetched_rows, map_row, mirror_config, run_over
+from tests.lakes import lake_in
+from tests.lakes import rows as landed
 from tests.unit.verify.test_stream_comparison import Row, batch
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -146,15 +147,15 @@ def loud(row: Row) -> Row:
 class World:
     """A source, its relay and a target, and what the ledger says; `places` are the target's of source records."""
 
-    source: list[Log]
-    relay: list[list[Row]]
-    target: list[Log]
-    places: dict[tuple[int, int], tuple[int, int]]
-    versions: dict[tuple[int, int], str | None]
-    sent_in: list[list[tuple[int, int]]]
-    withheld: list[list[int]]
-    positions: list[int]
-    step: int
+    source: list[Log] = field(default_factory=lambda: [Log(), Log()])
+    relay: list[list[Row]] = field(default_factory=lambda: [[], []])
+    target: list[Log] = field(default_factory=list)
+    places: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    versions: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    sent_in: list[list[Sequence[int]]] = field(default_factory=lambda: [[], []])
+    withheld: list[list[int]] = field(default_factory=lambda: [[], []])
+    positions: list[int] = field(default_factory=lambda: [0, 0])
+    step: int = 5
     expected: set[tuple[str, str, str, int, int, int]] = field(default_factory=set)
     faulty: set[tuple[int, int]] = field(default_factory=set)
 
@@ -181,23 +182,20 @@ class World:
 
         with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
             patch.setattr(unit, "Fetcher", reader)
-            shutil.copytree(template(), root, dirs_exist_ok=True)
-            lake = Lake(lambda: pytest.fail("no session"), LakeConfig(root=root))
+            shutil.copytree(_TEMPLATE[0], root, dirs_exist_ok=True)
+            lake = lake_in(root)
             rows = [
-                {
-                    "topic": "orders",
-                    "generation": 1,
-                    "partition": number,
-                    "offset": row[0],
-                    "timestamp": datetime.fromtimestamp(row[1] / 1000, timezone.utc),
-                    "timestamp_type": 0,
-                    "key": row[2],
-                    "value": row[3],
-                    "headers": None if row[4] is None else [{"key": k, "value": v} for k, v in row[4]],
-                    "landed_at": AT,
-                }
+                record
                 for number, part in enumerate(self.relay)
-                for row in part
+                for at, ms, key, value, pairs in part
+                for record in landed(
+                    *("orders", number, at),
+                    timestamp=datetime.fromtimestamp(ms / 1000, timezone.utc),
+                    key=key,
+                    value=value,
+                    landed_at=AT,
+                    headers=None if pairs is None else [{"key": k, "value": v} for k, v in pairs],
+                )
             ]
             for half in (0, 1):
                 if rows[half::2]:
@@ -215,16 +213,9 @@ class World:
                 view = self.versions[number, left[0]]
                 runs.append({**map_row(run_over(left, first, **ends)), **known, "view": view})
         kept = [
-            {
-                **known,
-                "topic": "orders",
-                "generation": 1,
-                "partition": number,
-                "first_offset": offsets[0],
-                "last_offset": offsets[-1],
-                "record_count": len(offsets),
-                "ranges": [{"first": offset, "length": 1} for offset in offsets],
-            }
+            {**known, "topic": "orders", "generation": 1, "partition": number, "record_count": len(offsets)}
+            | {"first_offset": offsets[0], "last_offset": offsets[-1]}
+            | {"ranges": [{"first": offset, "length": 1} for offset in offsets]}
             for number, offsets in enumerate(self.withheld)
             if offsets
         ]
@@ -269,44 +260,21 @@ class Opened:
 _TEMPLATE: list[str] = []
 
 
-def template() -> str:
-    """Return a folder with an empty lake, made once."""
-    if not _TEMPLATE:
-        root = tempfile.mkdtemp()
-        lake, tables = Lake(lambda: pytest.fail("no session"), LakeConfig(root=root)), FolderTables()
-        tables.create(lake.relay_location("east"), RELAY)
-        for schema in TABLES:
-            tables.create(lake.meta_location(schema), schema)
-        known = KnownTopic(
-            name="orders", generation=1, topic_id="id of orders", partitions=2, configs={"cleanup.policy": "delete"}
-        )
-        lake.append_rows(METADATA, [topic_row("east", "source", known, AT)])
-        _TEMPLATE.append(root)
-    return _TEMPLATE[0]
-
-
 @pytest.fixture(autouse=True, scope="module")
-def _no_template_is_left() -> Iterator[None]:
-    yield
-    while _TEMPLATE:
-        shutil.rmtree(_TEMPLATE.pop())
+def _template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Make an empty lake, once."""
+    root = tmp_path_factory.mktemp("template")
+    policy = {"cleanup.policy": "delete"}
+    known = KnownTopic(name="orders", generation=1, topic_id="id of orders", partitions=2, configs=policy)
+    lake_in(root, *TABLES, relays=["east"]).append_rows(METADATA, [topic_row("east", "source", known, AT)])
+    _TEMPLATE[:] = [str(root)]
 
 
 @st.composite
 def worlds(draw: st.DrawFn, faults: tuple[str, ...] = FAULTS, *, least: int = 3) -> World:
     """Draw two source partitions in one or two target partitions, with retention, rules and one fault."""
     targets = draw(st.integers(1, 2))
-    world = World(
-        source=[Log(), Log()],
-        relay=[[], []],
-        target=[Log() for _ in range(targets)],
-        places={},
-        versions={},
-        sent_in=[[], []],
-        withheld=[[], []],
-        positions=[0, 0],
-        step=draw(st.integers(2, 40)),
-    )
+    world = World(target=[Log() for _ in range(targets)], step=draw(st.integers(2, 40)))
     headers = st.sampled_from([None, (("h", None),), (("h", b""), ("h", b"1"))])
     for number, log in enumerate(world.source):
         for _ in range(draw(st.integers(least, 14))):
@@ -481,17 +449,7 @@ def covered(proofs: Iterable[RangeProof], kind: str, number: int, offset: int) -
 
 def sent_to(sent: list[list[tuple[int, int]]], *, firsts: list[int], version: str | None = None) -> World:
     """Return a world without a fault; `sent` are batches of a source partition: where they went, and how many records."""
-    world = World(
-        source=[Log(end=1), Log(end=1)],
-        relay=[[], []],
-        target=[Log() for _ in firsts],
-        places={},
-        versions={},
-        sent_in=[[], []],
-        withheld=[[], []],
-        positions=[0, 0],
-        step=5,
-    )
+    world = World(source=[Log(end=1), Log(end=1)], target=[Log() for _ in firsts])
     for number, batches in enumerate(sent):
         source = world.source[number]
         for to, count in batches:

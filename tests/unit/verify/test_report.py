@@ -7,11 +7,9 @@ import json
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Lake, RangeProof
 from mirrorlake.lake.delta_rs import FolderTables
@@ -19,6 +17,7 @@ from mirrorlake.lake.proofs import write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.report import ProofReport, proof_report
+from tests.lakes import lake_in
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 LANDED = RangeProof(
@@ -48,8 +47,7 @@ SENT = replace(
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    session: Any = None
-    return Lake(session, LakeConfig(root=str(tmp_path)))
+    return lake_in(tmp_path)
 
 
 def made(*proofs: RangeProof) -> ProofReport:
@@ -67,14 +65,9 @@ def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -
     columns = {name: held for name, held in PROOFS.columns.items() if not name.endswith("_end")}
     FolderTables().create(lake.meta_location(PROOFS), replace(PROOFS, columns=columns))
     older = replace(LANDED, upstream_end=None)
-    rows = {name: getattr(older, name) for name in columns if hasattr(older, name)} | {
-        "topic": "orders",
-        "generation": 1,
-        "partition": 0,
-        "verification": "v",
-        "proven_at": AT,
-    }
-    lake.append_rows(replace(PROOFS, columns=columns), [rows])
+    row = {name: getattr(older, name) for name in columns if hasattr(older, name)}
+    row |= {"topic": "orders", "generation": 1, "partition": 0, "verification": "v", "proven_at": AT}
+    lake.append_rows(replace(PROOFS, columns=columns), [row])
     report = proof_report(lake, "v")
     assert (report.proofs, report.ends) == ((older,), {})
     # What a release without these columns said of the row.

@@ -206,17 +206,16 @@ def test_a_record_and_its_deletion_may_both_have_left_a_compacted_log() -> None:
     assert merge.mismatches == []
 
 
+def runs_of(*runs: tuple[int, int, int, Any]) -> pa.Table:
+    names = ("first_upstream", "last_upstream", "first_downstream", "holes")
+    holes = pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))
+    schema = pa.schema([*((name, pa.int64()) for name in names[:3]), ("holes", holes)])
+    return pa.Table.from_pylist([dict(zip(names, run, strict=True)) for run in runs], schema)
+
+
 def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
     rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(6)]
-    runs = pa.table(
-        {
-            "first_upstream": [0, 3],
-            "last_upstream": [2, 5],
-            "first_downstream": [0, 4],
-            "holes": pa.array([[], []], pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))),
-        }
-    )
-    places = OffsetColumns.from_runs(runs, np.zeros(2, np.int64))
+    places = OffsetColumns.from_runs(runs_of((0, 2, 0, []), (3, 5, 4, [])), np.zeros(2, np.int64))
     target = [*rows[:3], (3, 5, b"x", b"x", None), *((o + 1, *row) for o, *row in rows[3:])]
     world = World([rows], [target], [places], [7], [4], [4])  # type: ignore[list-item]
     merge = world.merge()
@@ -225,16 +224,8 @@ def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
 
 
 def test_runs_are_taken_apart_at_their_holes() -> None:
-    holes = pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))
-    runs = pa.table(
-        {
-            "first_upstream": [10, 30],
-            "last_upstream": [19, 31],
-            "first_downstream": [100, 200],
-            "holes": pa.array([[{"first": 12, "length": 2}, {"first": 17, "length": 1}], None], holes),
-        }
-    )
-    places = OffsetColumns.from_runs(runs, np.array([7, 8]))
+    holes = [{"first": 12, "length": 2}, {"first": 17, "length": 1}]
+    places = OffsetColumns.from_runs(runs_of((10, 19, 100, holes), (30, 31, 200, None)), np.array([7, 8]))
     found = zip(places.upstream, places.downstream, places.lengths, places.labels, strict=True)
     assert [tuple(map(int, one)) for one in found] == [
         (10, 100, 2, 7),
