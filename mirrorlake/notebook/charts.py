@@ -179,7 +179,7 @@ def events_chart(events: Events) -> Any:
 
 
 def _naive(at: datetime) -> datetime:
-    """Return a time in UTC without its zone: plotly shows it as it is, and the axis names the zone."""
+    """Return a UTC time without its zone, since plotly shows times as they are."""
     return at.astimezone(timezone.utc).replace(tzinfo=None)
 
 
@@ -244,7 +244,6 @@ def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_
 def _figure(
     pictures: Iterable[tuple[str, Iterable[_Line]]], unit: str, *, limits: Mapping[str, float] | None = None
 ) -> Any:
-    """Draw pictures below one another on one axis of time; the limits belong to the first."""
     shown = [(title, *_highest(lines)) for title, lines in pictures]
     shown = [one for one in shown if one[1]] or shown[:1]
     figure = _plotly_subplots()(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.12)

@@ -71,6 +71,5 @@ def keep_all_messages() -> None:
 
 
 def _injected(shell: Any, name: str) -> Callable[[Any], object] | None:
-    """Return a function that Databricks adds to a notebook's names, or None."""
     found = None if shell is None else shell.user_ns.get(name)
     return found if callable(found) else None

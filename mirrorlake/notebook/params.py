@@ -41,9 +41,6 @@ def params(**defaults: bool | int | float | str) -> SimpleNamespace:
 def read(defaults: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return texts as values of the types of their defaults.
 
-    Raises:
-        UsageError: a text cannot be read; all such texts are named.
-
     Example:
         >>> read({"records": 300, "once": True}, {"records": "5", "once": "no"})
         {'records': 5, 'once': False}

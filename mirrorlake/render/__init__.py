@@ -1,9 +1,5 @@
 """Render values: tables, badges, numbers with units, record content; the standard library only, and Rich for wrapping text.
 
-    from mirrorlake.render import badge, payload, table
-
-    table("lag", ["partition", "verdict"], [("0", badge("behind"))]).html()
-
 Foreign text is escaped once, in this package: the result of `html()` can be put on a page unchanged.
 """
 

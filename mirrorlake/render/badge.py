@@ -34,8 +34,6 @@ _MOODS: dict[str, Mood] = {
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A word with a mood; see `badge`."""
-
     word: str
     mood: Mood
 

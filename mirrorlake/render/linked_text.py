@@ -18,8 +18,6 @@ def link(*parts: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkedText:
-    """A cell whose text names something that the console shows by `path`."""
-
     text: str
     path: str
 

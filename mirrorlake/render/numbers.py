@@ -84,9 +84,6 @@ def format_time(
 ) -> str:
     """Return a time in a zone (the machine's by default) with its UTC offset, and in UTC.
 
-    Raises:
-        ValueError: the time has no zone; it is never guessed.
-
     Example:
         >>> format_time(datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc), zone=timezone(timedelta(hours=1)))
         '2026-01-02 00:30:00 +01:00 (2026-01-01 23:30:00 UTC)'

@@ -64,13 +64,9 @@ class _LaidOut:
         width: int | None = None,
         whole: bool | None = None,
     ) -> str:
-        """Return it as text.
+        """Return it as text; None for `zone` is the machine's, for `rows` all, for `width` lines of any width.
 
-        Args:
-            zone: the zone of times; None for the machine's.
-            rows: the maximum rows of each table; None shows all.
-            width: no line is wider; None for lines of any width.
-            whole: truncate no cell's content; None to truncate it unless all rows are shown.
+        `whole` truncates no cell's content; None truncates it unless all rows are shown.
         """
         # Rich is imported for the first text only.
         from mirrorlake.render.text import text_of
@@ -199,10 +195,7 @@ def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet(_LaidOut):
-    """A rendered value: a line of title, badge and facts; then lines, tables and other sheets.
-
-    Facts are texts or cells of a table; None is omitted.
-    """
+    """A line of title, badge and facts; then lines, tables and other sheets. Facts are texts or cells of a table; None is omitted."""
 
     title: str
     badge: Badge | None = None
@@ -235,12 +228,7 @@ class Displayable:
         raise NotImplementedError
 
     def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
-        """Return the value as HTML.
-
-        Args:
-            zone: the zone of times; None for the machine's.
-            rows: the maximum rows of each table; None shows all.
-        """
+        """Return the value as HTML, in a zone (None for the machine's), with at most `rows` rows of each table (None for all)."""
         return self.sheet().html(zone=zone, rows=rows)
 
     def to_text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
@@ -258,10 +246,7 @@ class Displayable:
 
 
 class JsonDisplayable(Displayable):
-    """A dataclass that renders itself, and is a JSON document by its fields.
-
-    The document adds the properties in `json_include`, and omits the fields in `json_exclude`.
-    """
+    """A dataclass that renders itself, and is a JSON document by its fields, `json_include` and not `json_exclude`."""
 
     __slots__ = ()
     json_include: ClassVar[tuple[str, ...]] = ()
@@ -273,7 +258,6 @@ class JsonDisplayable(Displayable):
 
 
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Return one cell as text (see `table`); `whole` truncates nothing."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -294,7 +278,6 @@ def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
 
 
 def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Return one cell as HTML (see `table`); `whole` truncates nothing."""
     if isinstance(value, Badge):
         return value.html()
     if isinstance(value, bytes | bytearray):

@@ -37,14 +37,7 @@ def text_of(
     rows: int | None = None,
     whole: bool = True,
 ) -> str:
-    """Return the text of a sheet, a table or a line.
-
-    Args:
-        shown: what to lay out.
-        width: columns of the terminal; None for lines of any width.
-        zone: the zone of times; None for the machine's.
-        rows: the maximum rows of each table; None shows all.
-        whole: truncate no cell's content.
+    """Return the text of a sheet, a table or a line; None for `width` is lines of any width, for `zone` the machine's, for `rows` all.
 
     Example:
         >>> from mirrorlake.render import table
@@ -118,7 +111,6 @@ class _Column:
         self.comfort = max(self.least, *(each for each in (*words, 0) if each <= _WORD))
 
     def lines(self, at: int, width: int) -> list[str]:
-        """Return a cell in lines of at most this width."""
         text = self._cells[at]
         return list(_wrapped(text, width)) if self._wraps else [middle(text, width, cell_len)]
 

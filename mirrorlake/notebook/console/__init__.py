@@ -3,38 +3,7 @@
     ml.console()          # set a mirror up
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
-The views share `session`; `poller` polls, `task_runner` runs work off the kernel's thread, `error_panel` shows failures, `links`
-name what can be opened, `navigation` gives a page of its own an address, and the views (`clusters`, `flow`, `review`, `run` in the
-`wizard`; `status`, `events`, `groups`, `records`, `tables`, `recovery`) only show. A button makes a public call that works without a
-browser:
-
-| button | call |
-|---|---|
-| Test | `doctor.trial.try_cluster(config, alias)` |
-| Read the source | `Mirror.preview(flow)`, `config.edit.flow_preview.preview(flow, topics)` |
-| Add or change (flow) | `config.edit.Draft.with_flow(fields, of=name)` |
-| Remove, Put back | `config.edit.Draft.without_flows(names)`, `config.edit.stays_after(flow)` |
-| Review | `config.edit.Draft.config()`, `Mirror.plan(flow)` |
-| Save the settings | `config.edit.saving.save(text, path, read=read)`, `difference(read, there)` |
-| Apply | `Mirror.apply(flow, plan=plan)` |
-| Run, Run once, Stop | `Mirror.running(flow)`, `Mirror.run(flow, once=once, stop=stop)`, `stop.set()` |
-| Pause, Resume | `Mirror.pause(flow=flow)`, `Mirror.resume(flow=flow)` |
-| Read the topics | `Mirror.topics(cluster)` |
-| Open the chosen topic | `Mirror.topic(cluster, topic)` |
-| Refresh | `Mirror.status()` |
-| Read the samples | `lag.series.lag_lines(mirror.lag)` |
-| Read the groups | `Mirror.group_standing(flow)` |
-| Plan for the chosen | `Mirror.plan_groups(flow, groups=[…])` |
-| Move the groups | `Mirror.apply_groups(flow, plan=plan)` |
-| Read records, Older, Newer, Go on looking | `Mirror.browse(cluster, topic, partition, key=…, contains=…, where=…)` |
-| Live tail | `Mirror.tail(cluster, topic, partition)` |
-| Refresh (Tables) | `Mirror.tables()` |
-| a table | `Mirror.table(name)` |
-| Read (Recovery) | `FlowHandle.status()`, `FlowHandle.drills()` |
-| Run a drill | `FlowHandle.drill()` |
-| Go on with the cutover | `FlowHandle.cutover()` |
-| a record | `Mirror.passport(cluster, topic, partition, offset)` |
-
+The views only show: a button makes a public call that works without a browser.
 Every control has the class `ml-<name>`, for styles and for tests in a browser; the name is the first argument where it is made.
 """
 

@@ -16,7 +16,6 @@ _HERE = Path(__file__).parent
 
 
 def script(name: str) -> str:
-    """Return the script of a widget, which exports `{ initialize, render }`, together with this base's `initialize`."""
     return (_HERE / "browser_widget.js").read_text(encoding="utf-8") + (_HERE / name).read_text(encoding="utf-8")
 
 
@@ -29,7 +28,6 @@ class BrowserWidget(anywidget.AnyWidget):
     own_id = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, *names: str, **traits: Any) -> None:
-        """Show the traits in the browser, in an element with the class `ml-<name>` of each name."""
         own_id = uuid4().hex
         # The classes are in the first state, because later changes of them are dropped as well.
         classes = tuple(f"ml-{name}" for name in names)

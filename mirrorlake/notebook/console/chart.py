@@ -23,7 +23,6 @@ class Chart(BrowserWidget):
     figure: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True, resent=True)
 
     def show(self, figure: Any | None) -> None:
-        """Show a plotly `Figure`, or nothing."""
         self.figure = {} if figure is None else json.loads(figure.to_json())
 
     def answer(self, content: dict[str, Any]) -> None:

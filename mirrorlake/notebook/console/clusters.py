@@ -18,10 +18,7 @@ _EMPTY = "No cluster yet: fill in the form, test it, add it."
 
 
 class ClustersView(Panel):
-    """The clusters of a draft, and a form for one of them.
-
-    `draft` returns the draft, `keep` stores a changed one, and `used_by` names the flows that need a cluster.
-    """
+    """A form for a cluster of a draft; `keep` stores a changed draft, `used_by` names the flows that need a cluster."""
 
     def __init__(
         self,
@@ -100,11 +97,6 @@ class ClustersView(Panel):
         self._show_login()
 
     def filled_in(self) -> tuple[str, Draft]:
-        """Return the alias in the form, and the draft with the form's cluster.
-
-        Raises:
-            UsageError: there is no alias, or the password is not a reference.
-        """
         alias = self.alias.value.strip()
         if not alias:
             raise UsageError("the cluster has no alias", remedy="give it a short name, such as east")
@@ -120,11 +112,6 @@ class ClustersView(Panel):
         self.render()
 
     async def on_add(self) -> None:
-        """Add the form's cluster to the draft, or change the edited cluster.
-
-        Raises:
-            UsageError: another cluster has its alias.
-        """
         alias, draft = self.filled_in()
         if self._is_taken:
             raise UsageError(
@@ -150,15 +137,10 @@ class ClustersView(Panel):
         self._fill(alias, edited=alias)
 
     async def on_copy(self, alias: str) -> None:
-        """Fill the form with a cluster that has no alias yet."""
         self._fill(alias)
 
     async def on_remove(self, alias: str) -> None:
-        """Remove a cluster from the draft; the cluster itself is unchanged.
-
-        Raises:
-            UsageError: flows of the draft need it.
-        """
+        """Remove a cluster from the draft unless its flows need it; the cluster itself is unchanged."""
         if flows := self._used_by(alias):
             raise UsageError(
                 f"{alias} is an end of {', '.join(flows)}",
@@ -177,7 +159,6 @@ class ClustersView(Panel):
         return alias in self._draft().clusters and alias != self._edited
 
     def _check_alias(self) -> None:
-        """Show at once if another cluster has the alias."""
         alias = self.alias.value.strip()
         self.add.allow("another cluster has this alias" if self._is_taken else "")
         copied = f"Another alias is another cluster: {breakable(self._edited)} stays." if self._edited else ""

@@ -50,13 +50,11 @@ def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = No
 
 
 def combobox(name: str, label: str, *, hint: str = "") -> widgets.Combobox:
-    """Return a text field with a list that typing filters."""
     layout = widgets.Layout(width=_WIDE, max_width=_MAX)
     return _named(widgets.Combobox(description=label, placeholder=hint, layout=layout, style=_LABEL), name)
 
 
 def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButtons:
-    """Return a few exclusive choices, side by side."""
     field = widgets.ToggleButtons(options=list(options), description=label, style={"button_width": "auto"})
     return _named(field, name)
 
@@ -85,8 +83,6 @@ class Button(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotat
 
 
 class _RefusedButton(Button):
-    """A button that neither its view nor a page can enable."""
-
     @traitlets.validate("disabled")
     def _stay_disabled(self, _: Any) -> bool:
         return True
@@ -126,8 +122,6 @@ def buttons(*children: widgets.Widget) -> widgets.VBox:
 
 
 class _Html(widgets.HTML):  # type: ignore[misc]  # as above
-    """HTML whose linked texts are links, which `opener` follows."""
-
     @traitlets.validate("value")
     def _mark_links(self, proposal: Any) -> str:
         # Foreign text is escaped: no tag is its own.
@@ -155,7 +149,7 @@ def row(*children: widgets.Widget) -> widgets.HBox:
 
 
 def beside(first: widgets.Widget, second: widgets.Widget) -> widgets.HBox:
-    """Return two parts side by side, or below each other on a narrow page."""
+    """Return parts side by side, or below each other on a narrow page."""
     for part, width in ((first, "32em"), (second, "25em")):
         part.layout.flex, part.layout.min_width = f"1 1 {width}", "0"
     return row(first, second)

@@ -58,11 +58,7 @@ def find_on_source(mirror: Mirror, flow: str, records: Iterable[BrowsedRecord]) 
 
 
 def find_flow(mirror: Mirror, cluster: str, topic: str, partition: int, offset: int) -> tuple[str, str, str]:
-    """Return the side of a record, the flow that reads or wrote it, and the topic's name on the source.
-
-    Raises:
-        UsageError: no flow carries the topic from or to the cluster.
-    """
+    """Return the side of a record, the flow that reads or wrote it, and the topic's name on the source."""
     for flow in mirror.config.flows:
         if flow.source == cluster and flow.carries(topic):
             return "source", flow.name, topic

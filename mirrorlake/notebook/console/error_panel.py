@@ -40,7 +40,6 @@ class ErrorPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annot
         self._render()
 
     def show(self, error: BaseException) -> None:
-        """Show an error; an error already shown moves to the top."""
         text = error_text(error)
         self.errors = [text, *(one for one in self.errors if one != text)][:_MOST]
         self._render()

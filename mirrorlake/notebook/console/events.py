@@ -51,7 +51,6 @@ class EventsView(Panel):
 
     @property
     def events(self) -> Events | None:
-        """The newest events; None before the first read."""
         events: Events | None = self.poller.reading.value
         return events
 
@@ -70,7 +69,6 @@ class EventsView(Panel):
         return None if mirror is None else mirror.events(self.since.value)
 
     def render(self) -> None:
-        """Show the newest events; the browser shows their age."""
         if self.events is not None:
             self.rows.show([_row(event) for event in reversed(self.events)])
             self.timeline.show(events_chart(self.events) if len(self.events) else None)

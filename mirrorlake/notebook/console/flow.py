@@ -22,10 +22,10 @@ _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
 class FlowFormView(Panel):
-    """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
+    """A form for a flow of a draft.
 
-    `draft` returns the draft, and `whole` adds the form's flow. `changed` is called when the form changes; `actions` are the
-    list's buttons. `keep` stores the form's flow in the draft, and fills the form by the given function.
+    `draft` returns the draft, and `whole` adds the form's flow. `keep` stores the form's flow in the draft, and fills the form by the
+    given function.
     """
 
     def __init__(
@@ -120,7 +120,6 @@ class FlowFormView(Panel):
 
     @property
     def is_edited(self) -> bool:
-        """Whether the form was edited since it was filled."""
         return self.fields() != self._shown
 
     @property
@@ -155,7 +154,6 @@ class FlowFormView(Panel):
         self.render()
 
     async def on_look(self) -> None:
-        """Read the names of the source's topics and groups, and show the flow's selection and names."""
         alias = self.source.value
         if not alias:
             raise UsageError("no source is chosen", remedy="choose one of the clusters of step 1")
@@ -190,16 +188,13 @@ class FlowFormView(Panel):
         self._show(fields)
 
     def show(self, entries: Sequence[Entry], said: str = "") -> None:
-        """List the flows, with HTML under the list."""
         self.list.show(entries)
         self.said.value = said
 
     async def on_new(self) -> None:
-        """Store the form's flow if it was edited, and empty the form."""
         self._keep(self.open)
 
     async def on_keep(self) -> None:
-        """Store the form's flow in the draft, and say so beside the button."""
         name = flow_name(self.fields())
         self._keep(None)
         self.added.value = (
@@ -207,7 +202,6 @@ class FlowFormView(Panel):
         )
 
     async def on_discard(self) -> None:
-        """Empty the form; the draft is unchanged."""
         self.open()
         self._changed()
 
@@ -239,7 +233,6 @@ class FlowFormView(Panel):
             self.taken.value = f"Another name is another flow with a ledger of its own: {breakable(was)} stays."
 
     def render(self) -> None:
-        """Show the flow's selection and names of the topics and groups that were read."""
         kind = self.policy.value
         self.template.layout.display = None if kind == "template" else "none"
         self.separator.layout.display = None if kind == "default" else "none"

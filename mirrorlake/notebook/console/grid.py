@@ -23,10 +23,7 @@ Choice = Literal["none", "one", "many"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `key` selects its cells, `help` explains it.
-
-    Sentences (`prose`) are always on screen, and whole.
-    """
+    """A column; sentences (`prose`) are always on screen, and whole."""
 
     key: str
     title: str
@@ -61,15 +58,8 @@ class Row:
 class Grid(BrowserWidget):
     """Rows to search, sort, open, choose, copy and save.
 
-    Args:
-        name: its class, without `ml-`.
-        columns: the columns from left to right.
-        label: the kind of rows, for a screen reader.
-        least: the keys of the columns that a narrow page omits, least important first.
-        select: how many rows can be chosen; `selected` has the chosen keys, and can be observed.
-        follow: called with the link of a cell that a person opens.
-        empty: the text without rows.
-        file: the name of the CSV file.
+    `label` names the kind of rows for a screen reader, `least` the columns that a narrow page omits, least important first. `selected`
+    has the chosen keys, and can be observed. `follow` is called with the link of a cell that a person opens.
 
     Example:
         >>> grid = Grid("topics", [Column("topic", "Topic")], label="Topics", select="one")  # doctest: +SKIP
@@ -109,7 +99,6 @@ class Grid(BrowserWidget):
         self._follow = follow
 
     def answer(self, content: dict[str, Any]) -> None:
-        """Open the link that a person clicked."""
         if self._follow is not None and isinstance(link := content.get("open"), str):
             self._follow(link)
 

@@ -1,4 +1,4 @@
-"""The group explorer: members, state, lag and resume positions of groups on both clusters, and moving chosen groups.
+"""Explore groups on both clusters, and move chosen groups.
 
 Law G (shown first): the plan of exactly the chosen groups is shown, and only it is carried out once the flow's name is typed.
 """
@@ -101,8 +101,6 @@ def _worst(actions: Iterable[str]) -> Badge:
 
 
 class GroupsView(FlowPanel):
-    """Explore the groups of a flow, and move chosen groups as their plan shows."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session, "groups")
         self.standing: GroupOverview | None = None
@@ -138,16 +136,10 @@ class GroupsView(FlowPanel):
         self.update_controls()
 
     async def on_look(self) -> None:
-        """Read the groups on both clusters; changes nothing."""
         self.outcome.value = ""
         await self._read()
 
     async def choose_group(self, flow: str, group: str) -> None:
-        """Read the groups of a flow, and choose one.
-
-        Raises:
-            UsageError: the flow or the group is unknown.
-        """
         if flow not in self.flow.options:
             raise UsageError(f"there is no flow {flow}", remedy=f"choose one of {', '.join(self.flow.options)}")
         self.flow.value = flow
@@ -157,7 +149,7 @@ class GroupsView(FlowPanel):
         self.grid.selected = [group]
 
     async def on_plan(self) -> None:
-        """Show the plan of exactly the chosen groups; changes nothing (law G)."""
+        """Show the plan of exactly the chosen groups (law G)."""
         mirror = self._session.mirror_of(self.flow.value)
         chosen = sorted(self.grid.selected)
         if not chosen:
@@ -170,11 +162,7 @@ class GroupsView(FlowPanel):
             self.shown.value = plan.to_html(rows=None)
 
     async def on_apply(self) -> None:
-        """Carry out the plan that is shown, and no other (law G); groups with members are never moved.
-
-        Raises:
-            SafetyError: no plan is shown, or the typed name is not the flow's; nothing was changed.
-        """
+        """Carry out the plan that is shown, and no other (law G); groups with members are never moved."""
         plan = require_shown(self.plan, first="choose groups and press Plan for the chosen")
         require_typed(self.confirm, plan.flow, beside="Move the groups")
         mirror = self._session.mirror_of(plan.flow)
@@ -204,7 +192,6 @@ class GroupsView(FlowPanel):
         self.update_controls()
 
     def update_controls(self) -> None:
-        """Show the plan, and let it be carried out once its flow was typed."""
         plan = self.plan
         self._decide.layout.display = None if plan is not None else "none"
         self.choose.allow("" if self.grid.selected else "tick the groups that are to be moved")

@@ -23,7 +23,7 @@ _MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 
 
 class LagView(Panel):
-    """Show the lag of every hop over time, with the objectives; draw nothing without two moments of data.
+    """Show the lag of every hop over time; draw nothing without two moments of data.
 
     `seen` returns the frame of this console's statuses, `events` what happened in the time that the console has read.
     """
@@ -49,7 +49,6 @@ class LagView(Panel):
         self.render()
 
     def start(self) -> None:
-        """Read the samples repeatedly if they are shown."""
         if self.since.value != SEEN:
             self.poller.start()
 
@@ -57,7 +56,6 @@ class LagView(Panel):
         self.poller.stop()
 
     def changed(self) -> None:
-        """Draw this console's statuses if they are shown."""
         if self.since.value == SEEN:
             self.render()
 
@@ -83,7 +81,6 @@ class LagView(Panel):
             return pd.DataFrame([], columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show this console's statuses or the newest samples; the browser shows their age."""
         is_seen = self.since.value == SEEN
         self.sampled.layout.display = "none" if is_seen else None
         lines, measure = self._seen() if is_seen else self.poller.reading.value, self.measure.value

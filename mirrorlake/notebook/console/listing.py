@@ -17,22 +17,13 @@ Act = Callable[[str], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: the entry's name, its HTML, and the labels of its buttons."""
-
     key: str
     html: str
     actions: tuple[str, ...]
 
 
 class Listing:
-    """Show entries below each other; each button calls its action with the entry's name.
-
-    Args:
-        runner: runs the actions.
-        name: the prefix of the classes of the list and its buttons.
-        actions: the actions by label, in the order of the buttons.
-        empty: the HTML shown without entries.
-    """
+    """Show entries below each other; each button calls its action (by label) with the entry's name."""
 
     def __init__(self, runner: TaskRunner, name: str, actions: Mapping[str, Act], *, empty: str) -> None:
         self._runner = runner
@@ -53,7 +44,7 @@ class Listing:
             self._draw()
 
     def _draw(self) -> None:
-        """Draw the entries; reuse a row with the same buttons, so that a button pressed meanwhile still exists."""
+        """Reuse a row with the same buttons, so that a button pressed meanwhile still exists."""
         before = self.widget.children
         rows = {(one.key, one.actions): self._row(one) for one in self.entries}
         self._rows = rows

@@ -45,7 +45,6 @@ class LiveTail:
         self._task = self._session.runner.start(self._draw(stop, held))
 
     def stop(self) -> None:
-        """Stop; the shown records remain."""
         self._stop.set()
 
     async def _draw(self, stop: threading.Event, held: _Newest) -> None:

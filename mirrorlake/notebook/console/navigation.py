@@ -15,8 +15,6 @@ from mirrorlake.render import link
 
 
 class Address(BrowserWidget):
-    """Show the link to what is shown, and a note; report the path that a person opens."""
-
     _esm = script("address.js")
     _css = Path(__file__).with_name("address.css")
 
@@ -33,8 +31,6 @@ class Address(BrowserWidget):
 
 
 class Navigation:
-    """Keep the address of a console's page true, and open addresses; `widget` shows the link."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._is_opening = True

@@ -10,8 +10,6 @@ from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
 
 
 class Opener(BrowserWidget):
-    """Report the path of a link within the console that a person opens; shows nothing."""
-
     _esm = script("opener.js")
     _css = Path(__file__).with_name("opener.css")
 

@@ -18,14 +18,9 @@ MAX_CORES = 0.035
 
 
 class Poller:
-    """Call a function in a thread, store its result as `reading`, wait, and repeat.
+    """Call `ask` beside the kernel's thread, store its result as `reading`, wait `every_s`, and repeat.
 
-    Args:
-        ask: the function; runs beside the kernel's thread.
-        session: runs the loop.
-        every_s: seconds between the end of one call and the start of the next.
-        changed: called after each result and each failure.
-        name: the class of `pulse`, which shows the age of the result; it is stale after three intervals.
+    `changed` is called after each result and each failure. `pulse` shows the age of the result, which is stale after three intervals.
     """
 
     def __init__(
@@ -54,12 +49,10 @@ class Poller:
         self._changed()
 
     def fail(self, problem: str) -> None:
-        """Store a failure; the last value remains, as stale."""
         self._keep(replace(self.reading, problem=problem, asking_since=None))
         self._changed()
 
     def forget(self) -> None:
-        """Drop the result: the function will return something else."""
         self._keep(Reading())
 
     async def once(self) -> None:
@@ -86,7 +79,6 @@ class Poller:
             await self._session.pulse.rest(interval_s)
 
     def start(self) -> None:
-        """Start polling; does nothing if it polls already, or if no event loop runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -17,8 +17,6 @@ _MAX_LINES = 8
 
 
 class ProgressView:
-    """A display (see `mirrorlake.progress`) that stores progress; `during` shows it while work runs."""
-
     # It only stores values, so any thread may call it.
     any_thread = True
 
@@ -42,14 +40,12 @@ class ProgressView:
             self._phases, self.widget.value = (), ""
 
     def show(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Store the phases."""
         self._phases = tuple(phases)
 
     def say(self, said: RunMessage, /) -> None:
         self._lines.append(said)
 
     def close(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Store the last phases."""
         self._phases = tuple(phases)
 
 

@@ -39,7 +39,7 @@ class Reading:
     asking_since: datetime | None = None
 
     def as_message(self, now: datetime, limit: timedelta) -> dict[str, Any]:
-        """Return the message for the browser's clock: ages in milliseconds, as of now."""
+        """Return ages in milliseconds, as of now, for the browser's clock."""
         return {
             "as_of": None if self.at is None else format_time(self.at, date=False),
             "age_ms": _ms(self.at, now),
@@ -60,13 +60,9 @@ def _ms(since: datetime | None, now: datetime) -> float | None:
 
 
 class Pulse(BrowserWidget):
-    """Show the age of a reading, updated by the browser; with `beats`, whether the kernel answers.
+    """Show the age of a reading, stale after `limit`.
 
-    Args:
-        name: its class is `ml-<name>`.
-        now: the clock of the kernel.
-        limit: an older answer is stale.
-        beats: send heartbeats, and make the rest of the console inert without answers.
+    With `beats`, send heartbeats, and make the rest of the console inert without answers.
     """
 
     _esm = script("pulse.js")
@@ -90,7 +86,6 @@ class Pulse(BrowserWidget):
         self._settles = 0
 
     def show(self, reading: Reading) -> None:
-        """Show a new reading."""
         self._shown = reading
         self.reading = reading.as_message(self._now(), self._limit)
 

@@ -1,4 +1,4 @@
-"""Show one record in full: key, headers, and the whole value as JSON, text or hexadecimal.
+"""Show one record in full.
 
 Anyone with write access to a topic controls its records: everything goes through `mirrorlake.render`, which escapes it.
 """
@@ -60,7 +60,7 @@ def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
 
 
 def head_html(record: BrowsedRecord, where: str) -> str:
-    """Return coordinates, time, key and headers as HTML; headers in order, with duplicates."""
+    """Headers are in order, with duplicates."""
     time = "no timestamp" if record.time is None else format_time(record.time, precision="ms")
     rows = [
         ("where", f"{breakable(where)}: {breakable(record.topic)}-{record.partition}@{record.offset}"),
@@ -83,8 +83,6 @@ def link_html(record: BrowsedRecord) -> str:
 
 
 class RecordDetail(Panel):
-    """Show one record; hidden until one is chosen."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._record: BrowsedRecord | None = None
@@ -101,7 +99,6 @@ class RecordDetail(Panel):
         self.widget.layout.display = "none"
 
     def show(self, record: BrowsedRecord, where: str) -> None:
-        """Show a record of a side."""
         self._record, self._whole = record, False
         self.head.value = head_html(record, where)
         is_json = record.value is not None and json_text(record.value) is not None
@@ -115,7 +112,6 @@ class RecordDetail(Panel):
         self.widget.layout.display = "none"
 
     async def on_all(self) -> None:
-        """Show the whole value, and a link to save it."""
         self._whole = True
         self._render()
 

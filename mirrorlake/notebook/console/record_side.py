@@ -104,7 +104,6 @@ class RecordSide:
         return page
 
     def show(self, page: Page) -> None:
-        """Show a page."""
         self.page, self.cluster, self.problem = page, page.cluster, ""
         self._fill(page.records)
         held = plural(len(page.records), "record")
@@ -145,7 +144,6 @@ class RecordSide:
             self.grid.selected = []
 
     def record(self, partition: int, offset: int) -> BrowsedRecord | None:
-        """Return a shown record, or None."""
         return self._records.get(f"{partition}@{offset}")
 
     def _fill(self, records: Sequence[BrowsedRecord]) -> None:

@@ -42,8 +42,6 @@ _ALL = "all"
 
 
 class RecordsView(FlowPanel):
-    """Browse, search and tail the records of a flow, and follow one record everywhere."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session, "records")
         self.found: Passport | None = None
@@ -99,7 +97,6 @@ class RecordsView(FlowPanel):
         self.on_change(self.start, self.flow)
 
     def start(self) -> None:
-        """List the flow's topics for the form, if an event loop runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -131,7 +128,6 @@ class RecordsView(FlowPanel):
         self._offer_partitions()
 
     async def on_look(self) -> None:
-        """Read the three sides from the form's position; show each when it answers."""
         self.live.stop()
         self._forget()
         if self.seek.value != "offset":
@@ -141,11 +137,7 @@ class RecordsView(FlowPanel):
         await self._from_offset(self.anchor.value, self.offset.value)
 
     async def open_record(self, cluster: str, topic: str, partition: int, offset: int) -> None:
-        """Show a record of a cluster among its neighbours on all sides, and its passport.
-
-        Raises:
-            UsageError: no flow carries the topic from or to the cluster.
-        """
+        """Show a record of a cluster among its neighbours on all sides, and its passport."""
         mirror = self._session.mirror_of(self.flow.value)
         side, flow, source_topic = await self._runner.ask(find_flow, mirror, cluster, topic, partition, offset)
         self.flow.value, self.topic.value = flow, source_topic
@@ -164,7 +156,6 @@ class RecordsView(FlowPanel):
         return record is not None and record.topic == topic and self.sides[side].cluster == cluster
 
     async def on_turn(self, *, forwards: bool) -> None:
-        """Read the page before or after each side's page."""
         turned: dict[str, dict[str, Any]] = {
             side: {"after" if forwards else "before": one.page} for side, one in self.sides.items() if one.page
         }
@@ -174,7 +165,6 @@ class RecordsView(FlowPanel):
         await self._each(turned)
 
     async def on_go_on(self) -> None:
-        """Continue a search on each side that has more records to search."""
         self._forget()
         backward = self.seek.value == "newest"
         wanted: dict[str, dict[str, Any]] = {}
@@ -227,7 +217,6 @@ class RecordsView(FlowPanel):
         return {"key": self.key.value or None, "contains": self.contains.value or None, "where": self.where.value}
 
     async def _each(self, seeks: dict[str, dict[str, Any]], partitions: dict[str, int] | None = None) -> None:
-        """Read several sides at once; other sides are unchanged."""
         mirror, flow, topic = self._asked()
         filters, most = self._filters(), self.count.value
 
@@ -377,7 +366,6 @@ class RecordsView(FlowPanel):
         return when(self.time.value, now=self._session.now())
 
     def update_controls(self) -> None:
-        """Offer what the shown pages and the live tail allow."""
         backward = self.seek.value == "newest"
         more = [_has_more(one.page, backward=backward) for one in self.sides.values() if one.page is not None]
         self.go_on.layout.display = None if any(more) else "none"
@@ -387,5 +375,4 @@ class RecordsView(FlowPanel):
 
 
 def _has_more(page: Page, *, backward: bool) -> bool:
-    """Return whether a search stopped before the end of the partition."""
     return bool(page.note) and not (page.is_first if backward else page.is_last)

@@ -13,7 +13,6 @@ from mirrorlake.render import Table, badge, table
 
 
 def drill_table(drills: Iterable[DrillReport]) -> Table:
-    """Return the given drills of a flow as a table, in their order."""
     rows = [
         (
             one.began_at,
@@ -28,8 +27,6 @@ def drill_table(drills: Iterable[DrillReport]) -> Table:
 
 
 class RecoveryView(FlowPanel):
-    """Judge whether a flow could fail over now, rehearse it, and continue a cutover."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session, "recovery")
         tip = "Objectives, what is proven and past drills; changes nothing"
@@ -59,14 +56,12 @@ class RecoveryView(FlowPanel):
         self.update_controls()
 
     async def on_look(self) -> None:
-        """Read the flow's status and its drills; changes nothing."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         status = await self._runner.ask(mirror[name].status)
         self.objectives.value = status.to_html()
         self._list_drills(await self._runner.ask(mirror[name].drills))
 
     async def on_drill(self) -> None:
-        """Rehearse a failover of the flow into a scratch cluster on this machine."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         rehearsal = self._session.open(mirror.config, display=self.progress)
         report = await self.progress.during(self._runner.ask(rehearsal[name].drill))
@@ -74,11 +69,6 @@ class RecoveryView(FlowPanel):
         self._list_drills(await self._runner.ask(mirror[name].drills))
 
     async def on_cutover(self) -> None:
-        """Check every step of the cutover, and move groups without members.
-
-        Raises:
-            SafetyError: the typed name is not the flow's; nothing was changed.
-        """
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         require_typed(self.confirm, name, beside="Go on with the cutover")
         report: CutoverReport = await self._runner.ask(mirror[name].cutover)
@@ -88,7 +78,6 @@ class RecoveryView(FlowPanel):
         self.drills.value = drill_table(drills).html() if drills else "No drill of this flow was run yet."
 
     def update_controls(self) -> None:
-        """Let the cutover go on once the flow was typed."""
         is_ready = is_typed(self.confirm, self.flow.value)
         self.cutover.allow("" if is_ready else f"type {self.flow.value} beside it first")
 

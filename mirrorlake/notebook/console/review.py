@@ -20,10 +20,7 @@ from mirrorlake.render import badge, breakable, plural
 
 @dataclass(frozen=True)
 class Reviewed:
-    """A reviewed plan: exactly this plan is applied (law G).
-
-    `flow` is its only flow, None for all; `word` must be typed to apply it.
-    """
+    """A reviewed plan: exactly this plan is applied (law G), once `word` is typed. `flow` is its only flow, None for all."""
 
     draft: Draft
     flow: str | None
@@ -35,14 +32,8 @@ class Reviewed:
 class ReviewView(Panel):
     """Review, save and apply a draft.
 
-    Args:
-        session: shared by the console's views.
-        draft: returns the whole draft.
-        scope: returns the names of the reviewed flows; refuses a taken name.
-        applied: called with the review after its plan was applied.
-        path: the settings file.
-        begin: the initial draft.
-        read: the file's text when it was read; None without a file.
+    `scope` returns the names of the reviewed flows, and refuses a taken name. `applied` is called with the review after its plan was
+    applied. `read` is the file's text when it was read; None without a file.
     """
 
     def __init__(
@@ -115,7 +106,6 @@ class ReviewView(Panel):
 
     @property
     def file(self) -> Path | None:
-        """The settings file, absolute; None if none is named."""
         named = self.path.value.strip()
         return Path(named).expanduser().absolute() if named else None
 
@@ -187,11 +177,6 @@ class ReviewView(Panel):
         self.saved.value = f"{badge('read again', 'good').html()} {breakable(str(file))}: review it."
 
     async def on_apply(self) -> None:
-        """Carry out the reviewed plan.
-
-        Raises:
-            SafetyError: nothing is reviewed, or another name was typed; nothing was changed.
-        """
         reviewed = require_shown(self.reviewed, first="press Review first")
         require_typed(self.confirm, reviewed.word, beside="Apply")
         self.state.value = ""
@@ -214,7 +199,6 @@ class ReviewView(Panel):
         self.forget()
 
     def update_controls(self) -> None:
-        """Enable and disable the buttons by review and input, and show the word to type."""
         self.save.allow("press Review first" if self._text is None and self._in_force is None else "")
         reviewed = self.reviewed
         if reviewed is None:

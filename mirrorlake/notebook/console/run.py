@@ -36,8 +36,6 @@ _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run's counts at a time, and the status of its flows; `status` is None if it is unknown."""
-
     at: datetime
     ran: Ran
     status: Status | None = None
@@ -45,7 +43,7 @@ class RunLook:
 
 @dataclass
 class ConsoleRun:
-    """A run of this console: `flow` is None for all; `looks` are the newest, for the rate."""
+    """`flow` is None for all; `looks` are the newest, for the rate."""
 
     flow: str | None
     once: bool
@@ -61,11 +59,6 @@ class ConsoleRun:
 
 
 class RunView(Panel):
-    """Run, stop, pause and resume the mirror of a session.
-
-    `review` knows whether the settings are saved; `status` returns another view's newest status.
-    """
-
     def __init__(self, session: Session, *, review: ReviewView, status: Callable[[], Reading] = Reading) -> None:
         super().__init__(session)
         self._review = review
@@ -108,11 +101,9 @@ class RunView(Panel):
         self.update_controls()
 
     async def on_run(self) -> None:
-        """Run the mirror, or one flow, until Stop."""
         await self._go(once=False)
 
     async def on_once(self) -> None:
-        """Mirror up to the present ends, then stop."""
         await self._go(once=True)
 
     async def on_stop(self) -> None:
@@ -171,11 +162,7 @@ class RunView(Panel):
             watching.cancel()
 
     async def _refuse_a_second(self, mirror: Mirror, flow: str | None) -> None:
-        """Refuse a second run: it would take over the relay, and the first would end with exit 3 (law F).
-
-        Raises:
-            SafetyError: a process on any machine runs it already.
-        """
+        """Refuse a second run: it would take over the relay, and the first would end with exit 3 (law F)."""
         found = await self._runner.ask(mirror.running, flow)
         if found:
             name, who = next(iter(found.items()))
@@ -202,7 +189,6 @@ class RunView(Panel):
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def _seen(self, working: Mirror, run: ConsoleRun) -> str:
-        """Return the run's progress as HTML."""
         now = self._session.now()
         said = f" {breakable(run.said)} for {breakable(format_duration(now - run.since))}"
         if run.stopped_at is not None:
@@ -219,7 +205,6 @@ class RunView(Panel):
         return self._session.flow_names if self.flow.value == _ALL else [self.flow.value]
 
     def update_controls(self) -> None:
-        """Enable and disable the buttons by settings and runs."""
         mirror, run = self._session.mirror, self.current
         unset = "review and apply a flow first" if mirror is None else ""
         for button in (self.run, self.once):
@@ -239,10 +224,7 @@ class RunView(Panel):
 
 
 def progress_table(looks: Sequence[RunLook], sources: Mapping[str, str]) -> str:
-    """Return a run's progress as HTML, one line per flow: records in and out, their rates, lag and verdict.
-
-    `sources` are the sources by running flow; rates are between the first and the last of `looks`.
-    """
+    """`sources` are the sources by running flow; rates are between the first and the last of `looks`."""
     first, last = looks[0], looks[-1]
     seconds = (last.at - first.at).total_seconds()
     came, went = _counts(last.ran)

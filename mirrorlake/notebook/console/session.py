@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner.
-
-    `read_only` is why it changes nothing, or "" if it may.
-    """
+    """What the views share. `mirror` is None until one is set up; `read_only` is why the console changes nothing, or "" if it may."""
 
     def __init__(
         self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime], read_only: str = ""
@@ -57,18 +54,12 @@ class Session:
         return [flow.name for flow in self.mirror.flows] if self.mirror else []
 
     def follow(self, path: str) -> None:
-        """Show what a link (`links`) names."""
         self.opened(path)
 
     def refuse(self) -> None:
         self.errors.show(SafetyError(self.read_only, consequence="nothing was changed"))
 
     def mirror_of(self, flow: str | None) -> Mirror:
-        """Return the mirror of a chosen flow.
-
-        Raises:
-            UsageError: there is no mirror, or no flow is chosen.
-        """
         if self.mirror is None or not flow:
             raise UsageError("no flow is set up yet", remedy="set one up first")
         return self.mirror

@@ -45,8 +45,6 @@ _LEAST = ("eta", "in", "out", "proven", "offset_lag")
 
 
 class StatusView(Panel):
-    """Show the newest status, and the lag since the console was opened, with the events that the console knows."""
-
     def __init__(self, session: Session, *, events: Callable[[], Events | None] = lambda: None) -> None:
         super().__init__(session)
         self._drawn: Status | None = None
@@ -77,7 +75,6 @@ class StatusView(Panel):
         self.render()
 
     def start(self) -> None:
-        """Refresh every few seconds, if an event loop runs."""
         self.live.value = True
         # The box may be ticked from an event loop that has ended, as after a script's `asyncio.run`.
         self.poller.start()
@@ -97,11 +94,6 @@ class StatusView(Panel):
         return None if self.flow.value == _ALL else self.flow.value
 
     def choose(self, flow: str) -> None:
-        """Show only one flow of the mirror.
-
-        Raises:
-            UsageError: the mirror has no flow of this name.
-        """
         self._offer_flows()
         if flow not in self.flow.options:
             raise UsageError(f"there is no flow {flow}", remedy=f"choose one of {', '.join(self._session.flow_names)}")
@@ -133,7 +125,6 @@ class StatusView(Panel):
         return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show the newest status; the browser shows its age."""
         status = self.poller.reading.value
         self._offer_flows()
         if status is None:
@@ -150,7 +141,6 @@ class StatusView(Panel):
         self.lag.changed()
 
     def _show_status(self) -> None:
-        """Show the newest status of all flows, or of the chosen one."""
         flows = [flow for flow in (self._shown or {}).values() if self.chosen_flow in (None, flow.flow)]
         aims = any(flow.objectives for flow in flows)
         known = [column for column in FLOW_COLUMNS if aims or column.key != "objectives"]

@@ -1,4 +1,4 @@
-"""Typed tables: a line a table, and of a chosen one its columns, bad records by reason, and newest rows.
+"""Typed tables, and the page of one.
 
 Anyone with write access to a topic controls its records: rows are cell text, never markup, and short.
 """
@@ -48,8 +48,6 @@ _LEAST_OF_ROWS = ("_generation", "_partition", "_source", "_topic")
 
 
 class TablesView(Panel):
-    """Show the typed tables while the tab is open, and the page of one."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.page: TablePage | None = None
@@ -101,11 +99,6 @@ class TablesView(Panel):
             await self.open_table(self.page.name)
 
     async def open_table(self, name: str) -> None:
-        """Show the page of a table.
-
-        Raises:
-            UsageError: no entry of the settings makes it.
-        """
         mirror = self._session.mirror_of(name)
         if self.page is None or self.page.name != name:
             self._show(said=f"Reading {breakable(name)} …")
@@ -121,7 +114,6 @@ class TablesView(Panel):
         return None if mirror is None else mirror.tables()
 
     def render(self) -> None:
-        """Show the newest status of the tables; the browser shows its age."""
         mirror, found = self._session.mirror, self.poller.reading.value
         is_none = mirror is not None and not mirror.config.tables
         self.none.value = _NONE if is_none else ""

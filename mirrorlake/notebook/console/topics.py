@@ -46,13 +46,7 @@ def pattern_of(chosen: Collection[str], names: Collection[str]) -> str:
 
 
 class TopicsView(Panel):
-    """Browse the topics of a cluster.
-
-    Args:
-        session: shared by the views.
-        draft: returns the settings being set up.
-        choose: passes a cluster and a selection of its topics to the set-up form.
-    """
+    """`draft` returns the settings being set up; `choose` passes a cluster and a selection of its topics to the set-up form."""
 
     def __init__(self, session: Session, *, draft: Callable[[], Draft], choose: Callable[[str, str], None]) -> None:
         super().__init__(session)
@@ -98,7 +92,6 @@ class TopicsView(Panel):
         self.update_controls()
 
     def offer(self) -> None:
-        """Offer the clusters of the mirror and of the set-up form."""
         mirror = self._session.mirror
         aliases = dict.fromkeys([*(mirror.config.clusters if mirror is not None else ()), *self._draft().clusters])
         if list(self.cluster.options) != list(aliases):
@@ -130,7 +123,6 @@ class TopicsView(Panel):
         self.render()
 
     async def on_use(self) -> None:
-        """Pass the chosen topics, or else the pattern, to the set-up form."""
         names = [line.topic for line in self.found or ()]
         chosen = self.rows.selected
         self._choose(self.cluster.value, pattern_of(chosen, names) if chosen else self.matching.value.strip())
@@ -140,11 +132,6 @@ class TopicsView(Panel):
         await self._show_page(topic)
 
     async def open_topic(self, cluster: str, topic: str) -> None:
-        """List a cluster's topics, and show the page of one.
-
-        Raises:
-            UsageError: the cluster is unknown.
-        """
         if cluster not in self.cluster.options:
             raise UsageError(
                 f"there is no cluster {cluster}", remedy=f"choose one of {', '.join(self.cluster.options)}"

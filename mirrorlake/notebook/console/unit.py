@@ -11,10 +11,7 @@ _STOP_S = 45
 def systemd_unit(command: Sequence[str], *, settings: str, more: Sequence[str] = ()) -> str:
     """Return a unit that runs a command always on, as its own user.
 
-    Args:
-        command: the command, its words quoted for systemd.
-        settings: the settings file; systemd starts nothing without it.
-        more: further lines of the section `[Service]`, such as the directory of secrets.
+    `command` is quoted for systemd, which starts nothing without the file `settings`. `more` are lines of the section `[Service]`.
 
     Example:
         >>> print(systemd_unit(["/opt/m/bin/mirrorlake", "run"], settings="/etc/m.yml").splitlines()[0])

@@ -16,8 +16,6 @@ T = TypeVar("T")
 
 
 class Panel:
-    """A part of the console, whose `widget` shows its controls."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self._runner = session.runner
@@ -53,22 +51,13 @@ class FlowPanel(Panel):
 
 
 def require_shown(shown: T | None, *, first: str) -> T:
-    """Return what a person was shown to agree to; without it, `first` is to be done.
-
-    Raises:
-        SafetyError: nothing is shown; nothing was changed.
-    """
+    """Return what a person was shown to agree to; without it, refuse: `first` is to be done."""
     if shown is None:
         raise SafetyError("no plan is shown", consequence="nothing was changed", remedy=first)
     return shown
 
 
 def require_typed(field: widgets.Text, word: str, *, beside: str) -> None:
-    """Refuse an action unless its word was typed.
-
-    Raises:
-        SafetyError: another word was typed; nothing was changed.
-    """
     if not is_typed(field, word):
         remedy = f"type {word} beside {beside}"
         raise SafetyError("the name was not typed", consequence="nothing was changed", remedy=remedy)

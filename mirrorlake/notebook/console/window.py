@@ -34,17 +34,7 @@ TABS = ("Set up", "Topics", "Status", "Events", "Groups", "Records", "Tables", "
 
 
 class Console:
-    """Set up, watch and browse a mirror; the console is a widget.
-
-    A second display of the same console shows the same widgets. `close` stops polling and removes the widgets, as does the end of
-    a `with` block.
-
-    Args:
-        mirror: the mirror; None to set one up first.
-        spark: the session for a mirror set up in the console; None as for `ml.load`.
-        now: the clock.
-        read_only: why the console changes nothing; "" if it may.
-    """
+    """Set up, watch and browse a mirror; the console is a widget."""
 
     def __init__(
         self,
@@ -82,7 +72,6 @@ class Console:
 
     @property
     def mirror(self) -> Mirror | None:
-        """The watched mirror; None until one is set up."""
         return self.session.mirror
 
     def __repr__(self) -> str:
@@ -107,18 +96,12 @@ class Console:
             self._switch()
 
     def stop(self) -> None:
-        """Stop refreshing; the shown values become stale."""
         self.status.stop()
         self.events.stop()
         self.records.stop()
         self.tables.stop()
 
     async def open(self, path: str) -> None:
-        """Show what a path names.
-
-        Raises:
-            UsageError: the path names nothing in this mirror.
-        """
         kind, *names = (unquote(part) for part in path.strip("/").split("/"))
         match kind, names:
             case "", []:

@@ -31,15 +31,7 @@ _FLOW, _RUN = 1, 3
 
 
 class Wizard:
-    """Set up flows, from nothing or beside those of a settings file, and run them.
-
-    Args:
-        session: shared by the console's views.
-        begin: the draft of the settings file, or an empty one.
-        read: the file's text when it was read, secrets included; None without a file.
-        applied: gets the mirror whose plan was applied.
-        status: returns another view's newest status.
-    """
+    """`begin` is the draft of the settings file, or an empty one; `read` the file's text with secrets, None without a file."""
 
     def __init__(
         self,
@@ -110,11 +102,7 @@ class Wizard:
         return replace(draft.with_flow(self.flow.fields(), of=self.flow.edited), path=self.review.file)
 
     def scope(self) -> tuple[str, ...]:
-        """Return the names of the reviewed flows: new, changed and removed flows, and the form's.
-
-        Raises:
-            UsageError: another flow has the name of the form's flow.
-        """
+        """Return the names of the reviewed flows: new, changed and removed flows, and the form's."""
         self._require_free_name()
         found, form = dict.fromkeys(self._changes()), self.flow.fields()
         if self.flow.edited or form != BLANK_FLOW:
@@ -125,9 +113,6 @@ class Wizard:
         """Store the form's flow in the draft if it was edited, then `fill` the form; without `fill`, show the same flow.
 
         The list is drawn last: a flow that appears there implies a final form.
-
-        Raises:
-            UsageError: the flow is not complete; it stays in the form.
         """
         kept = self._take() if self.flow.is_edited else None
         if fill is not None:
@@ -171,15 +156,13 @@ class Wizard:
         self.steps.selected_index = _FLOW
 
     async def on_edit(self, name: str) -> None:
-        """Store the form's flow if it was edited, and fill the form with another one."""
         self.keep(lambda: self.flow.open(name))
 
     async def on_copy(self, name: str) -> None:
-        """Store the form's flow if it was edited, and fill the form with a copy of another, under a free name."""
         self.keep(lambda: self.flow.open(name, name=self.kept.free_name(self.kept.flows[name])))
 
     async def on_remove(self, name: str) -> None:
-        """Remove a flow from the draft; nothing is deleted on the clusters or in the lake, as a note says."""
+        """Remove a flow from the draft; nothing is deleted on the clusters or in the lake."""
         if self.flow.edited == name:
             self.flow.open()
         else:
@@ -198,7 +181,6 @@ class Wizard:
         return [name for name, one in flows if alias in (one["source"], one["target"]) and name not in self._removed]
 
     def _changes(self) -> dict[str, str]:
-        """Return the change of each flow since the draft started: new, changed or removed."""
         before = self._before.flows
         found = {}
         for name, fields in self.kept.flows.items():

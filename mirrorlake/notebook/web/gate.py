@@ -20,12 +20,8 @@ _REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>mirror
 class Gate(Router):
     """Pass requests with the token, or the cookie that it was exchanged for, to the application; refuse all others.
 
-    It comes before the application's routes, so that it also guards scripts, websockets and addresses nobody thought of.
-
-    Args:
-        application: answers the admitted requests.
-        token: the secret of the link.
-        port: makes the cookie's name unique, because browsers send cookies to all ports of a host.
+    It comes before the application's routes, so that it also guards scripts, websockets and addresses nobody thought of. `port` makes
+    the cookie's name unique, because browsers send cookies to all ports of a host.
     """
 
     def __init__(self, application: Application, token: str, port: int) -> None:
@@ -36,7 +32,6 @@ class Gate(Router):
         self._pass = hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
-        """Return the application's handler of an admitted request, else one that refuses it."""
         tokens = request.query_arguments.get("token", [])
         if any(_equal(token, self._token) for token in tokens):
             exchange = {"cookie": self._cookie, "value": self._pass}
@@ -48,8 +43,6 @@ class Gate(Router):
 
 
 class _Exchange(RequestHandler):
-    """Exchange the token for a cookie, and lead to the same address without it."""
-
     def initialize(self, *, cookie: str, value: str) -> None:
         self._given = cookie, value
 

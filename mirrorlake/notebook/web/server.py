@@ -56,18 +56,12 @@ class OwnKernels(KernelSpecManager):
     """Start kernels with this very Python, whichever the user has registered as `python3`."""
 
     def get_kernel_spec(self, _: str) -> KernelSpec:
-        """Return the specification of any name's kernel."""
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--HistoryManager.enabled=False"]
         return KernelSpec(argv=argv, display_name="mirrorlake console", language="python")
 
 
 class Kernels:
-    """The kernels of the open pages, each with its own console.
-
-    Args:
-        manager: Voilà's; its kernels take only messages of widgets, so that no page can run code.
-        code: what shows the console.
-    """
+    """The kernels of the open pages. `manager` is Voilà's: its kernels take only messages of widgets, so that no page can run code."""
 
     def __init__(self, manager: Any, code: str) -> None:
         self._manager = manager
@@ -80,11 +74,7 @@ class Kernels:
         return len(self._manager.list_kernel_ids()) + self._starting >= MAX_KERNELS
 
     async def open(self) -> tuple[str, dict[str, Any]]:
-        """Start a kernel and show the console in it; return its id and what it shows.
-
-        Raises:
-            RuntimeError: the console could not be opened; the kernel was ended.
-        """
+        """Start a kernel and show the console in it, or end the kernel; return its id and what it shows."""
         # Counted before anything is awaited: pages that open at once would all find a place.
         self._starting += 1
         try:
@@ -147,10 +137,7 @@ class Kernels:
 
 
 class PageHandler(RequestHandler):
-    """The console's page, at every address of the console, which the widget of `navigation` reads."""
-
     def initialize(self, *, kernels: Kernels, config: Callable[[], dict[str, Any]]) -> None:
-        """Take the kernels and the configuration of Voilà's script."""
         self._kernels = kernels
         self._config = config
 
@@ -187,11 +174,7 @@ def _script(name: str, kind: str, content: dict[str, Any]) -> str:
 
 
 async def serve(code: str, *, host: str, port: int, token: str, ready: Callable[[], None]) -> None:
-    """Serve the console until SIGTERM or Ctrl-C; `ready` is called when it listens.
-
-    Raises:
-        UsageError: the address cannot be listened at.
-    """
+    """Serve the console until SIGTERM or Ctrl-C; `ready` is called when it listens."""
     # It takes Jupyter's intervals for seconds, and warns of each page.
     logging.getLogger("tornado.general").setLevel(logging.ERROR)
     stop = asyncio.Event()
