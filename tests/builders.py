@@ -25,6 +25,7 @@ from mirrorlake.model.offset_map import MappedRange, holes_between
 from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.records.page import Stretch
 from mirrorlake.records.record import LandedIn, Outcome
+from mirrorlake.rules.murmur2 import murmur2
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,3 +205,8 @@ def mirror_config(*flows: Mapping[str, Any], east: Mapping[str, Any] | None = No
 def config_of(*flows: str) -> MirrorConfig:
     """Return settings of flows, each written as YAML without its braces."""
     return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
+
+
+def partition_for(key: bytes, count: int) -> int:
+    """Return the partition of a key among `count`, as Java's producers place it."""
+    return (murmur2(key) & 0x7FFFFFFF) % count

@@ -175,13 +175,6 @@ def given_up(
     )
 
 
-def table_of_rules() -> str:
-    """Return the rules as a Markdown table, for `docs/configuration-and-acls.md`."""
-    lines = ["| setting | class | why |", "| --- | --- | --- |"]
-    lines += [f"| `{name}` | {rule.sync_class} | {rule.reason} |" for name, rule in sorted(RULES.items())]
-    return "\n".join(lines)
-
-
 def merged(wanted: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Return the settings of a remote topic that several source topics share; the first topic's value wins."""
     result: dict[str, str] = {}

@@ -42,20 +42,6 @@ def murmur2(key: bytes) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
-def partition_for(key: bytes, count: int) -> int:
-    """Return the partition of one key among `count`.
-
-    Raises:
-        ValueError: `count` is not positive.
-
-    Example:
-        >>> partition_for(b"foobar", 6)
-        0
-    """
-    _require_positive(count)
-    return (murmur2(key) & 0x7FFFFFFF) % count
-
-
 def partitions_for(keys: pa.Array | pa.ChunkedArray, count: int, *, nulls: int = -1) -> npt.NDArray[np.int32]:
     """Return the partition of each key among `count`.
 

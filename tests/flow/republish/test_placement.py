@@ -15,8 +15,8 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact
-from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.sandbox import KafkaCluster
+from tests.builders import partition_for
 from tests.flow.java import PRODUCER, java
 from tests.flow.kit import (
     Record,

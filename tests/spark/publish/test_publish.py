@@ -25,7 +25,7 @@ from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish import publisher_of
-from mirrorlake.rules.murmur2 import partition_for
+from tests.builders import partition_for
 from tests.commands import run_cli
 from tests.spark.frames import assert_rows
 

@@ -16,8 +16,8 @@ from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules import Placer, Viewed
-from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.topics import wanted_remote_topic
+from tests.builders import partition_for
 
 
 def read(written: Any) -> Placement:
