@@ -91,47 +91,40 @@ def test_either_spelling_serves_both_clients(
     assert list(written[0].librdkafka.values()) == [librdkafka_value]
 
 
-LOGINS = [
-    pytest.param({**PLAIN, **LOGIN}, id="plain, librdkafka"),
-    pytest.param({**PLAIN, "sasl.jaas.config": PLAIN_LINE}, id="plain, java"),
-]
+OIDC = {**OAUTH, "sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.client.secret": "s"}
+TOKEN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+UNSECURED = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
 
 
-@pytest.mark.parametrize("client", LOGINS)
-def test_a_password_login_is_spelled_for_both(client: dict[str, str]) -> None:
-    options = both(client)
-    assert options.librdkafka == {**PLAIN, **LOGIN}
-    assert options.java["sasl.jaas.config"] == PLAIN_LINE
-
-
-def test_an_oidc_login_is_spelled_for_both() -> None:
-    ours = {
-        **OAUTH,
-        "sasl.oauthbearer.client.id": "i",
-        "sasl.oauthbearer.client.secret": "s",
-        "sasl.oauthbearer.scope": "c",
-    }
-    line = f'{jaas.MODULES["OAUTHBEARER"]} required clientId="i" clientSecret="s" scope="c" extension_k="v";'
-    options = both({**ours, "sasl.oauthbearer.extensions": "k=v"})
-    assert options == both({**OAUTH, "sasl.jaas.config": line})
+@pytest.mark.parametrize(
+    ("base", "ours", "line"),
+    [
+        (PLAIN, LOGIN, PLAIN_LINE),
+        (
+            OAUTH,
+            {**OIDC, "sasl.oauthbearer.scope": "c", "sasl.oauthbearer.extensions": "k=v"},
+            f'{jaas.MODULES["OAUTHBEARER"]} required clientId="i" clientSecret="s" scope="c" extension_k="v";',
+        ),
+        (TOKEN, UNSECURED, f'{jaas.MODULES["OAUTHBEARER"]} required unsecuredLoginStringClaim_sub="alice";'),
+    ],
+    ids=["password", "oidc", "unsecured"],
+)
+def test_a_login_is_spelled_for_both(base: dict[str, str], ours: dict[str, str], line: str) -> None:
+    options = both({**base, **ours})
+    assert options == both({**base, "sasl.jaas.config": line})
     assert options.java["sasl.jaas.config"] == line
-    assert options.java["sasl.login.callback.handler.class"].endswith("oauthbearer.OAuthBearerLoginCallbackHandler")
-    assert options.librdkafka["sasl.oauthbearer.method"] == "oidc"
-
-
-def test_an_unsecured_token_for_tests_is_spelled_for_both() -> None:
-    base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
-    ours = both({**base, "enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"})
-    line = f'{jaas.MODULES["OAUTHBEARER"]} required unsecuredLoginStringClaim_sub="alice";'
-    assert ours == both({**base, "sasl.jaas.config": line})
+    if base == PLAIN:
+        assert options.librdkafka == {**PLAIN, **LOGIN}
+    if base == OAUTH:
+        assert options.java["sasl.login.callback.handler.class"].endswith("oauthbearer.OAuthBearerLoginCallbackHandler")
+        assert options.librdkafka["sasl.oauthbearer.method"] == "oidc"
 
 
 def test_databricks_shaded_classes_are_written_and_read() -> None:
-    client = {**OAUTH, "sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.client.secret": "s"}
-    shaded = translate(client, files=Files(), shaded=True).java
+    shaded = translate(OIDC, files=Files(), shaded=True).java
     assert shaded["sasl.jaas.config"].startswith("kafkashaded.org.apache.kafka.")
     assert shaded["sasl.login.callback.handler.class"].startswith("kafkashaded.org.apache.kafka.")
-    assert both(dict(shaded)) == both(client)
+    assert both(dict(shaded)) == both(OIDC)
 
 
 TLS = [

@@ -48,16 +48,15 @@ def test_references_resolve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert secrets.resolve("$${env:ML_HOST} $5 {x}") == "${env:ML_HOST} $5 {x}"
 
 
-def test_only_one_trailing_newline_of_a_secret_file_is_dropped(folder: Path) -> None:
-    (folder / "kafka" / "two").write_bytes(b" x \r\n")
-    assert secrets.resolve("${secret:kafka/two}") == " x "
-    (folder / "kafka" / "three").write_bytes(b"x\n\n")
-    assert secrets.resolve("${secret:kafka/three}") == "x\n"
-
-
-def test_a_resolved_value_is_not_read_again(folder: Path) -> None:
-    (folder / "kafka" / "tricky").write_text("${env:HOME} $${", encoding="utf-8")
-    assert secrets.resolve("${secret:kafka/tricky}") == "${env:HOME} $${"
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [(b" x \r\n", " x "), (b"x\n\n", "x\n"), (b"${env:HOME} $${", "${env:HOME} $${")],
+)
+def test_a_secret_file_is_read_once_as_it_is_but_for_one_trailing_newline(
+    content: bytes, read: str, folder: Path
+) -> None:
+    (folder / "kafka" / "tricky").write_bytes(content)
+    assert secrets.resolve("${secret:kafka/tricky}") == read
 
 
 @pytest.mark.parametrize(

@@ -125,25 +125,6 @@ def test_rings_and_meshes_under_one_name_are_refused_by_one_error(flows: list[Fl
 
 
 @pytest.mark.parametrize(
-    ("flows", "says"),
-    [
-        pytest.param([flow("a>b"), flow("b>a"), flow("a>c"), flow("b>c")], "both write t on c", id="out of a pair"),
-        pytest.param([flow("x>a"), flow("a>b"), flow("b>a")], "both write t on a", id="into a pair"),
-        pytest.param([flow("o>a"), flow("o>b"), flow("a>c"), flow("b>c")], "both write t on c", id="diamond"),
-        pytest.param(
-            [flow("a>b"), flow("b>a"), flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")],
-            "records could come to all.t on c twice",
-            id="a pair that is merged",
-        ),
-    ],
-)
-def test_two_routes_into_one_topic_are_refused(flows: list[Flow], says: str) -> None:
-    [refusal] = survey(flows).refusals
-    assert says in refusal.problem
-    assert refusal.remedy
-
-
-@pytest.mark.parametrize(
     "flows",
     [
         pytest.param(mesh("abc", "default"), id="names tell"),
@@ -233,14 +214,22 @@ def test_a_round_trip_by_templates_is_refused_until_it_is_asked_for() -> None:
         pytest.param([flow("a>c"), flow("a>c", ".*")], "its records would arrive twice", id="one source"),
         pytest.param([flow("a>c", "x"), flow("a>c", "t", "x")], "x on c without", id="one source, two topics"),
         pytest.param([flow("a>c", r"a\.b"), flow("b>c", "a_b")], "a.b and a_b on c", id="dot and underscore"),
-        pytest.param([flow("a>c", r"a\.b, a_b")], "a.a.b and a.a_b on c".replace("a.a", "a"), id="in one flow"),
+        pytest.param([flow("a>c", r"a\.b, a_b")], "a.b and a_b on c", id="in one flow"),
         pytest.param([flow("a>c", r"x\.b"), flow("c>d", "x_b")], "x.b and x_b on c", id="with one that is born there"),
+        pytest.param([flow("a>b"), flow("b>a"), flow("a>c"), flow("b>c")], "both write t on c", id="out of a pair"),
+        pytest.param([flow("x>a"), flow("a>b"), flow("b>a")], "both write t on a", id="into a pair"),
+        pytest.param([flow("o>a"), flow("o>b"), flow("a>c"), flow("b>c")], "both write t on c", id="diamond"),
+        pytest.param(
+            [flow("a>b"), flow("b>a"), flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")],
+            "records could come to all.t on c twice",
+            id="a pair that is merged",
+        ),
     ],
 )
 def test_flows_that_meet_in_one_name_without_intent_are_refused(flows: list[Flow], says: str) -> None:
-    refusals = survey(flows).refusals
-    assert any(says in each.problem for each in refusals), refusals
-    assert all(each.remedy for each in refusals)
+    [refusal] = survey(flows).refusals
+    assert says in refusal.problem
+    assert refusal.remedy
 
 
 def test_hops_are_read_from_headers() -> None:

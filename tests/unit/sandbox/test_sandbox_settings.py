@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -109,20 +110,18 @@ class Coming:
         self.closed = True
 
 
-def read_half(consumer: Coming, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answers", "committed"),
+    [
+        ([KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS], [("orders", 1, 5)]),
+        ([KafkaError.GROUP_AUTHORIZATION_FAILED], []),
+    ],
+)
+def test_a_coordinator_that_loads_is_waited_for_and_any_other_refusal_is_told_at_once(
+    answers: list[int], committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Coming(*answers)
     monkeypatch.setattr(traffic, "Consumer", lambda _: consumer)
-    traffic._read_half("127.0.0.1:1", {TopicPartition("orders", 1): 10})
-
-
-def test_a_coordinator_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Coming(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
-    read_half(consumer, monkeypatch)
-    assert consumer.committed == [("orders", 1, 5)]
-    assert consumer.closed
-
-
-def test_any_other_refusal_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Coming(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(KafkaException):
-        read_half(consumer, monkeypatch)
-    assert consumer.closed
+    with nullcontext() if committed else pytest.raises(KafkaException):
+        traffic._read_half("127.0.0.1:1", {TopicPartition("orders", 1): 10})
+    assert (consumer.committed, consumer.closed) == (committed, True)
