@@ -62,19 +62,20 @@ class Lived:
             raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
 
     def sampled(self, *seconds: float, away: str = "") -> None:
+        plain = {"subject": "cluster", "complete": False, "positions": 1, "changed": 0, "took_ms": 1}
         looks = [
-            {
-                "observed_at": NOON + at * S,
-                "subject": "cluster",
-                "name": name,
-                "error": "no answer" if name == away else None,
-            }
+            plain | {"observed_at": NOON + at * S, "name": name, "error": "no answer" if name == away else None}
             for at in seconds
             for name in ("east", "west")
         ]
-        self.lake.append_rows(
-            SAMPLES, [row | {"complete": False, "positions": 1, "changed": 0, "took_ms": 1} for row in looks]
-        )
+        self.lake.append_rows(SAMPLES, looks)
+
+    def looks(self, *seconds: float, away: str = "") -> None:
+        """Look at the clusters at these times, while one of them does not answer."""
+        self.away = {away} - {""}
+        for second in seconds:
+            self.clock.to(second)
+            self.watch.once()
 
     def upkeep(self) -> LakeUpkeep:
         return LakeUpkeep(self.lake, self.context.config.maintenance, now=self.clock)
@@ -147,28 +148,19 @@ def test_an_outage_is_stored_when_it_begins_and_ends_and_nothing_meanwhile(lived
         return lived.lake.version(lived.lake.meta_location(AUDIT))
 
     first = version()
-    for seconds in (0, 5):
-        lived.clock.to(seconds)
-        lived.watch.once()
+    lived.looks(0, 5)
     assert version() == first, "nothing has changed"
-    lived.away = {"west"}
-    for seconds in (10, 15, 20):
-        lived.clock.to(seconds)
-        lived.watch.once()
+    lived.looks(10, 15, 20, away="west")
     assert version() == first + 1
     assert lived.told() == [("cluster away", "west", 10, None)]
-    lived.away = set()
-    for seconds in (25, 30):
-        lived.clock.to(seconds)
-        lived.watch.once()
+    lived.looks(25, 30)
     assert version() == first + 2
     assert lived.told() == [("cluster away", "west", 10, 25)]
     assert lived.events()[0].why == "west does not answer"
 
 
 def test_an_outage_of_a_killed_mirror_ends_when_the_next_run_finds_the_cluster_back(lived: Lived) -> None:
-    lived.away = {"west"}
-    lived.watch.once()
+    lived.looks(0, away="west")
     lived.clock.to(100)
     again = lived.watcher()
     again.once()
@@ -268,8 +260,7 @@ def test_samples_tell_outages_that_no_running_mirror_stored_and_end_those_of_kil
     lived.sampled(30, 60, away="west")
     lived.clock.to(95)
     assert lived.told() == [("cluster away", "west", 30, 90)]
-    lived.away = {"east"}
-    lived.watch.once()
+    lived.looks(95, away="east")
     lived.clock.to(130)
     lived.sampled(120)
     assert lived.told()[1:] == [("cluster away", "east", 95, 120)], "its mirror was killed"
@@ -277,12 +268,8 @@ def test_samples_tell_outages_that_no_running_mirror_stored_and_end_those_of_kil
 
 def test_a_sampler_that_is_late_makes_no_second_outage(lived: Lived) -> None:
     lived.sampled(0, 60)
-    lived.away = {"west"}
-    lived.clock.to(10)
-    lived.watch.once()
-    lived.away = set()
-    lived.clock.to(29)
-    lived.watch.once()
+    lived.looks(10, away="west")
+    lived.looks(29)
     lived.sampled(30, away="west")
     lived.clock.to(65)
     assert lived.told() == [("cluster away", "west", 10, 29)]
@@ -365,13 +352,22 @@ def test_an_operation_that_spans_the_window_keeps_its_begin_and_is_told_once(liv
     assert lived.told(since=9 * hours + 1800) == []
 
 
+PLACE = {"topic": "orders", "generation": 1, "partition": 0}
+ODD = PLACE | {
+    "flow": "east->west",
+    "rule": "redact",
+    "rule_version": "1",
+    "reason": "no JSON",
+    "lane": 0,
+    "ledger_seq": 1,
+}
+
+
 def test_quarantined_records_of_an_hour_are_one_event_and_told_once(lived: Lived) -> None:
-    place = {"topic": "orders", "generation": 1, "partition": 0}
-    odd = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON", "lane": 0, "ledger_seq": 1}
     feed, told = EventFeed(lived.mirror.events, mark=NOON), []
     for minute in (10, 30, 50, 70):
         at = NOON + minute * 60 * S
-        lived.lake.append_rows(QUARANTINE, [place | odd | {"offset": n, "quarantined_at": at} for n in range(5)])
+        lived.lake.append_rows(QUARANTINE, [ODD | {"offset": n, "quarantined_at": at} for n in range(5)])
         lived.clock.to(minute * 60)
         told += told_by(feed)
     assert told == [("quarantined", NOON + minute * 60 * S, None) for minute in (10, 70)]
@@ -381,30 +377,20 @@ def test_quarantined_records_of_an_hour_are_one_event_and_told_once(lived: Lived
 
 
 def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived) -> None:
-    place = {"topic": "orders", "generation": 1, "partition": 0}
     lost = {"source": "east", "first_offset": 0, "last_offset": 6, "missing": 7, "kind": "expired"}
-    lived.lake.append_rows(GAPS, [place | lost | {"partition": p, "detected_at": NOON} for p in (0, 1)])
-    lived.lake.append_rows(GAPS, [place | lost | {"kind": "compacted", "detected_at": NOON}])
-    odd = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON", "lane": 0, "ledger_seq": 1}
+    lived.lake.append_rows(GAPS, [PLACE | lost | {"partition": p, "detected_at": NOON} for p in (0, 1)])
+    lived.lake.append_rows(GAPS, [PLACE | lost | {"kind": "compacted", "detected_at": NOON}])
     times = [NOON + n * 60 * S for n in (1, 2, 3, 60)]
-    lived.lake.append_rows(QUARANTINE, [place | odd | {"offset": 1, "quarantined_at": at} for at in times])
-    left = {
-        "removal": "r",
-        "source": "east",
-        "first_offset": 0,
-        "last_offset": 9,
-        "record_count": 10,
-        "kind": "expired",
-    }
+    lived.lake.append_rows(QUARANTINE, [ODD | {"offset": 1, "quarantined_at": at} for at in times])
+    left = {"removal": "r", "source": "east", "first_offset": 0, "last_offset": 9, "record_count": 10}
+    left |= {"kind": "expired", "reason": "30d"}
     later = NOON + 7200 * S
-    lived.lake.append_rows(
-        REMOVED,
-        [place | left | {"reason": "30d", "relay_version": version, "removed_at": later} for version in (None, 4)],
-    )
+    acts = [PLACE | left | {"relay_version": version, "removed_at": later} for version in (None, 4)]
+    lived.lake.append_rows(REMOVED, acts)
     proof = {"verification": "v", "kind": "relay-target", "source": "east", "flow": "east->west", "how": "full"}
-    lived.lake.append_rows(PROOFS, [place | proof | {"records": 100, "proven_at": later + S}])
+    lived.lake.append_rows(PROOFS, [PLACE | proof | {"records": 100, "proven_at": later + S}])
     differs = {"how": "different", "verification": "w", "records": 1, "proven_at": later + 2 * S}
-    lived.lake.append_rows(PROOFS, [place | proof | differs])
+    lived.lake.append_rows(PROOFS, [PLACE | proof | differs])
     lived.clock.to(8000)
     assert [(one.kind, one.subject, one.effect) for one in lived.events()] == [
         ("records lost", "orders of east", "14 offsets never landed"),
@@ -449,9 +435,7 @@ def test_a_feed_tells_each_event_when_it_begins_and_when_it_ends(lived: Lived) -
     feed = EventFeed(lived.mirror.events, mark=NOON)
     assert [one.kind for one in feed.news()] == ["paused"]
     assert feed.news() == ()
-    lived.away = {"west"}
-    lived.clock.to(10)
-    lived.watch.once()
+    lived.looks(10, away="west")
     lived.mirror.resume(flow="east->west")
     assert [(one.kind, one.is_open) for one in feed.news()] == [("paused", False), ("cluster away", True)]
     assert feed.news() == ()

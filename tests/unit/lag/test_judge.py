@@ -41,11 +41,15 @@ def stalled_and_well() -> LagVerdict:
         hop_place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
         hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
-    return judge_windows(
-        windows,
-        now=NOON + timedelta(minutes=2),
-        retention_of=lambda places: dict.fromkeys(places, HOUR_MS),
-    )
+    return judged(windows, retention_of=kept)
+
+
+def judged(windows: dict[HopKey, list[LagSample]], **more: Any) -> LagVerdict:
+    return judge_windows(windows, now=NOON + timedelta(minutes=2), **more)
+
+
+def kept(places: Collection[HopKey]) -> dict[HopKey, int]:
+    return dict.fromkeys(places, HOUR_MS)
 
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
@@ -83,7 +87,7 @@ def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() 
         for n in range(48)
         for hop in ("landed", "republished")
     }
-    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: {})
+    found = judged(windows, retention_of=lambda _: {})
     page, every = (one.sheet().text(rows=None, width=80) for one in (found, found.by("partition")))
     assert "1 of 48 partitions, such as 7: the position stood at 5 for 2 min 0 s" in found.sheet().text()
     assert page.splitlines()[1].split()[-1] == "why"
@@ -95,12 +99,12 @@ def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() 
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
     asked = []
 
-    def kept(places: Collection[HopKey]) -> dict[HopKey, int | None]:
+    def unknown(places: Collection[HopKey]) -> dict[HopKey, int | None]:
         asked.extend(place.hop for place in places)
         return {}
 
     windows = {hop_place("landed"): window([10, 10, 10], end=10), hop_place("republished"): window([5, 5, 5], end=10)}
-    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=kept)
+    found = judged(windows, retention_of=unknown)
     assert asked == ["republished"]
     assert {hop.key.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
     assert found.verdict is Verdict.STALL
@@ -204,11 +208,7 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
         hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))
     ]
     windows = {each: window([3, 3, 3], end=10) for each in hops}
-    found = judge_windows(
-        windows,
-        now=NOON + timedelta(minutes=2),
-        retention_of=lambda places: dict.fromkeys(places, HOUR_MS),
-    )
+    found = judged(windows, retention_of=kept)
     assert (len(found.at_risk), len(found.groups_at_risk)) == (8, 8)
     assert found.at_risk_words() == "8 partitions"
     assert "retention overtakes 8 partitions" in str(found)

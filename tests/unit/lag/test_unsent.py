@@ -10,7 +10,8 @@ import pytest
 from mirrorlake.context import Context, utc_now
 from mirrorlake.lag import find_unsent
 from mirrorlake.lag.source_reader import SourceReader
-from mirrorlake.lake import METADATA, POSITIONS, RelayLog, landed_positions, position_row
+from mirrorlake.lake import METADATA, POSITIONS, KnownTopic, RelayLog, landed_positions, position_row
+from mirrorlake.lake.metadata import topic_row
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import REMOVED
 from mirrorlake.model.flow import SourcePartition
@@ -27,9 +28,8 @@ class World:
         self.relay = Relay(Path(self.lake.relay_location("east")))
         config = mirror_config({}, lake={"root": str(folder / "lake")})
         self.context, self.flow = Context(config, spark=None, now=utc_now, display=lambda: None), config.flows[0]
-        topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1}
-        seen = {"topic_id": "x", "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}
-        self.lake.append_rows(METADATA, [topic | seen])
+        orders = KnownTopic(name="orders", generation=1, topic_id="x", partitions=1)
+        self.lake.append_rows(METADATA, [topic_row("east", "source", orders, NOON)])
         self.reader = SourceReader(self.context, "east")
 
     def lag(self, sent: int, reader: SourceReader | None = None) -> int:
@@ -57,9 +57,8 @@ def test_a_marker_before_records_that_will_never_be_sent_is_no_lag_that_never_en
     world.relay.land(rows("orders", 0, *range(8)))
     world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 12, NOON)])
     if erased:
-        act = Removed(
-            removal="r", source=ORDERS, first_offset=9, last_offset=11, kind=ERASED, records=3, removed_at=NOON
-        )
+        gone = {"removal": "r", "source": ORDERS, "kind": ERASED, "records": 3, "removed_at": NOON}
+        act = Removed(**gone, first_offset=9, last_offset=11)
         write_removed(world.lake, "east", [act])
     assert (world.unsent(8), world.lag(8)) == ({}, 0)
     assert (world.unsent(6), world.lag(6)) == ({ORDERS: 6}, 6)

@@ -65,6 +65,14 @@ def scraped(metrics: Metrics) -> Series:
         server.stop()
 
 
+def shown(*looks: Figures, **options: Any) -> Series:
+    """Return what a scrape reads after these figures."""
+    metrics = Metrics(**options)
+    for look in looks:
+        metrics.show(look)
+    return scraped(metrics)
+
+
 def value(series: Series, name: str, **labels: str) -> float | None:
     return series.get((name, tuple(sorted(labels.items()))))
 
@@ -78,23 +86,17 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ("consumed", group, "central", [10, 10, 10]),
         ):
             place = hop_place(hop, name, partition=partition, cluster=cluster)
+            moments = [NOON + timedelta(seconds=10 * index) for index in range(3)]
+            since = NOON - timedelta(seconds=partition)
             windows[place] = [
-                sample(
-                    NOON + timedelta(seconds=10 * index),
-                    position,
-                    100,
-                    waiting=None if position == 100 else NOON - timedelta(seconds=partition),
-                    lag_ms=0 if position == 100 else (10 * index + partition) * 1000,
-                )
-                for index, position in enumerate(positions)
+                sample(at, position, 100, waiting=since, lag_ms=(at - since) // timedelta(milliseconds=1))
+                if position < 100
+                else sample(at, position, 100, lag_ms=0)
+                for at, position in zip(moments, positions, strict=True)
             ]
     return Figures(
-        at=NOON + timedelta(seconds=20),
-        lag=judge_windows(
-            windows,
-            now=NOON + timedelta(seconds=20),
-            retention_of=lambda of: dict.fromkeys(of, 3_600_000),
-        ),
+        at=moments[-1],
+        lag=judge_windows(windows, now=moments[-1], retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
         latency=[
             LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
         ],
@@ -105,9 +107,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
 
 
 def test_a_scrape_reads_what_the_figures_say() -> None:
-    metrics = Metrics()
-    metrics.show(figures())
-    series = scraped(metrics)
+    series = shown(figures())
     hop = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "1", "hop": "republished"}
     group = {"cluster_name": "central", "group": "billing", "topic": "orders", "partition": "1", "flow": FLOW}
     whole = {"cluster_name": "central", "group": "billing", "flow": FLOW}
@@ -140,13 +140,10 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
 
 
 def test_what_is_gone_or_not_known_has_no_series() -> None:
-    metrics = Metrics()
-    metrics.show(figures())
     [first, second, *_] = figures().lag.hops
     unknown = replace(first, last=replace(first.last, offset_lag=None, time_lag_ms=None))
     assert first.key.hop == second.key.hop == "consumed"
-    metrics.show(replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
-    series = scraped(metrics)
+    series = shown(figures(), replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
     names = {name for name, _ in series}
     assert "mirrorlake_gap_offsets" not in names
     assert "mirrorlake_position" not in names
@@ -156,9 +153,7 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
 
 
 def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
-    by_topic = Metrics(per_partition=False)
-    by_topic.show(figures(partitions=5))
-    series = scraped(by_topic)
+    series = shown(figures(partitions=5), per_partition=False)
     assert {dict(labels).get("partition", "") for _, labels in series} == {""}
     place = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "", "hop": "republished"}
     assert value(series, "mirrorlake_offset_lag", **place) == 100
@@ -166,17 +161,14 @@ def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
     assert value(series, "mirrorlake_position", **place) is None
     assert value(series, "mirrorlake_verdict", flow=FLOW, verdict="OK") == 1, "a group is no flow"
 
-    few = Metrics(most_series=4)
-    few.show(figures(partitions=5))
-    series = scraped(few)
+    series = shown(figures(partitions=5), most_series=4)
     assert value(series, "mirrorlake_metrics_series_left_out") == 11
     assert sum(name == "kafka_consumergroup_group_lag" for name, _ in series) == 4, "the groups stand still"
 
 
 def test_names_of_others_are_labels_and_nothing_else() -> None:
-    metrics, evil = Metrics(), 'a"} 1\nevil{x="'
-    metrics.show(figures(group=evil))
-    series = scraped(metrics)
+    evil = 'a"} 1\nevil{x="'
+    series = shown(figures(group=evil))
     assert {dict(labels)["group"] for name, labels in series if name == "kafka_consumergroup_group_lag"} == {evil}
     assert not [name for name, _ in series if name.startswith("evil")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import METADATA, OFFSET_MAP, SIDE_TABLES, Lake, write_removed
+from mirrorlake.lake import METADATA, OFFSET_MAP, SIDE_TABLES, KnownTopic, Lake, write_removed
+from mirrorlake.lake.metadata import topic_row
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.offset_map import (
@@ -42,17 +44,19 @@ def row(generation: int, first: int, last: int, downstream: int, holes: Sequence
     return map_row(sent, flow=FLOW.name, lane=0, ledger_seq=0, epoch=1, committed_at=NOON)
 
 
+def translate(lake: Lake, offset: int, generation: int | None = None) -> Any:
+    return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset, generation=generation)
+
+
 @pytest.mark.law("A", "E")
 def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) -> None:
     lake.append_rows(OFFSET_MAP, [row(1, 0, 99, 0), row(1, 100, 199, 100, [(150, 10)])])
 
-    def found(offset: int, generation: int | None = None) -> Any:
-        return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset, generation=generation)
+    found = partial(translate, lake)
 
     def seen(generation: int) -> None:
-        topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": generation}
-        topic |= {"topic_id": str(generation), "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}
-        lake.append_rows(METADATA, [topic])
+        topic = KnownTopic(name="orders", generation=generation, topic_id=str(generation), partitions=1)
+        lake.append_rows(METADATA, [topic_row("east", "source", topic, NOON)])
 
     unseen = found(7), found(165)
     seen(1)
@@ -75,9 +79,7 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
 
     write_removed(lake, "east", [left(EXPIRED, 0, 49), left(ERASED, 60, 120, (60, 1), (70, 1), (120, 1))])
 
-    def found(offset: int) -> Any:
-        return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
-
+    found = partial(translate, lake)
     assert found(7) == BeforeFirst(50, "expired_from_relay"), "the flow began when it had left"
     assert found(70) == Exact(18, REMOTE), "it was sent before it was erased"
     assert (found(60), found(61)) == (NoRecord(10, "erased"), NoRecord(10, None))
@@ -97,8 +99,7 @@ def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(lake: Lake, targ
     lake.append_rows(OFFSET_MAP, [row(0, 3, 40, 0)])
     every = OffsetMap([to_mapped_range(SimpleNamespace(**one)) for one in rows])
     for offset in (0, *(first + step for first in starts for step in (-1, 0, 7, 9, 10, 19, 20, 400, 2_000_000))):
-        found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
-        assert found == every.translate(offset), offset
+        assert translate(lake, offset) == every.translate(offset), offset
 
 
 @pytest.mark.law("A")
@@ -117,10 +118,9 @@ def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
         return {}
 
     monkeypatch.setattr(external_readers, "resume_readers", resume)
-    flow = mirror_config({"target": "central"}).flows[0]
     clusters: Any = SimpleNamespace(config=SimpleNamespace(flows=()))
     for offset in (119, 120):
-        external_readers.move_positions(lake, flow, {"orders": {"0": offset}}, clusters)
+        external_readers.move_positions(lake, FLOW, {"orders": {"0": offset}}, clusters)
     assert [source.generation for source in asked] == [1, 2]
 
 
