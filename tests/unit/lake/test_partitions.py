@@ -28,6 +28,7 @@ KINDS: dict[str, Any] = {
     "paid": pa.bool_(),
     "number": pa.int32(),
 }
+SCHEMA = pa.schema([("id", pa.int64()), *KINDS.items()])
 VALUES: list[dict[str, Any]] = [
     {},
     {
@@ -55,8 +56,7 @@ def read(path: str, where: Any = None) -> list[int]:
 
 
 def test_values_of_every_type_are_those_of_the_partition_and_other_files_are_skipped(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), *KINDS.items()])
-    rows = pa.Table.from_pylist([{"id": number, **values} for number, values in enumerate(VALUES)], schema)
+    rows = pa.Table.from_pylist([{"id": number, **values} for number, values in enumerate(VALUES)], SCHEMA)
     path = made(tmp_path, [*KINDS], rows)
     dataset = FolderTables().dataset(path, {})
     assert dataset.to_table().sort_by("id").to_pylist() == rows.to_pylist()
@@ -70,12 +70,10 @@ def test_values_of_every_type_are_those_of_the_partition_and_other_files_are_ski
 
 
 def test_statistics_of_spark_hide_no_row(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), *KINDS.items()])
-    path = made(
-        tmp_path, [], pa.Table.from_pylist([{"id": 1, "paid": True, "at": datetime(2026, 7, 1, tzinfo=UTC)}], schema)
-    )
+    first = {"id": 1, "paid": True, "at": datetime(2026, 7, 1, tzinfo=UTC)}
+    path = made(tmp_path, [], pa.Table.from_pylist([first], SCHEMA))
     at = datetime(2026, 7, 1, 0, 0, 0, 123456, UTC)
-    file = write_rows(path, pa.Table.from_pylist([{"id": 2, "paid": True, "at": at}], schema), ())
+    file = write_rows(path, pa.Table.from_pylist([{"id": 2, "paid": True, "at": at}], SCHEMA), ())
     ends = {"id": 2, "at": "2026-07-01T00:00:00.123Z"}
     # Spark has no bounds of booleans, and cuts times to milliseconds.
     stats = {"numRecords": 1, "minValues": ends, "maxValues": ends, "nullCount": {"id": 0, "at": 0, "paid": 0}}

@@ -42,19 +42,10 @@ offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30
 
 def written(folder: Path, number: int, offsets: list[int]) -> RelayFile:
     path = folder / f"{number}.parquet"
-    count = len(offsets)
-    partitions = [SOURCE.partition if at % 3 else OTHER.partition for at in range(count)]
-    columns = {
-        "topic": pa.array(["t"] * count),
-        "generation": pa.array([1] * count, pa.int32()),
-        "partition": pa.array(partitions, pa.int32()),
-        "offset": pa.array(offsets, pa.int64()),
-        "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
-        "key": pa.array([None] * count, pa.binary()),
-        "value": pa.array([str(offset).encode() for offset in offsets], pa.binary()),
-        "headers": pa.array([None] * count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    }
-    pq.write_table(pa.table(columns), path)
+    partitions = [SOURCE.partition if at % 3 else OTHER.partition for at in range(len(offsets))]
+    plain: dict[str, Any] = {"key": None, "headers": None}
+    held = [rows("t", p, o, value=str(o).encode(), **plain) for o, p in zip(offsets, partitions, strict=True)]
+    pq.write_table(pa.Table.from_batches([batch(*held)]), path)
     mine = [offset for offset, partition in zip(offsets, partitions, strict=True) if partition == SOURCE.partition]
     return RelayFile(SOURCE, min(mine, default=0), max(mine, default=0), len(mine), f"file:{path}", shared=True)
 
