@@ -84,7 +84,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     page = run_notebook("console.ipynb")
     for alias, cluster in (("east", east), ("central", central)):
         keep_cluster(page, alias, cluster.bootstrap_servers)
-    screenshot(page, "console-clusters")
 
     page.get_by_role("tab", name="2 Flow").click()
     page.locator(".ml-flow-source select").select_option("east")
@@ -92,7 +91,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     page.locator(".ml-flow-topics input").fill(orders)
     page.locator(".ml-flow-look").click()
     expect(page.locator(".ml-flow-preview")).to_contain_text(f"east.{orders}")
-    screenshot(page, "console-flow")
 
     page.get_by_role("tab", name="3 Review and apply").click()
     page.locator(".ml-lake-root input").fill(str(tmp_path / "lake"))
@@ -100,7 +98,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     expect(page.locator(".ml-plan")).to_contain_text(f"east.{orders}")
     expect(page.locator(".ml-yaml-text")).to_contain_text(f"topics: {orders}")
     expect(page.locator(".ml-apply")).to_be_disabled()
-    screenshot(page, "console-review", at=page.locator(".ml-plan"))
     assert topics(central).keys() == before.keys(), "law G: looking changes nothing"
 
     page.locator(".ml-confirm input").fill("east->central")
@@ -109,14 +106,12 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     expect(page.locator(".ml-errors")).to_be_hidden()
     made = {name: count for name, count in topics(central).items() if name not in before}
     assert made[f"east.{orders}"] == 3
-    screenshot(page, "console-applied", at=page.locator(".ml-applied"))
 
     page.get_by_role("tab", name="Status").click()
     refresh_until(page, "nothing was landed yet")
     mirror.run(once=True)
     refresh_until(page, "✓ OK")
     expect(page.locator(".ml-lag-chart .js-plotly-plot")).to_be_visible()
-    screenshot(page, "console-status")
 
     page.get_by_role("tab", name="Recovery").click()
     page.locator(".ml-recovery-look").click()
@@ -127,7 +122,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     expect(page.locator(".ml-recovery-drilled")).to_contain_text("6 records verified")
     expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
     expect(page.locator(".ml-errors")).to_be_hidden()
-    screenshot(page, "console-recovery")
 
 
 def test_a_console_says_when_its_kernel_is_busy_and_rests_when_it_was_restarted(

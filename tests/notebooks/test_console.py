@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Page, expect
 
@@ -21,7 +20,7 @@ from mirrorlake.config import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, odd_record, send, send_transactions, topic_name, wait_until
-from tests.servers.lab import CUT, WAIT_MS, Lab, open_notebook, screenshot, write_notebook
+from tests.servers.lab import CUT, WAIT_MS, Lab, open_notebook, screenshot, serious, write_notebook
 from tests.servers.lakes import MakeMirror
 
 ATTACK = b"<img src=x onerror=alert(1)>"
@@ -115,17 +114,6 @@ def order(number: int, *, partitions: int = 3) -> tuple[bytes, bytes, int]:
     return json.dumps(value).encode(), str(number).encode(), number % partitions
 
 
-def serious(page: Page) -> list[str]:
-    """Ask axe-core about the console, and return what it finds serious or critical."""
-    found = Axe().run(page, context=".ml-console").response["violations"]
-    return [
-        f"{one['id']}: {one['help']}: {node['html'][:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-
-
 def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> None:
     page = world.page
     world.tab("Topics")
@@ -146,7 +134,6 @@ def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> No
     orders.locator("input[type=checkbox]").check()
     page.locator(".ml-topics-open").click()
     expect(page.locator(".ml-topics-page")).to_contain_text(world.group)
-    screenshot(page, "console-topics-chosen")
     page.locator(".ml-topics-use").click()
     expect(page.locator(".ml-flow-topics input")).to_have_value(world.orders)
     expect(page.locator(".ml-flow-source select")).to_have_value("east")
@@ -170,7 +157,6 @@ def test_a_status_opens_to_partitions_and_its_chart_takes_the_theme(world: World
     colour = page.evaluate(f"{probe} const c = getComputedStyle(d).color; d.remove(); return c; }}", wanted)
     # Plotly makes its titles again whenever its place changes.
     expect(page.locator(".ml-lag-chart .xtitle").first).to_have_css("fill", colour)
-    screenshot(page, "console-status-open", at=row)
 
 
 def test_records_are_looked_for_followed_and_found_again_on_the_other_sides(world: World, east: KafkaCluster) -> None:
@@ -199,7 +185,6 @@ def test_records_are_looked_for_followed_and_found_again_on_the_other_sides(worl
     expect(value).to_contain_text("00000000  7b")
     for said in ("republished", f"east.{world.orders}-", ".parquet"):
         expect(page.locator(".ml-passport")).to_contain_text(said)
-    screenshot(page, "console-records-found")
 
     where.fill("")
     where.press("Tab")
@@ -241,7 +226,6 @@ def test_chosen_groups_are_moved_by_the_plan_that_was_shown(world: World, east: 
     expect(page.locator(".ml-groups-apply")).to_be_disabled()
     page.locator(".ml-groups-confirm input").fill(FLOW)
     expect(page.locator(".ml-groups-apply")).to_be_enabled()
-    screenshot(page, "console-groups-plan", at=plan)
     page.locator(".ml-groups-apply").click()
     expect(page.locator(".ml-groups-applied")).to_contain_text("1 position moved")
     expect(row).to_contain_text("in_step")
@@ -263,7 +247,7 @@ def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
         world.tab(name)
         expect(page.locator(".ml-errors")).to_be_hidden()
         screenshot(page, f"console-{name.lower().replace(' ', '-')}-{width}")
-        if found := serious(page):
+        if found := serious(page, ".ml-console"):
             faults[name] = found
         if cut := page.evaluate(CUT):
             faults[f"{name}, width"] = cut
@@ -280,7 +264,7 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
 
     def step(name: str) -> None:
         page.locator(".ml-steps > .lm-TabBar").get_by_role("tab", name=name, exact=True).click()
-        if found := serious(page):
+        if found := serious(page, ".ml-console"):
             faults[name] = found
         screenshot(page, f"console-set-up-{name[0]}")
 

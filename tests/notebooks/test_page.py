@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.window import TABS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
-from tests.servers.lab import CUT, SLOW, screenshot
+from tests.servers.lab import CUT, SLOW, screenshot, serious
 from tests.servers.lakes import MakeMirror
 from tests.servers.page import ConsolePage, console_page
 
@@ -26,8 +25,6 @@ FLOW = "east->central"
 ATTACK = b"<img src=x onerror=alert(1)>"
 # A browser has no names outside of this machine to ask: whatever the page loads from elsewhere fails the test.
 OURS = ("http://127.0.0.1", "ws://127.0.0.1", "blob:", "data:")
-
-
 ALL_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 
 
@@ -106,7 +103,7 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     expect(passport).to_contain_text(f"east.{world.orders}-1@4")
     expect(same).to_have_count(1)
     expect(passport).to_contain_text(re.compile(r"\.\d{3} UTC \(\+[\d.]+ m?s\)"))
-    faults = serious(tab)
+    faults = serious(tab, rules=ALL_RULES)
     screenshot(tab, "page-passport", at=passport)
     tab.locator(".ml-records-source tbody tr").nth(2).click()
     expect(tab.locator(".ml-address-link")).not_to_have_attribute("href", world.page.root + record)
@@ -177,7 +174,7 @@ def test_every_tab_reads_well_light_and_dark_wide_and_narrow(world: World, tab: 
             if step:
                 tab.locator(".ml-steps").get_by_role("tab", name=step, exact=True).click()
             view = f"{step or name} {width} {theme}"
-            faults[view] = serious(tab, rules) + tab.evaluate(CUT)
+            faults[view] = serious(tab, rules=rules) + tab.evaluate(CUT)
             screenshot(tab, f"page-{(step or name).lower().replace(' ', '-')}-{width}")
     expect(tab.locator(".ml-errors")).to_be_hidden()
     assert not any(faults.values()), json.dumps({view: found for view, found in faults.items() if found}, indent=1)
@@ -214,14 +211,3 @@ def test_a_slow_page_that_may_write_pauses_and_resumes(world: World, tab: Page) 
 
 def open_tab(page: Page, name: str) -> None:
     page.locator(".ml-tabs").get_by_role("tab", name=name, exact=True).click()
-
-
-def serious(page: Page, rules: Sequence[str] = ALL_RULES) -> list[str]:
-    """Ask axe-core about the whole page, and return what it finds serious or critical."""
-    found = Axe().run(page, options={"runOnly": list(rules)}).response["violations"]
-    return [
-        f"{one['id']}: {node['html'][:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]

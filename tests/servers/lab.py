@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 import nbformat
 import psutil
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
@@ -250,6 +251,17 @@ def write_notebook(lab: Lab, name: str, *cells: str) -> None:
         cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": kernel}
     )
     nbformat.write(made, lab.notebooks / name)
+
+
+def serious(page: Page, context: str | None = None, *, rules: Sequence[str] = ()) -> list[str]:
+    """Ask axe-core about a page, or a part of it, and return what it finds serious or critical."""
+    found = Axe().run(page, context=context, options={"runOnly": [*rules]} if rules else None).response["violations"]
+    return [
+        f"{one['id']}: {one['help']}: {node['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
 
 
 def screenshot(page: Page, name: str, *, at: Locator | None = None) -> Path:

@@ -53,6 +53,13 @@ main(sys.argv[1:])
 """
 
 
+def started(code: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
 @pytest.mark.parametrize(
     ("so_far", "says"),
     [
@@ -62,10 +69,7 @@ main(sys.argv[1:])
     ids=["counted", "not counted"],
 )
 def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done(so_far: str, says: str) -> None:
-    code = _STUCK.replace("{so_far}", so_far)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
+    process = started(_STUCK.replace("{so_far}", so_far))
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     first, last = out.splitlines()
@@ -134,11 +138,7 @@ threading.Event().wait(60)
 
 
 def test_a_driver_ends_with_the_jvm_that_started_it_whatever_its_stream_waits_for() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SUBMIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
+    process = started(_SUBMIT)
     process.terminate()
     # The pipes end with the last process that holds them: the driver.
     _, err = process.communicate(timeout=30)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import ipywidgets as widgets
@@ -376,8 +377,8 @@ def test_a_feed_asks_again_and_again_until_it_is_stopped(console: Console) -> No
     asyncio.run(main())
 
 
-def status_of(landed: int, republished: int, end: int = 100, *, at: datetime = NOW) -> Status:
-    reached = {"source_end": end, "landed": landed, "republished": republished, "offset_lag": end - republished}
+def status_of(landed: int, republished: int, *, at: datetime) -> Status:
+    reached = {"source_end": 100, "landed": landed, "republished": republished, "offset_lag": 100 - republished}
     rows = [replace(partition_status(EVIL, p, "behind"), **reached, time_lag_ms=1000) for p in range(2)]
     return Status(flows=(replace(status("east->west", *rows), observed_at=at),), observed_at=at)
 
@@ -420,27 +421,17 @@ def values(chart: Chart) -> dict[str, list[float]]:
     return {line["name"]: line["y"] for line in chart.figure["data"]}
 
 
-class NotSampled:
-    """Stands for a mirror whose sampler has written nothing."""
-
-    config = mirror_config()
-
-    class lag:  # noqa: N801  an attribute of a mirror
-        @staticmethod
-        def query_over(*_: Any) -> Any:
-            raise UsageError("nothing was sampled yet", remedy="mirrorlake run")
-
-        @staticmethod
-        def span(_: Any) -> tuple[datetime, datetime]:
-            return NOW, NOW + timedelta(hours=1)
-
-
 def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Console) -> None:
     view = console.status.lag
     assert view.sampled.layout.display == "none", "what the console has seen is asked of nobody"
     view.since.value = "1h"
     assert view.sampled.layout.display is None
-    console.session.mirror = cast("Mirror", NotSampled())
+
+    def nothing(*_: Any) -> Any:
+        raise UsageError("nothing was sampled yet", remedy="mirrorlake run")
+
+    lag = SimpleNamespace(query_over=nothing, span=lambda _: (NOW, NOW + timedelta(hours=1)))
+    console.session.mirror = cast("Mirror", SimpleNamespace(config=mirror_config(), lag=lag))
     view.refresh.click()
     assert view.poller.reading.problem is None, "it is no fault that nothing was sampled yet"
     assert "Nothing was sampled" in view.note.value
