@@ -60,9 +60,7 @@ def shown() -> Iterator[tuple[str, str]]:
     for file in sorted(ROOT.rglob("__init__.py")):
         package = ".".join(("mirrorlake", *file.parent.relative_to(ROOT).parts))
         for node in ast.parse(file.read_text()).body:
-            if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}.")) or (
-                isinstance(node, ast.ImportFrom) and node.module == package
-            ):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{package}."):
                 yield from ((package, one.asname or one.name) for one in node.names)
 
 

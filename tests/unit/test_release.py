@@ -51,14 +51,9 @@ def test_every_tracked_file_of_the_package_goes_into_the_wheel() -> None:
         package, _, file = name.rpartition("/")
         if file.endswith(".py"):
             continue
-        patterns = [
-            f"{room.replace('.', '/')}/{pattern}"
-            for room, several in given.items()
-            for pattern in several
-            if room != "*"
-        ]
-        anywhere = [f"{package}/{pattern}" for pattern in given["*"]]
-        assert any(fnmatch(name, pattern) for pattern in (*patterns, *anywhere)), f"{name}: add it to package-data"
+        rooms = {room: package if room == "*" else room.replace(".", "/") for room in given}
+        patterns = [f"{rooms[room]}/{pattern}" for room, several in given.items() for pattern in several]
+        assert any(fnmatch(name, pattern) for pattern in patterns), f"{name}: add it to package-data"
 
 
 def test_a_wheel_that_lacks_a_file_or_holds_tests_is_refused() -> None:

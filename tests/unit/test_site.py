@@ -75,10 +75,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
     rows = [line.split("|")[1:-1] for line in FAULTS.splitlines() if re.match(r"\| \d", line)]
     assert len(rows) > 35
     for number, fault, does, shown in rows:
-        assert number.strip()
-        assert fault.strip()
-        assert does.strip()
-        assert shown.strip(), f"{number}: {fault}"
+        assert all(map(str.strip, (number, fault, does, shown))), f"{number}: {fault}"
 
 
 def test_a_schedule_follows_from_its_seed_and_hits_nothing_twice_at_once() -> None:

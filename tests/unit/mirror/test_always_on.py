@@ -55,14 +55,6 @@ class OneBatch:
         return LandResult(source, 3)
 
 
-class Lake:
-    """A lake whose relays nobody has claimed."""
-
-    @staticmethod
-    def relay_location(source: str) -> str:
-        return source
-
-
 @pytest.fixture
 def context(tmp_path: Path) -> Any:
     table = Table()
@@ -73,7 +65,7 @@ def context(tmp_path: Path) -> Any:
         now=lambda: NOON,
         metrics=None,
         control=lambda: table,
-        lake=Lake,
+        lake=SimpleNamespace(relay_location=str),
         running_flows=RunningFlows(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
         standing_session=lambda: None,
         require_classic_session=lambda: None,
@@ -171,24 +163,6 @@ class Drained:
         return RepublishResult(flow.name, 1)
 
 
-class Nobody:
-    """What a drain asks besides its streams."""
-
-    tell = staticmethod(ignore_progress)
-
-    def control(self) -> Nobody:
-        return self
-
-    def state(self) -> Any:
-        return NOTHING_ASKED
-
-    def update(self, *_: Any) -> None:
-        pass
-
-    def tick(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize(
     ("failure", "sent"),
     [(lander_replaced_error("east"), {"west"}), (SourceGap("records left east", alias="east"), {"east", "west"})],
@@ -196,7 +170,9 @@ class Nobody:
 def test_a_drain_whose_source_was_taken_over_does_not_take_the_flow_from_the_one_that_did(
     failure: Exception, sent: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody: Any = Nobody()
+    # What a drain asks besides its streams.
+    nobody: Any = SimpleNamespace(tell=ignore_progress, update=ignore_progress, tick=lambda: None)
+    nobody.control = lambda: SimpleNamespace(state=lambda: NOTHING_ASKED)
     monkeypatch.setattr(runner, "Notices", lambda _: nobody)
     streams: Any = Drained(east=failure)
     flows = mirror_config({"target": "central"}, {"source": "west", "target": "central"}).flows
