@@ -2,7 +2,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
+import mirrorlake
 from mirrorlake.daemon import LOADED_BY_WORKERS, prefer_package
 
 _FAULTS = """
@@ -41,3 +43,26 @@ def test_what_workers_load_is_loaded_before_they_are_forked_and_says_nothing_to_
     # The end of its standard input ends it.
     done = subprocess.run(command, input=b"", capture_output=True, env=environment, check=False)
     assert (len(done.stdout), done.stderr) == (4, b"loaded\n")
+
+
+# What a worker's tasks are made of.
+_USED = """
+import sys
+sys.path.insert(0, "./mirrorlake.zip")
+from mirrorlake.lake import LandingLog
+from mirrorlake.republish import Republisher
+print(LandingLog.__module__, sys.modules["mirrorlake"].__file__)
+"""
+
+
+def test_the_package_is_imported_out_of_a_zip(tmp_path: Path) -> None:
+    """As `spark-submit --py-files` gives it to executors: in their working directory, by a relative path."""
+    root = Path(mirrorlake.__file__).parents[1]
+    with ZipFile(tmp_path / "mirrorlake.zip", "w") as archive:
+        for file in (root / "mirrorlake").rglob("*.py*"):
+            if file.suffix in (".py", ".pyi"):
+                archive.write(file, file.relative_to(root))
+    done = subprocess.run([sys.executable, "-c", _USED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["mirrorlake.lake.landing_log", "./mirrorlake.zip/mirrorlake/__init__.py"], (
+        done.stderr
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +20,10 @@ from mirrorlake.render import (
     format_size,
     format_time,
     headers,
+    limit_labels,
     payload,
     payload_html,
+    split_limits,
     table,
 )
 from tests.unit.markup import ATTACKS, Markup
@@ -208,3 +211,22 @@ def test_a_face_needs_no_style_sheet_no_script_and_no_network() -> None:
     assert not re.search(r"<(style|script|link|img)|https?:|url\(|class=|id=", html)
     # Every colour comes from the theme, with a fallback for pages that have none.
     assert re.findall(r"var\(--jp-[a-z0-9-]+\)", html) == []
+
+
+@given(st.lists(st.floats(0, 100) | st.just(50.0), max_size=8))
+def test_the_labels_of_objectives_do_not_overlap_and_name_each_once(values: list[float]) -> None:
+    limits = {f"f{index}": value for index, value in enumerate(values)}
+    labels = limit_labels(limits, 100)
+    assert labels.keys() == set(values), "each line is drawn"
+    places = sorted(value for value, label in labels.items() if label)
+    # A label is 10 px high, in a picture of 184.
+    assert all(after - before >= 100 * 10 / 184 for before, after in pairwise(places))
+    assert sorted(name for label in labels.values() for name in label.split("; ") if name) == sorted(limits)
+
+
+def test_an_objective_is_drawn_where_it_is_in_sight_and_named_where_it_is_not() -> None:
+    assert split_limits({"objective of f": 30_000}, 20_000) == ({"objective of f": 30_000}, [])
+    assert split_limits({"objective of f": 3_600_000}, 20_000) == (
+        {},
+        ["objective of f: 1 h 0 min, above this picture"],
+    )

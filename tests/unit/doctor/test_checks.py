@@ -1,4 +1,4 @@
-"""What is wrong with a settings file or with a machine is found before a cluster is asked."""
+"""What is wrong with settings, a machine or a lake in a folder is found before a cluster is asked, and without Spark."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from mirrorlake.config import load
 from mirrorlake.doctor import machine_checks
+from mirrorlake.lake import RELAY, SAMPLES, FolderTables, Lake
 from mirrorlake.runtime import cache_directory, inspect_jars
+from tests.lakes import no_session
 from tests.unit.doctor.kit import bad, examined, settings
 
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mirror"}
@@ -84,3 +87,46 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != log and real(path, mode))
     [(subject, detail)] = bad(tmp_path, "folders.writable")
     assert (subject, str(log) in detail) == ("lake", True)
+
+
+@pytest.mark.law("A")
+def test_groups_that_cannot_be_kept_in_step(tmp_path: Path) -> None:
+    both = {"topics": "orders", "policy": "identity"}
+    flows = [{"source": "east", "target": "west", **both}, {"source": "west", "target": "east", **both}]
+    assert bad(tmp_path, "groups.held-back", given=settings(flows=flows)) == []
+    flows[0]["delivery"] = "at_least_once"
+    found = bad(tmp_path, "groups.held-back", given=settings(flows=flows))
+    assert "delivers at least once" in dict(found)["east->west"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    FolderTables().create(str(tmp_path / "lake" / "relay" / "east"), RELAY)
+    # Writes the settings.
+    examined(tmp_path, only=["settings.file"])
+    return Lake(no_session, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
+
+
+def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> None:
+    lake.create_side_table(SAMPLES)
+    found = examined(tmp_path, only=["lake"])
+    assert found.bad == []
+    assert {"lake.properties", "lake.tables", "lake.whole"} <= {one.check for one in found}
+
+
+def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:
+    lake.set_properties(
+        lake.relay_location("east"),
+        {"delta.autoOptimize.autoCompact": "true", "delta.setTransactionRetentionDuration": "interval 1 days"},
+    )
+    (_, changed), (_, forgets) = bad(tmp_path, "lake.properties")
+    assert "delta.autoOptimize.autoCompact=true" in changed
+    assert "a batch may be landed twice" in forgets
+
+
+def test_tables_that_cannot_be_read(lake: Lake, tmp_path: Path) -> None:
+    for commit in Path(lake.relay_location("east"), "_delta_log").glob("*.json"):
+        commit.write_text("not a commit")
+    found = examined(tmp_path, only=["lake.properties", "settings.references"])
+    assert [one.check for one in found.bad] == ["lake.properties"]
+    assert "cannot be looked at" in found.bad[0].detail
