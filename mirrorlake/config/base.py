@@ -35,8 +35,6 @@ Interval = Annotated[
 
 
 def at_least(length: timedelta, problem: str, remedy: str) -> AfterValidator:
-    """Return a check that an interval is not shorter than `length`."""
-
     def check(value: timedelta) -> timedelta:
         if value < length:
             raise fault_error(problem, remedy)
@@ -70,11 +68,9 @@ class Settings(BaseModel):
 
     @property
     def place(self) -> str:
-        """The path of this part in the file, like `flows[0]`."""
         return self._place
 
     def note_origin(self, file: str, place: str, folder: Path | None = None) -> None:
-        """Record the origin of this part; its values stay frozen."""
         self._file, self._place, self._folder = file, place, folder
 
     def beside_file(self, path: str) -> str:
@@ -82,7 +78,7 @@ class Settings(BaseModel):
         return os.path.normpath((self._folder or Path.cwd()) / path)
 
     def resolved(self, text: str, key: str) -> str:
-        """Return a value with its references resolved; `key` is the setting's path below this part, for the error."""
+        """`key` is the setting's path below this part, for the error."""
         return secrets.resolve(text, file=self._file, path=f"{self._place}.{key}".removeprefix("."))
 
 

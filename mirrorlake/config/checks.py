@@ -18,8 +18,6 @@ _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class End(NamedTuple):
-    """The name and ends of a flow, known before the rest of it is valid."""
-
     position: int
     name: str
     source: str
@@ -61,7 +59,6 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
 
 
 def check_denied(flows: Placed) -> list[SettingsFault]:
-    """Return the faults of flows that select only topics that may never leave their source."""
     found = []
     for index, flow in flows:
         names = [shape_of(expression).meant for expression in flow.topics.expressions]

@@ -15,9 +15,6 @@ _HELP = "write columns as in CREATE TABLE: amount DECIMAL(12,2), sold_at TIMESTA
 def columns_type(text: str) -> pa.StructType:
     """Return the columns of a DDL string as a struct.
 
-    Raises:
-        PydanticCustomError: it is no list of columns, or a type has no place in a table.
-
     Example:
         >>> columns_type("amount DECIMAL(12,2), tags ARRAY<STRING>")
         StructType(struct<amount: decimal128(12, 2), tags: list<item: string>>)

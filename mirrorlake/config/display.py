@@ -18,7 +18,6 @@ _KEYS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)|(?<=\?).*")
 
 
 def mirror_sheet(config: MirrorConfig) -> Sheet:
-    """Show the clusters, the flows and the lake of a settings file."""
     columns = ["cluster", "kind", "bootstrap servers", "client options", "source of", "target of"]
     clusters = [
         (
@@ -43,7 +42,6 @@ def mirror_sheet(config: MirrorConfig) -> Sheet:
 
 
 def flow_sheet(config: MirrorConfig, flow: FlowConfig) -> Sheet:
-    """Show the settings of one flow without defaults."""
     said = dict(plain(config)["flows"][flow.name])
     for known in ("name", "source", "target"):
         said.pop(known, None)

@@ -39,7 +39,6 @@ class Document:
     _nodes: int = 0
 
     def is_unresolved(self, place: Place) -> bool:
-        """Return whether the value at the path, or an item of it, has a reference that could not be used."""
         return any(known == place or (known[:-1] == place and isinstance(known[-1], int)) for known in self._unresolved)
 
     def line(self, place: Place) -> int | None:

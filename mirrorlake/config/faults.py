@@ -24,8 +24,6 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 @dataclass(frozen=True)
 class SettingsFault:
-    """One fault by its path in the settings; the reader of the file adds file and line."""
-
     place: Place
     problem: str
     remedy: str = ""
@@ -37,7 +35,6 @@ def finding_error(*findings: SettingsFault) -> PydanticCustomError:
 
 
 def raise_any(findings: Iterable[SettingsFault]) -> None:
-    """Raise the findings, if any."""
     if found := list(findings):
         raise finding_error(*found)
 

@@ -17,9 +17,6 @@ def find_settings(path: str | Path | None = None) -> Path:
     A relative path is searched in the working directory and each folder above, up to the folder with `.git` or the root of the
     file system. Without a path, it is the nearest `conf/mirror.yml`, or the only file in the nearest `conf/`.
 
-    Raises:
-        ConfigError: there is no such file, or without a path there are several; lists them.
-
     Example:
         >>> find_settings("conf/demo.yml")  # doctest: +SKIP
         PosixPath('/home/me/project/conf/demo.yml')

@@ -73,11 +73,7 @@ def variable(*parts: str) -> str:
 
 
 def check(text: str) -> None:
-    """Refuse text with a malformed reference; resolves none.
-
-    Raises:
-        BadReferenceError: unknown kind, missing `}`, or a reference inside a reference.
-    """
+    """Refuse text with a malformed reference (unknown kind, no `}`, or one inside another); resolves none."""
     for match in _REFERENCE.finditer(text):
         inner = match.group(1)
         if match.group() != "$${" and (inner is None or not (_ENV.fullmatch(inner) or _SECRET.fullmatch(inner))):
@@ -88,11 +84,7 @@ def check(text: str) -> None:
 
 
 def expand(text: str) -> str:
-    """Return the text with every reference resolved.
-
-    Raises:
-        BadReferenceError: malformed or not resolvable; names the sources tried, in order.
-    """
+    """Return the text with every reference resolved."""
     check(text)
     return _REFERENCE.sub(lambda match: "${" if match.group() == "$${" else _value(match.group(1)), text)
 
@@ -124,9 +116,6 @@ def keep_for_session(reference: str, value: str) -> None:
     """Resolve a reference to a value until the process ends, before environment and secret stores.
 
     The value is written nowhere, and child processes do not get it.
-
-    Raises:
-        BadReferenceError: the text is not a reference without a default.
     """
     check(reference)
     if not is_bare_reference(reference):

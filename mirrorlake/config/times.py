@@ -29,14 +29,7 @@ def when(text: str | timedelta | datetime, *, now: datetime) -> datetime:
 
     `now`, `2026-11-22 03:30`, ISO 8601, `yesterday 14:00`, `03:30` (the last one before now), `-2h` and `2h ago` and `2h` (the
     age), or Kafka's milliseconds since 1970. A time without a zone is in UTC; a zone may follow: `+01:00`, `Z`,
-    `Europe/Berlin`.
-
-    Args:
-        text: the time; a `timedelta` is an age.
-        now: the present, with a time zone.
-
-    Raises:
-        UsageError: the text is none of these, or a `datetime` has no time zone.
+    `Europe/Berlin`. A `timedelta` is an age.
 
     Example:
         >>> noon = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)

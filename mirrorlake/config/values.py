@@ -63,11 +63,7 @@ def seconds_of(text: Any) -> float | None:
 
 
 def length_of(value: str | timedelta) -> timedelta:
-    """Return a caller's interval, given as text such as `5 minutes` or as a `timedelta`.
-
-    Raises:
-        UsageError: the text is not an interval.
-    """
+    """Return a caller's interval, given as text such as `5 minutes` or as a `timedelta`."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else seconds_of(value)
     if seconds is None:
         remedy = 'write a number and a unit, like "5 minutes"'
@@ -109,7 +105,6 @@ _HOST_AND_PORT = 'write "host:9092" or a list of such'
 
 
 def are_addresses(text: str) -> bool:
-    """Return whether the text is one `host:port` or several, separated by commas."""
     matches = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
     return all(match is not None and 0 < int(match.group(2)) < 65536 for match in matches)
 
@@ -143,7 +138,6 @@ def by_pattern(value: Any, example: str) -> dict[str, Any]:
 
 
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:
-    """Parse `auto`, `true` or `false`."""
     if isinstance(value, bool):
         return value
     if value == "auto":
@@ -203,7 +197,6 @@ class PolicyChoice:
         return self.kind if self.separator == DEFAULT_SEPARATOR else {"name": self.kind, "separator": self.separator}
 
     def build(self, source: str) -> ReplicationPolicy:
-        """Return the replication policy for a flow from `source`."""
         if self.template is not None:
             return TemplatePolicy(self.template)
         if self.kind == "identity":

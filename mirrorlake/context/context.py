@@ -51,8 +51,7 @@ def utc_now() -> datetime:
 class ServedMetrics(Protocol):
     """The metrics of this process, which streams update (see `mirrorlake.metrics`)."""
 
-    def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any:
-        """Return a listener that counts the work of a source's lander."""
+    def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any: ...
 
     def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any: ...
 
@@ -65,11 +64,7 @@ class ServedMetrics(Protocol):
 class Context:
     """The context of one mirror's operations; each client is created once, at its first use.
 
-    Args:
-        config: the settings.
-        spark: the session to use; None takes the active one, or starts a local one at its first use.
-        now: the clock.
-        display: creates the display of one call's progress.
+    `spark` None takes the active session, or starts a local one at its first use. `display` makes the display of one call.
     """
 
     def __init__(
@@ -119,11 +114,6 @@ class Context:
             return cast("T", self._shared[key])
 
     def chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
-        """Return all flows, or the named one.
-
-        Raises:
-            UsageError: the settings have no such flow.
-        """
         return self.config.flows if flow is None else (self.config.flow(flow),)
 
     # -- the lake -------------------------------------------------------------------------------------------------
@@ -139,7 +129,6 @@ class Context:
             return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
 
     def require_classic_session(self) -> None:
-        """Refuse to run a stream over Spark Connect (see `runtime.require_classic_session`)."""
         runtime.require_classic_session(self.__dict__.get("spark", self._spark))
 
     def standing_session(self) -> SparkSession | None:
@@ -183,7 +172,6 @@ class Context:
 
     @cached_property
     def tracker(self) -> Tracker:
-        """The tracker that logs verifications and drills as MLflow runs, if the settings and this machine allow it."""
         return tracking.make_tracker(self.config)
 
     def create_tables(self) -> None:
@@ -194,11 +182,9 @@ class Context:
             self._tables_of = sources
 
     def control(self) -> Control:
-        """Return the reader and writer of the table `control`."""
         return Control(self.lake, now=self.now)
 
     def audit(self) -> Audit:
-        """Return the reader and writer of the table `audit`."""
         return Audit(self.lake, now=self.now)
 
     @staticmethod
@@ -224,11 +210,6 @@ class Context:
         return probe(servers)
 
     def admin(self, alias: str) -> ClusterAdmin:
-        """Return the admin of a cluster.
-
-        Raises:
-            UsageError: it is a lake cluster.
-        """
         if self.config.cluster(alias).is_lake:
             raise UsageError(
                 f"{alias} is a lake cluster: applications publish into its relay, and it has no brokers",
@@ -260,7 +241,6 @@ class Context:
         return {alias: self.admin(alias) for alias in touched}
 
     def source(self, alias: str) -> TopicSource:
-        """Return the topics of a source: a cluster's admin, or a lake cluster's relay."""
         cluster = self.config.cluster(alias)
         return LakeTopics(alias, cluster, self.lake) if cluster.is_lake else self.admin(alias)
 
@@ -268,7 +248,6 @@ class Context:
         return {alias: self.source(alias) for alias in self.config.sources}
 
     def groups(self, alias: str) -> Groups:
-        """Return a reader and writer of a cluster's consumer groups."""
         before = self._groups[alias].options if alias in self._groups else None
         options = {} if self.config.cluster(alias).is_lake else self._resolved(alias, "consumer", before)
         if options != before:
@@ -291,12 +270,7 @@ class Context:
         )
 
     def registry(self, alias: str) -> SchemaRegistry | None:
-        """Return the schema registry of a cluster's topics; None without one in the settings.
-
-        Raises:
-            ConfigError: a reference cannot be resolved.
-            UsageError: the extra `schemas` is not installed.
-        """
+        """Return the schema registry of a cluster's topics; None without one in the settings."""
         settings = self.config.cluster(alias).registry
         if settings is None:
             return None
@@ -306,7 +280,6 @@ class Context:
         return self._registries[alias]
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
-        """Open a reader of a cluster's records."""
         return RecordReader(alias, self.reader_options(alias), committed=committed, probes=True)
 
     def servers(self, alias: str) -> str:
@@ -323,7 +296,6 @@ class Context:
         return librdkafka_options(self.config.cluster(flow.target), role="producer", extra=flow.producer)
 
     def mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
-        """Return the writer of the flow's MirrorMaker 2 topics."""
         if flow.name not in self._mm2_writers:
             cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
             self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self.now)

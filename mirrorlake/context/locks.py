@@ -9,12 +9,6 @@ from pathlib import Path
 
 
 class Locks:
-    """Acquire locks in a folder, and read the holder of a lock.
-
-    Args:
-        folder: the folder with a file for each lock.
-    """
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

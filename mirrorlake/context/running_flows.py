@@ -74,12 +74,8 @@ class _Seen:
 class RunningFlows:
     """Show other processes which streams this one carries, and read theirs.
 
-    Args:
-        root: returns the folder of the lake's checkpoint locations, which every process of the lake reaches.
-        lake: the lake if it is a folder of this machine: its locks show which process carries a stream.
-        now: the wall clock.
-        clock: a clock that never goes back.
-        wait: sleeps.
+    `root` returns the folder of the lake's checkpoint locations, which every process of the lake reaches. `lake` is given if it is a
+    folder of this machine: its locks show which process carries a stream. `clock` never goes back.
     """
 
     def __init__(

@@ -134,7 +134,6 @@ class SyncFeed:
         self._last: dict[int, LedgerRecord] = {}
 
     def emit(self, writer: Mm2Writer) -> int:
-        """Write the offset syncs of records republished since the last call; return their number."""
         state = self._target.describe([self._flow.ledger_topic]).get(self._flow.ledger_topic)
         if state is None:
             return 0

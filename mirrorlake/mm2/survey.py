@@ -25,12 +25,9 @@ _STEPS = (1_000, 30_000, 1_000_000)
 class OtherMirror:
     """The location of MirrorMaker 2's state; the defaults are those of its dedicated mode.
 
-    Args:
-        connector: the source connector's name.
-        offsets_topic: Connect's offsets topic on the target; None for `mm2-offsets.<source>.internal`.
-        group: the group of Connect's workers on the target; None for `<source>-mm2`. Empty if Connect stays on for other
-            connectors: then only growing partitions are watched.
-        watch_s: the seconds in which none of its partitions may grow; longer than its heartbeat interval of 1 s.
+    `offsets_topic` (None for `mm2-offsets.<source>.internal`) and `group` of Connect's workers (None for `<source>-mm2`) are on the
+    target. `group` is empty if Connect stays on for other connectors: then only growing partitions are watched. In `watch_s` none of
+    its partitions may grow; it is longer than the heartbeat interval of 1 s.
     """
 
     connector: str = SOURCE_CONNECTOR
@@ -138,7 +135,6 @@ class MirrorMakerWatch:
         self._before |= ends
 
     def moved(self) -> list[str]:
-        """Wait until the watch time is over, then return the evidence that the mirror still runs."""
         reasons = []
         if self._group and (members := self._target.members(self._group)):
             reasons.append(

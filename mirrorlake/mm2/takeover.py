@@ -130,9 +130,6 @@ def make_takeover_plan(
 
     The source's alias and the policy of the flow must be MirrorMaker's; `other` is the location of its state.
     `trust_stored` uses the stored position if the records do not decide: right only after a clean stop.
-
-    Raises:
-        ClusterError: a cluster does not answer or denies access.
     """
     other = other or OtherMirror()
     topic = other.offsets_topic or source_offsets_topic(flow.source)

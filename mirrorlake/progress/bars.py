@@ -14,18 +14,13 @@ from mirrorlake.progress.run_message import RunMessage
 
 
 class Bars:
-    """Draw a bar a phase with `tqdm.auto`, which is imported for the first bar.
-
-    Args:
-        stay: the bars stay when the work is done, so that a notebook shows how long each phase took.
-    """
+    """Draw a bar a phase with `tqdm.auto`, which is imported for the first bar; `stay` leaves the bars when the work is done."""
 
     def __init__(self, *, stay: bool) -> None:
         self._stay = stay
         self._bars: dict[str, Any] = {}
 
     def show(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Draw the phases at a time."""
         from tqdm.auto import tqdm
 
         for phase in phases:
@@ -42,14 +37,12 @@ class Bars:
             bar.refresh()
 
     def say(self, said: RunMessage, /) -> None:
-        """Print a line of a run above the bars: in the notebook's cell, or on standard error."""
         from tqdm.auto import tqdm
 
         clock = f"{said.at.astimezone():%H:%M:%S}  " if said.at is not None else ""
         tqdm.write(f"{clock}{said}", file=sys.stdout if self._stay else sys.stderr)
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Draw for the last time."""
         self.show(phases, at)
         for bar in reversed(self._bars.values()):
             bar.close()

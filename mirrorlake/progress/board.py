@@ -30,10 +30,7 @@ def ignore_progress(phase: str, done: int, total: int | None, unit: str = "recor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """The state of one phase; times in seconds of the board's clock.
-
-    `first` is the amount done before the first report, at an unknown rate.
-    """
+    """Times are in seconds of the board's clock; `first` is the amount done before the first report, at an unknown rate."""
 
     name: str
     unit: str
@@ -59,8 +56,7 @@ class Phase:
 class Display(Protocol):
     """Draw phases; called by one thread only."""
 
-    def show(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Draw the phases at a time."""
+    def show(self, phases: Sequence[Phase], at: float, /) -> None: ...
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Draw the final state of the phases, and release the display."""
@@ -70,12 +66,6 @@ class Board:
     """Collect the progress reports of one call's work, and draw them from the thread that made this board.
 
     Work never depends on it: a display that fails is dropped with one line in the log.
-
-    Args:
-        display: draws; None draws nothing.
-        clock: seconds that only grow.
-        every_s: the time between two drawings.
-        after_s: the time before the first one; work that is done sooner draws nothing.
     """
 
     def __init__(

@@ -26,7 +26,6 @@ class LogLines:
         self._logged: dict[str, bool] = {}
 
     def show(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Log the phases when a line is due."""
         if self._next is None:
             self._next = at + LINE_INTERVAL_S
         if at >= self._next:
@@ -34,7 +33,6 @@ class LogLines:
             self._log(phases, at)
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Log the end of the phases that were logged before."""
         self._log([phase for phase in phases if phase.name in self._logged], at)
 
     def say(self, said: RunMessage, /) -> None:

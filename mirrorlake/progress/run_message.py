@@ -39,6 +39,4 @@ class RunMessage:
 
 @runtime_checkable
 class MessageDisplay(Display, Protocol):
-    """A display that shows lines, too."""
-
     def say(self, said: RunMessage, /) -> None: ...

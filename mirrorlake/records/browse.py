@@ -31,10 +31,6 @@ def read_page(log: Log, seek: Seek) -> Page:
     """Return a page of a topic (see `Mirror.browse`).
 
     Law E (accounted for): offsets of the page without a record are explained, except in a search by content.
-
-    Raises:
-        UsageError: the arguments do not fit the topic.
-        ClusterError: the cluster does not answer or refuses.
     """
     partitions = _chosen(log, seek)
     most = max(seek.look // len(partitions), 1) if seek.match else MAX_READ
@@ -170,7 +166,6 @@ class _Newest:
         self._least = 1 if is_first else 0
 
     def take(self, records: Iterable[BrowsedRecord]) -> None:
-        """Add later records; drop the earliest."""
         for one in records:
             self.records.append(one)
             self.size += one.size

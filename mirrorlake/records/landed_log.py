@@ -25,11 +25,7 @@ _ANSWER_RECORDS = 2000
 
 
 class LandedLog:
-    """A topic of a relay, in its newest generation unless `generation` is given.
-
-    Raises:
-        UsageError: none of its records was landed.
-    """
+    """A topic of a relay, in its newest generation unless `generation` is given; refused if none of its records was landed."""
 
     side: Side = "relay"
 
@@ -72,7 +68,7 @@ class LandedLog:
             low, width = high, min(width * 10, _WIDEST_WINDOW)
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
-        """Return offsets as `Log.from_time` does, exactly those of records."""
+        """Return exactly the offsets of records."""
         wanted = {self._source(one): 0 for one in partitions}
         part = RelayPart(wanted, others=False)
         rows = self._lake.query_rows(
@@ -118,7 +114,6 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
 
 
 def landed_record(row: Any) -> BrowsedRecord:
-    """Return a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
     return BrowsedRecord(
         topic=row.topic,
         generation=row.generation,

@@ -1,4 +1,4 @@
-"""Read a topic of a cluster or a relay: the ends of its partitions, and their records in offset order.
+"""Read a topic of a cluster or a relay in offset order.
 
 Law H: reading joins no group and commits nothing.
 """
@@ -43,17 +43,11 @@ class Log(Protocol):
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
         """Return for each partition an offset before which all records are earlier than `at`; the end if all are."""
 
-    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
-        """Return the reasons of offset ranges without a record (law E)."""
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]: ...
 
 
 class ClusterLog:
-    """A topic of a cluster, read as `read_committed`; close it.
-
-    Raises:
-        UsageError: there is no such topic or partition.
-        ClusterError: the cluster does not answer or refuses.
-    """
+    """A topic of a cluster, read as `read_committed`; close it."""
 
     side: Side = "cluster"
 

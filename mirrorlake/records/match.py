@@ -23,12 +23,9 @@ _COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A filter of records; an empty filter matches every record.
+    """A filter of records; an empty filter matches every record, and one that `where` cannot evaluate does not match.
 
-    Attributes:
-        key: the whole key, in bytes.
-        contains: bytes that the value contains.
-        where: a condition in the syntax of rules; a record that it cannot evaluate does not match.
+    `key` is the whole key; `contains` are bytes that the value contains.
     """
 
     key: bytes | None = None
@@ -40,9 +37,6 @@ class Match:
         """Return the filter that a person wrote, with texts encoded in UTF-8.
 
         `where` is a condition in the syntax of rules. A path may also begin with `$`: `$.customer.id = 7`.
-
-        Raises:
-            UsageError: the condition cannot be parsed.
 
         Example:
             >>> str(Match.of(key="k7", contains=None, where="$.customer.id = 7"))
@@ -61,7 +55,6 @@ class Match:
         return ", ".join(said)
 
     def among(self, records: Sequence[BrowsedRecord]) -> list[BrowsedRecord]:
-        """Return the matching records of one partition, in their order."""
         found = [
             one
             for one in records

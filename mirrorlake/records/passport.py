@@ -28,16 +28,12 @@ _NEAR = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Maps:
-    """A source of outcomes: its query function, and the table expressions of mapped ranges and of withheld records."""
-
     ask: Callable[..., list[Any]]
     runs: str
     kept: str = ""
 
 
 class Registry:
-    """Builds passports from the lake, the ledgers of all flows, and the settings."""
-
     def __init__(self, lake: Lake, clusters: Context) -> None:
         self.lake = lake
         self.flows = clusters.config.flows

@@ -17,19 +17,9 @@ MAX_READ = 1_000_000
 class Seek:
     """A request for records of a topic; without a start, for the newest records.
 
-    Attributes:
-        partition: the only partition; None for all.
-        offset: the first offset, for one partition.
-        at: the first record of each partition has this time or a later one.
-        after: the start of the following page, by partition.
-        before: the end of the preceding page, by partition: the newest records before these offsets.
-        match: the filter of records.
-        count: the maximum of records.
-        max_bytes: the maximum bytes of keys, values and headers; one record may exceed it.
-        look: the maximum of records to read in a search.
-
-    Raises:
-        UsageError: a number is out of range, or several starts are given.
+    `partition` None is all; `offset` needs one partition. `after` is the start of the following page by partition, `before` the end of
+    the preceding page. `at` starts each partition at the first record of this time or later. One record may exceed `max_bytes`;
+    `look` bounds the records read in a search.
     """
 
     partition: int | None = None

@@ -31,9 +31,6 @@ def run_sql(context: Context, query: str, values: Mapping[str, Any]) -> DataFram
     """Run a query with the tables of the lake by name (see `Mirror.sql`).
 
     The session gets temporary views for the names in the query.
-
-    Raises:
-        UsageError: a table in the query does not exist yet.
     """
     lake = context.lake
     if RECORDS in _words(query):
@@ -44,11 +41,6 @@ def run_sql(context: Context, query: str, values: Mapping[str, Any]) -> DataFram
 
 
 def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Table:
-    """Run a query, without Spark if delta-rs reaches its tables (see `Mirror.query`).
-
-    Raises:
-        UsageError: a table does not exist yet, the text is no query, or DuckDB refuses it.
-    """
     import duckdb
     from sqlglot.errors import SqlglotError
 
@@ -71,7 +63,6 @@ def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Tab
 
 
 def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    """Return the SQL names of the existing relays; a source that was never landed has none."""
     places = {alias: lake.relay_location(alias) for alias in sources}
     found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
     if not found:
@@ -84,11 +75,6 @@ def _words(query: str) -> set[str]:
 
 
 def _named_tables(context: Context, query: str) -> dict[str, str]:
-    """Return the locations of the tables that a query may mean by its words.
-
-    Raises:
-        UsageError: one does not exist yet, or the name is that of two typed tables.
-    """
     words, found = _words(query), dict[str, str]()
     for name, locations in _tables(context, told=words).items():
         if name.lower() not in words:

@@ -18,19 +18,12 @@ _POLL_INTERVAL_S = 1.0
 
 
 class Stop(Protocol):
-    """A signal that ends a tail, such as `threading.Event`."""
-
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float | None = None) -> bool: ...
 
 
 def tail_cluster(log: ClusterLog, *, match: Match, stop: Stop) -> Iterator[BrowsedRecord]:
-    """Yield the matching records produced from now on (see `Mirror.tail`).
-
-    Raises:
-        ClusterError: the cluster does not answer or refuses.
-    """
     positions = {partition: held.end for partition, held in log.held.items()}
     with log:
         for one in log.follow(positions, stopped=stop.is_set):

@@ -48,8 +48,6 @@ _PORT_TAKEN = "Address already in use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker's configuration: alias for messages, directory, listeners, and overridden defaults."""
-
     alias: str
     directory: Path
     listeners: tuple[Listener, ...]
@@ -59,7 +57,6 @@ class Broker:
 
     @property
     def log_path(self) -> Path:
-        """The JVM's output file."""
         return self.directory / "broker.log"
 
     @property
@@ -69,7 +66,6 @@ class Broker:
 
     @property
     def data(self) -> Path:
-        """Kafka's log directory."""
         return self.directory / "data"
 
     @property
@@ -96,8 +92,7 @@ class Broker:
     def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
         """Wait until the broker answers an administrative call and is a registered member of the cluster.
 
-        Raises:
-            SandboxError: the JVM ended (the message has its log since byte `since`), or `timeout` seconds passed.
+        The error, after `timeout` seconds or the JVM's end, has its log since byte `since`.
         """
         client = AdminClient(
             {

@@ -89,7 +89,6 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address of the plain listener; raises as `address` does."""
         return self.address()
 
     def address(self, listener: str = "PLAINTEXT") -> str:
@@ -109,7 +108,6 @@ class KafkaCluster:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the broker's JVM; None if it does not run."""
         return process.pid if (process := self._process) else None
 
     @property

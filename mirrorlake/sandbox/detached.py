@@ -33,8 +33,6 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRow:
-    """One cluster of `mirrorlake sandbox status`."""
-
     alias: str
     address: str
     pid: int | None
@@ -44,8 +42,6 @@ class SandboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """The record of one broker in `sandbox.json`."""
-
     alias: str
     address: str
     pid: int
@@ -56,11 +52,7 @@ class _Entry:
 
 
 class Sandbox:
-    """The detached clusters below one directory, one sub-directory each.
-
-    Args:
-        directory: the folder of data, logs and the record of running brokers.
-    """
+    """The detached clusters below one directory, one sub-directory each."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
@@ -68,9 +60,7 @@ class Sandbox:
     def up(self, clusters: Mapping[str, str], *, timeout: float = START_SECONDS) -> list[SandboxRow]:
         """Start the clusters that do not run, at `host:port` by alias, and return when every cluster answers.
 
-        Raises:
-            SandboxError: before any start, if an address is not on this machine, is used twice, or belongs to another process;
-                later, if a broker does not answer within `timeout` seconds.
+        Nothing is started if an address is not on this machine, is used twice, or belongs to another process.
         """
         listeners = {alias: loopback_listener(alias, address) for alias, address in clusters.items()}
         _refuse_shared(listeners)
@@ -124,7 +114,6 @@ class Sandbox:
         return rows
 
     def status(self) -> list[SandboxRow]:
-        """Return every cluster that was ever started in this directory, running or stopped."""
         return self._rows(self._load())
 
     @property
@@ -180,11 +169,7 @@ class Sandbox:
 
 
 def loopback_listener(alias: str, bootstrap_servers: str) -> Listener:
-    """Return the sandbox's listener for these bootstrap servers.
-
-    Raises:
-        SandboxError: the alias cannot name a directory, or it is not one loopback address of this machine.
-    """
+    """Return the sandbox's listener; refuse an alias that cannot name a directory, and all but one loopback address."""
     parts = _ADDRESS.fullmatch(bootstrap_servers.strip())
     host = parts["host"] if parts else ""
     local = LOOPBACK if host == "localhost" else host

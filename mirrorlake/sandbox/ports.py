@@ -18,7 +18,6 @@ _returned: set[int] = set()
 
 
 def is_free(port: int, *, host: str = LOOPBACK) -> bool:
-    """Return whether a server could listen on this port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # Like Java's server sockets: closing connections of an earlier broker do not count.

@@ -74,7 +74,6 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """The client's address, `host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

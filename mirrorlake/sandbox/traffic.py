@@ -54,7 +54,6 @@ class SampleTraffic:
 
     @property
     def records(self) -> int:
-        """The number of records that a `read_committed` reader sees."""
         return sum(self.committed.values())
 
 
@@ -223,7 +222,6 @@ def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
 
 
 def not_written(bootstrap_servers: str, why: str) -> SandboxError:
-    """Return the error for records that a cluster did not take."""
     return SandboxError(
         f"the sample traffic could not be written to {bootstrap_servers}: {why}",
         consequence="its topics hold a part of it",

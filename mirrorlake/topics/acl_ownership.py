@@ -26,8 +26,6 @@ INTENDED = "intend"
 
 @dataclass(slots=True)
 class AclOwnership:
-    """The ACLs of one cluster that flows own or were about to create."""
-
     holders: dict[Acl, set[str]] = field(default_factory=dict)
     intended: dict[Acl, set[str]] = field(default_factory=dict)
 
@@ -46,7 +44,6 @@ class AclOwnership:
             self.intended.pop(acl, None)
 
     def concerning(self, flow: str) -> list[Acl]:
-        """List the ACLs that a flow owns or was about to create, sorted."""
         return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
 
 

@@ -24,11 +24,6 @@ class TargetAcls:
 
 
 def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
-    """Read the ACLs of a target and their owners.
-
-    Raises:
-        NotAuthorized: the principal may not list ACLs.
-    """
     found = admin.acls.list()
     return TargetAcls(None if found is None else set(found), read_ownership(admin.alias, audit))
 

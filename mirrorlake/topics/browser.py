@@ -27,8 +27,7 @@ class Looks(Protocol):
 
     def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]: ...
 
-    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of each partition."""
+    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]: ...
 
 
 class HasGroups(Protocol):
@@ -44,15 +43,7 @@ NamesOf = Callable[[str], Collection[str]]
 
 
 class TopicBrowser:
-    """Show the topics of one cluster of a mirror.
-
-    Args:
-        alias: the cluster.
-        looks: reads its topics.
-        flows: the flows of the mirror.
-        names_of: reads the topic names of a source; may fail.
-        now: the clock.
-    """
+    """Show the topics of one cluster of a mirror; `names_of` reads the topic names of a source, and may fail."""
 
     def __init__(
         self, alias: str, looks: Looks, *, flows: Iterable[FlowConfig], names_of: NamesOf, now: Callable[[], datetime]
@@ -77,12 +68,7 @@ class TopicBrowser:
         return TopicList(cluster=self._alias, topics=tuple(lines), hidden=len(layout) - len(shown), observed_at=at)
 
     def page(self, topic: str, groups: Callable[[], HasGroups | None]) -> TopicPage:
-        """Show one topic; `groups` returns the reader of consumer groups, or None if the cluster has none.
-
-        Raises:
-            UsageError: there is no such topic.
-            ClusterError: the cluster does not answer.
-        """
+        """Show one topic; `groups` returns the reader of consumer groups, or None if the cluster has none."""
         layout = self._looks.layout()
         if topic not in layout:
             raise UsageError(
@@ -182,11 +168,9 @@ class ClusterTopics:
         self._browser = TopicBrowser(alias, self._admin.topic_metadata, flows=(), names_of=lambda _: (), now=now)
 
     def topics(self, *, internal: bool) -> TopicList:
-        """List the topics (see `Mirror.topics`)."""
         return self._browser.topics(internal=internal)
 
     def topic(self, topic: str) -> TopicPage:
-        """Show one topic (see `Mirror.topic`)."""
         return self._browser.page(topic, lambda: self._groups() if self._admin.was_consumed() else None)
 
 

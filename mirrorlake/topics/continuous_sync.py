@@ -74,11 +74,7 @@ class ContinuousSync:
         ]
 
     def topics(self, *, correct: bool) -> None:
-        """Record changes of topics; create the remote topics of empty ones; sync partitions and settings.
-
-        Raises:
-            ClusterError: a cluster did not answer or refused.
-        """
+        """Record changes of topics; create the remote topics of empty ones; sync partitions and settings."""
         flow = self._flow
         with self._lock:
             ends = look(flow, self._sources, self._admins)

@@ -1,7 +1,4 @@
-"""List the differences between two settings as changes: added, changed and removed, by flow and by cluster.
-
-The plain contents are compared (`config/fingerprint.py`): values that differ from the defaults, secrets as fingerprints.
-"""
+"""The plain contents are compared (`config/fingerprint.py`): values that differ from the defaults, secrets as fingerprints."""
 
 from __future__ import annotations
 

@@ -17,8 +17,6 @@ from mirrorlake.model.loops.routes import arrival
 
 
 class TopicRefusal(NamedTuple):
-    """Why a flow does not write a remote topic, and the remedy."""
-
     cause: str
     remedy: str
 
@@ -27,13 +25,6 @@ class FilledTopics:
     """Check whether the remote topics of one flow hold records of others.
 
     A flow that writes provenance headers shares its topics with their producers: it is refused none.
-
-    Args:
-        flow: the flow.
-        flows: all flows of the settings.
-        lake: holds the topics of sources, and the offset map.
-        audit: holds the topics that mirrorlake made.
-        admin: the admin of the target.
     """
 
     def __init__(
@@ -58,11 +49,7 @@ class FilledTopics:
     def refuse(
         self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]
     ) -> dict[str, TopicRefusal]:
-        """Return why remote topics are refused, for `plan` and `doctor`; `sources` maps each to its source topics.
-
-        Raises:
-            ClusterError: the target does not answer.
-        """
+        """Return why remote topics are refused, for `plan` and `doctor`; `sources` maps each to its source topics."""
         mine = self._own_topics()
         found = self.refuse_unsent({name: one for name, one in remotes.items() if not mine & set(sources[name])})
         if found:
@@ -83,11 +70,7 @@ class FilledTopics:
         return found
 
     def refuse_unsent(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:
-        """Return the remote topics that hold records of others. By its ledger, the flow has sent nothing to any of these topics.
-
-        Raises:
-            ClusterError: the target does not answer.
-        """
+        """Return the remote topics that hold records of others. By its ledger, the flow has sent nothing to any of these topics."""
         flow = self._flow
         # The flow's own heartbeats go to the same topic as those of its source.
         emitted = {spec.name for spec in mm2_topics(flow)}

@@ -76,7 +76,6 @@ class ConflictCheck:
         }
 
     def require_sole_writer(self, remote: str, topic: str) -> None:
-        """Refuse a remote topic that another flow of the settings writes and may not share."""
         flow = self._flow
         if self._rivals and remote in self._written_by_rivals:
             other, name = self._written_by_rivals[remote]

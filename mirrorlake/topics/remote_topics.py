@@ -57,9 +57,6 @@ def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
     """Return the remote partition of a source partition, after the last `never_leave` check.
 
     Earlier checks omit such topics: a denied topic that arrives is a bug of mirrorlake and stops the flow.
-
-    Raises:
-        TopicDenied: the topic may never leave the source.
     """
     if flow.denies(source.topic):
         raise TopicDenied(
@@ -118,11 +115,7 @@ class RemoteTopics:
         return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
 
     def whole(self, topics: Collection[KnownTopic]) -> list[KnownTopic]:
-        """Return the source topics whose remote topic exists with all partitions that it needs.
-
-        Raises:
-            ClusterError: the target does not answer.
-        """
+        """Return the source topics whose remote topic exists with all partitions that it needs."""
         flow = self._flow
         states = self._admin.describe({flow.remote_topic(topic.name) for topic in topics})
 
@@ -145,11 +138,6 @@ class RemoteTopics:
             return None
 
     def may_write(self, remote: str) -> bool:
-        """Return whether this principal may write to a remote topic now.
-
-        Raises:
-            ClusterUnreachable: the target does not answer.
-        """
         try:
             self._admin.require([remote], "WRITE")
         except NotAuthorized:

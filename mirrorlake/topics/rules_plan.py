@@ -23,7 +23,7 @@ from mirrorlake.rules import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleShown:
-    """A rule of a list: `does` in a line, `definition` in full without secrets; `version` is its fingerprint."""
+    """`does` is the rule in a line, `definition` in full without secrets; `version` is its fingerprint."""
 
     rule: str
     version: str
@@ -141,11 +141,7 @@ class RuleTrial(Displayable):
 
 
 def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
-    """Try a flow's view (None without one) on the newest records of a source topic; change nothing.
-
-    Raises:
-        UsageError: the flow does not carry the topic.
-    """
+    """Try a flow's view (None without one) on the newest records of a source topic; change nothing."""
     if not flow.carries(topic):
         raise UsageError(f"{flow.name} does not carry the topic '{topic}'", remedy="name a source topic of the flow")
     records = sent = changed = 0

@@ -32,11 +32,6 @@ def subject_of(
     topic: str | None = None,
     table: str | None = None,
 ) -> Subject:
-    """Return the named subject: a cluster, a flow, a topic of a flow, or a typed table.
-
-    Raises:
-        UsageError: nothing or too much is named, or the settings do not have it.
-    """
     named = [one for one in (cluster, flow, table) if one is not None]
     if len(named) != 1 or (topic is not None and flow is None):
         raise UsageError(

@@ -52,9 +52,6 @@ def make_plan(
 
     `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `filled_of`
     its check for topics that others filled. `tell` gets the count of compared topics.
-
-    Raises:
-        ClusterError: a cluster does not answer or refuses the reads.
     """
     flows, all_flows = list(flows), list(all_flows)
     changes = [
@@ -146,8 +143,6 @@ def apply_plan(
     tell: ProgressCallback = ignore_progress,
 ) -> None:
     """Apply a plan in its order and record each change in `audit`; applied twice it changes nothing (law G).
-
-    `tell` gets each change that is done.
 
     Raises:
         TopicConflict: the plan holds a conflict; nothing was changed.

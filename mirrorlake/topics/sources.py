@@ -32,8 +32,7 @@ class TopicSource(Protocol):
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise if the principal may not see the selected topics; an empty selection is allowed."""
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics that exist."""
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]: ...
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]: ...
 
@@ -61,14 +60,12 @@ class LakeTopics:
         self._lake = lake
 
     def topic_names(self) -> list[str]:
-        """Return the topics that the settings name or that were published, sorted."""
         return sorted({*self._config.topics, *self._recorded()})
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Do nothing: nothing is hidden, and a topic may be published later."""
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics that exist."""
         recorded = self._recorded()
         return {
             name: self.state(name, recorded.get(name))
@@ -113,7 +110,6 @@ class LakeTopics:
         }
 
     def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return 0 and the next offset of each partition."""
         return {tp: (0, end) for tp, end in self.last_stable_offsets(partitions).items()}
 
     def _recorded(self) -> dict[str, KnownTopic]:

@@ -76,7 +76,6 @@ class TopicLine:
 
     @property
     def kept(self) -> str:
-        """The topic's retention in words, or "" if unknown."""
         if self.cleanup is None:
             return ""
         words = ["compacted"] if "compact" in self.cleanup else []
@@ -89,7 +88,6 @@ class TopicLine:
 
     @property
     def mirrored(self) -> str:
-        """The topics it is mirrored to and from, or why not, in words."""
         told = [one for one in self.mirrorings if one.how in ("mirrored", "remote")] or self.mirrorings
         return "; ".join(dict.fromkeys(map(str, told)))
 

@@ -26,10 +26,7 @@ Sources = Mapping[str, TopicSource]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothEnds:
-    """The topics that a flow carries and their existing remote topics, at a moment.
-
-    `source_configs` and `remote_configs` are the topics' own settings, `target_names` all visible topics of the target.
-    """
+    """`source_configs` and `remote_configs` are the topics' own settings, `target_names` all visible topics of the target."""
 
     source: Mapping[str, TopicState]
     source_configs: Configs
@@ -45,12 +42,7 @@ def look(
     *,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> BothEnds:
-    """Read both ends in six requests for any number of topics; `tell` gets the count of topics read.
-
-    Raises:
-        NotAuthorized: the source hides its topics, or a topic may not be described.
-        ClusterError: a cluster does not answer.
-    """
+    """Read both ends in six requests for any number of topics; `tell` gets the count of topics read."""
     source, target = sources[flow.source], admins[flow.target]
     names, target_names = [name for name in source.topic_names() if flow.carries(name)], target.topic_names()
     if not names:
@@ -72,11 +64,7 @@ def look(
 
 
 def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
-    """Check that the principal may see and read the topics of the flows on their source.
-
-    Raises:
-        NotAuthorized: names the ACL that is missing.
-    """
+    """Check that the principal may see and read the topics of the flows on their source."""
     names = admin.topic_names()
     for flow in flows:
         carried = [name for name in names if flow.carries(name)]
@@ -94,17 +82,9 @@ def topic_plan(
     beside: Iterable[FlowConfig] = (),
     led: Collection[str] = (),
 ) -> Plan:
-    """Plan the changes that the flow's remote topics need.
+    """Plan the changes that the flow's remote topics need; lost remote topics (`waiting`) are neither made nor changed (law F).
 
-    Law G: no two flows overwrite each other's settings of one topic (`SettingsOfPair`, `led_by_others`).
-
-    Args:
-        flow: the flow.
-        ends: its topics and their remote topics.
-        audit: holds the settings that mirrorlake made on clusters.
-        waiting: lost remote topics, which are neither made nor changed (law F).
-        beside: all flows of the settings.
-        led: remote topics whose settings another flow decides.
+    Law G: no two flows overwrite each other's settings of one topic (`SettingsOfPair`; `led` has those that another flow decides).
     """
     lost = {one.remote: one for one in waiting}
     pair = SettingsOfPair(flow, tuple(beside), audit)

@@ -84,9 +84,6 @@ def parse(line: str) -> Login:
 def build(login: Login, *, shaded: bool = False) -> str:
     r"""Return a login line.
 
-    Raises:
-        JaasError: a value has a control character, which no client library sends unchanged.
-
     Example:
         >>> print(build(Login("PlainLoginModule", {"username": "U", "password": 'a"b'})))
         PlainLoginModule required username="U" password="a\"b";

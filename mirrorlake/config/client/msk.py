@@ -35,18 +35,15 @@ _NAMES = ("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", CLIENT_HANDLE
 
 
 def is_msk(options: Mapping[str, str], mechanism: str) -> bool:
-    """Return whether the login is MSK's, in any spelling."""
     named = {unshaded(options[key]) for key in (CLIENT_HANDLER, LOGIN_HANDLER) if key in options}
     return mechanism == MECHANISM or (mechanism == "OAUTHBEARER" and bool(named & set(_HANDLERS)))
 
 
 def unshaded(name: str) -> str:
-    """Return the name of a Java class without Databricks' prefixes."""
     return name.removeprefix(SHADED).removeprefix(SHADED_MSK)
 
 
 def msk(login: Login | None, sides: Sides) -> None:
-    """Translate MSK's login, with its login line if given."""
     options, line = sides.options, "sasl.jaas.config"
     found = {} if login is None else dict(login.options)
     if login is not None and unshaded(login.module) not in (MODULE, MODULES["OAUTHBEARER"]):

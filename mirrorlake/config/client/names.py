@@ -18,21 +18,16 @@ Scope = Literal["any", "consumer", "producer"]
 class KeyFiles(Protocol):
     def read(self, path: str) -> str: ...
 
-    def trusted(self, path: str, password: str | None) -> str:
-        """Return the certificates of a PKCS#12 trust store as PEM."""
+    def trusted(self, path: str, password: str | None) -> str: ...
 
-    def plain_key(self, pem: str, password: str | None) -> str:
-        """Return a private key as unencrypted PKCS#8."""
+    def plain_key(self, pem: str, password: str | None) -> str: ...
 
 
 @dataclass
 class Sides:
-    """A client section, its translation for each client, and its faults.
+    """A client section, its translation for each client, and its faults; `files` is None if it is only checked.
 
-    Attributes:
-        options: the section, with references resolved unless it is only checked.
-        files: reads the files that the section names; None if it is only checked.
-        shaded: whether Java's classes have Databricks' prefix.
+    `options` have references resolved unless they are only checked; `shaded`: Java's classes have Databricks' prefix.
     """
 
     options: Mapping[str, str] = field(repr=False)
@@ -47,7 +42,6 @@ class Sides:
         self.findings.append(SettingsFault((key,), problem, remedy))
 
     def both(self, key: str, value: str) -> None:
-        """Set a setting that both clients spell alike."""
         self.java[key] = self.librdkafka[key] = value
 
 
@@ -60,8 +54,6 @@ def _same(value: str) -> str:
 
 @dataclass(frozen=True)
 class SharedSetting:
-    """One setting of both clients; `to_librdkafka` and `to_java` convert its value."""
-
     java: str
     librdkafka: str
     scope: Scope

@@ -37,7 +37,6 @@ class OptionError(ValueError):
 
     @classmethod
     def of(cls, key: str, error: jaas.JaasError) -> OptionError:
-        """Return the error of a setting with a wrong login line."""
         return cls([SettingsFault((key,), error.problem, error.remedy)])
 
 
@@ -54,15 +53,9 @@ class ClientOptions:
 
 
 def translate(client: Mapping[str, str], *, files: KeyFiles | None, shaded: bool = False) -> ClientOptions:
-    """Translate a client section for both clients.
+    """Translate a client section, with every reference resolved, for both clients.
 
-    Args:
-        client: names and values, with every reference resolved.
-        files: reads the files that the section names.
-        shaded: whether Kafka's Java classes have Databricks' prefix `kafkashaded.`.
-
-    Raises:
-        OptionError: the section has faults; contains every finding.
+    `shaded`: Kafka's Java classes have Databricks' prefix `kafkashaded.`. An `OptionError` contains every finding.
 
     Example:
         >>> options = translate({"socket.timeout.ms": "9000"}, files=None)
@@ -98,13 +91,7 @@ def resolve(client: Mapping[str, str], expand: Callable[[str, str], str]) -> dic
     """Return a client section with its references resolved.
 
     References inside a login line are resolved value by value and escaped: a secret can never become part of the line's syntax.
-
-    Args:
-        client: names and values as written.
-        expand: resolves a text; its first argument is the setting's name, `sasl.jaas.config.<option>` inside a line.
-
-    Raises:
-        OptionError: a login line is wrong, or a value in it cannot be written.
+    `expand` gets the setting's name, `sasl.jaas.config.<option>` inside a line, and the text.
     """
     return {
         key: _line(value, expand) if key == "sasl.jaas.config" else expand(key, value) for key, value in client.items()

@@ -50,7 +50,6 @@ NO_COUNTERPART: dict[str, str] = {
 
 
 def no_mechanism(sides: Sides, key: str) -> None:
-    """Add the fault of a setting without a mechanism."""
     sides.fault(key, "sasl.mechanism is missing beside it", _ADD_MECHANISM)
 
 

@@ -28,7 +28,6 @@ BLANK_CLUSTER: Mapping[str, str] = {
 
 
 def usual_reference(alias: str) -> str:
-    """Return the default reference to a cluster's password."""
     return f"${{env:{variable(alias, 'sasl.password')}}}"
 
 
@@ -42,11 +41,7 @@ def read_cluster(node: Any) -> dict[str, str]:
 
 
 def write_cluster(node: Any, alias: str, fields: Mapping[str, str]) -> None:
-    """Write the changed fields into a cluster's part of a file.
-
-    Raises:
-        UsageError: the password is not a reference; the error does not contain it.
-    """
+    """Write the changed fields into a cluster's part of a file; refuse a password that is no reference, without naming it."""
     before = read_cluster(node)
     changed = [key for key in BLANK_CLUSTER if fields[key] != before[key]]
     if "servers" in changed or not node:

@@ -39,11 +39,7 @@ _NEW = "lake:\n  root: ./lake\n\nclusters:\n\nflows:\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """The text of an edited settings file.
-
-    Attributes:
-        text: the file's text.
-        path: its path, if known: relative paths count from its folder.
+    """The text of an edited settings file; relative paths count from the folder of `path`.
 
     Example:
         >>> draft = Draft()
@@ -61,20 +57,11 @@ class Draft:
 
     @classmethod
     def of(cls, text: str, *, path: Path | None = None) -> Draft:
-        """Return the draft of a settings file without secrets (`without_secrets`).
-
-        Raises:
-            ConfigError: the text is not a settings file.
-        """
+        """Return the draft of a settings file without secrets (`without_secrets`)."""
         loads(text)
         return cls(text=str(YamlText(text)), path=path)
 
     def config(self) -> MirrorConfig:
-        """Return the settings.
-
-        Raises:
-            ConfigError: they have faults, such as a second flow of one name; names all faults.
-        """
         config = loads(self.text)
         if self.path is not None:
             config.read_from(self.path, self.text)
@@ -82,7 +69,6 @@ class Draft:
 
     @cached_property
     def root(self) -> str | None:
-        """The lake's root, or None on a catalog."""
         lake = self._document["lake"]
         return None if "catalog" in lake else lake.get("root", "")
 
@@ -101,15 +87,10 @@ class Draft:
         return {name: read_flow(flow, node) for (name, flow), node in zip(self._flows.items(), nodes, strict=True)}
 
     def flow(self, name: str) -> FlowConfig:
-        """Return a flow that is not bound to the rest of the file."""
         return self._flows[name]
 
     def cluster(self, alias: str) -> ClusterConfig:
-        """Return a cluster's settings, checked as the source of a flow.
-
-        Raises:
-            ConfigError: it has faults; names all faults.
-        """
+        """Return a cluster's settings, checked as the source of a flow."""
         other = "other-end" if alias != "other-end" else "other"
         clusters = {alias: self._document["clusters"][alias], other: {"bootstrap_servers": "127.0.0.1:9092"}}
         flow = {"source": alias, "target": other, "topics": ".*"}
@@ -126,11 +107,7 @@ class Draft:
         return self if root == self.root else self._edited(lambda file: put(file["lake"], "root", root))
 
     def with_cluster(self, alias: str, fields: Mapping[str, str], *, of: str = "") -> Draft:
-        """Change a cluster, or add one: a copy of `of`, or a cluster with only these fields.
-
-        Raises:
-            UsageError: the password is not a reference; the error does not contain it.
-        """
+        """Change a cluster, or add one: a copy of `of`, or a cluster with only these fields."""
 
         def edit(file: CommentedMap) -> None:
             known = file["clusters"] or {}

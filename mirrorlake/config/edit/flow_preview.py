@@ -25,8 +25,6 @@ _WORDS: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPreview:
-    """One topic that the pattern of a flow matches: `remote` is its name on the target, or None if it is not mirrored."""
-
     topic: str
     verdict: Verdict
     remote: str | None = None

@@ -15,15 +15,7 @@ from mirrorlake.errors import UsageError
 def save(text: str, path: str | Path, *, read: str | None = None, replace: bool = False) -> Path:
     """Write settings to a file and return its path; a file with this content is not written again.
 
-    Args:
-        text: the settings, such as `Draft.text`.
-        path: the file; its folder is made.
-        read: the content that these settings were read from, which may be replaced.
-        replace: whether any other content may be replaced, too.
-
-    Raises:
-        ConfigError: the text is not a settings file.
-        UsageError: the file has other content, such as an edit since it was read (see `difference`), or it cannot be written.
+    `read` is the content that these settings were read from; other content, such as a later edit, only `replace` overwrites.
     """
     loads(text)
     file = Path(path).expanduser()

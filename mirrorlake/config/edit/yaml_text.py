@@ -30,11 +30,7 @@ _LISTED = re.compile(r"^( *)[\w.]+: *(?:#.*)?\n(?: *(?:#.*)?\n)*( *)- ", re.MULT
 
 
 class YamlText:
-    """One document that is edited in place.
-
-    Args:
-        text: a settings file; JSON in a single line becomes YAML.
-    """
+    """One document that is edited in place; JSON in a single line becomes YAML."""
 
     def __init__(self, text: str) -> None:
         if text.startswith("{") and "\n" not in text.strip():

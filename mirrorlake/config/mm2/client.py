@@ -36,8 +36,6 @@ _NO_EFFECT = "MirrorMaker never reads with it: it reads from the source only"
 
 @dataclass(slots=True)
 class Clients:
-    """The client settings of a file by cluster, shared and by flow, with the outcome of each key and notes."""
-
     of_clusters: Mapping[str, Mapping[str, str]]
     shared: Mapping[str, str]
     of_flows: Mapping[Pair, Mapping[str, str]]
@@ -47,12 +45,10 @@ class Clients:
     notes: list[str] = field(default_factory=list)
 
     def clusters(self) -> dict[str, dict[str, Any]]:
-        """Return the section `clusters`, with only the clusters of enabled flows."""
         used = [alias for alias in self.of_clusters if any(alias in pair for pair in self.enabled)]
         return {alias: self._cluster(alias) for alias in used}
 
     def with_options(self, pair: Pair, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return a flow's entry with its producer options."""
         source, target = pair
         values: dict[str, str] = {}
         places: dict[str, str] = {}

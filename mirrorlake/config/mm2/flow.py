@@ -16,10 +16,7 @@ _NUMBERS = {"lanes": (1, 1, 64), "mm2.offset_lag_max": (100, 1, 2**31)}
 
 @dataclass(slots=True)
 class Mm2Flow:
-    """One flow from the effective properties of its connectors; `entry` is empty if MirrorMaker mirrors nothing.
-
-    `notes` has the differences, `open` the decisions for a person.
-    """
+    """`entry` is empty if MirrorMaker mirrors nothing; `notes` has the differences, `open` the decisions for a person."""
 
     given: Mapping[str, str]
     entry: dict[str, Any] = field(default_factory=dict)

@@ -33,13 +33,9 @@ _NOT_SHARED = ("consumer.", "producer.", "admin.", "source.", "target.")
 
 @dataclass(slots=True, kw_only=True)
 class Mm2Import:
-    """An imported file: the settings, the outcome of each key, and the differences.
+    """`report` has one line per key, in the order of the file; `notes` are differences of mirrorlake under equal settings.
 
-    Attributes:
-        settings: the settings, as for `from_settings`.
-        report: one line per key, in the order of the file.
-        notes: differences of mirrorlake under equal settings.
-        open: decisions for a person before the settings do the same as the file; reading them may name more.
+    `open` are decisions for a person before the settings do the same as the file; reading them may name more.
     """
 
     settings: dict[str, Any]
@@ -71,7 +67,6 @@ def import_mm2(path: str | Path) -> Mm2Import:
 
 
 def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import:
-    """Import the bytes of a file; see `import_mm2`."""
     source = read(data, file=file)
     properties = source.properties
     aliases = [alias for alias in re.split(r"\s*,\s*", properties.get("clusters", "").strip()) if alias]
@@ -140,7 +135,6 @@ class _Scopes:
         return {**shared, **ends, **self.flows[pair]}
 
     def written(self, pair: Pair, key: str) -> str:
-        """Return the file's key of a flow's property."""
         for written, (owner, rest) in self.place.items():
             if owner == pair and rest == key:
                 return written

@@ -23,14 +23,7 @@ class PropertyLine:
 
 @dataclass(slots=True)
 class Mm2File:
-    """The content of a MirrorMaker 2 file.
-
-    Attributes:
-        properties: the properties of a dedicated MirrorMaker.
-        labels: the keys in the order of the file, each with its property.
-        report: the outcomes of keys without a property.
-        notes: notes for a reader.
-    """
+    """`labels` are the keys in the order of the file, each with its property; `report` has the outcomes of keys without one."""
 
     properties: dict[str, str] = field(default_factory=dict)
     labels: list[tuple[str, str]] = field(default_factory=list)
@@ -43,7 +36,6 @@ class Mm2File:
         self.properties.setdefault(key, text_of(value))
 
     def off(self, label: str, detail: str) -> None:
-        """Report a key that does not concern a mirror."""
         self.report.append(PropertyLine(key=label, status="off", detail=detail))
 
 

@@ -32,11 +32,6 @@ _PODS = "about the pods of Kafka Connect, which mirrorlake does not run"
 
 
 def read_strimzi(resources: Sequence[Mapping[str, Any]], *, file: str) -> Mm2File:
-    """Read one resource or several.
-
-    Raises:
-        ConfigError: the resources mirror nothing, or an end of a mirror is not named.
-    """
     found = Mm2File()
     kinds: dict[tuple[str, str], set[str]] = {}
     for resource in resources:

@@ -11,8 +11,6 @@ from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY
 
 
 class FlowProperty(NamedTuple):
-    """A property of a flow, its setting in mirrorlake, and the kind by which `flow.py` reads it."""
-
     key: str
     setting: str
     kind: str

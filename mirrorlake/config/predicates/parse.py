@@ -32,13 +32,8 @@ _DECIMAL = re.compile(r"decimal\(\s*([1-9]|[12]\d|3[0-8])\s*,\s*(\d|[12]\d|3[0-8
 class Predicate:
     """A predicate that DuckDB evaluates on a batch.
 
-    Attributes:
-        text: the predicate as written.
-        sql: the condition over the columns of `batch`, `f0, f1, ...` and `h0, h1, ...`.
-        pointers: the members of `value` in f0, f1, ..., as JSON pointers (RFC 6901).
-        headers: the headers in h0, h1, ....
-        columns: the record's columns that it reads.
-        tests_null: whether it tests the value for null.
+    `sql` is the condition over the columns of `batch`, `f0, f1, ...` and `h0, h1, ...`: `pointers` has the members of `value` in the
+    former, as JSON pointers (RFC 6901), `headers` the headers in the latter. `tests_null`: it tests the value for null.
     """
 
     text: str
@@ -67,11 +62,7 @@ class Predicate:
 
 
 def declared_fields(fields: Mapping[str, str]) -> dict[Path, str]:
-    """Return the members that `fields` names, with DuckDB's types.
-
-    Raises:
-        PydanticCustomError: a path or a type cannot be parsed.
-    """
+    """Return the members that `fields` names, with DuckDB's types."""
     found, findings = {}, []
     for name, type_name in fields.items():
         try:
@@ -99,14 +90,7 @@ def _declared_type(name: str) -> str | None:
 
 
 def compile_predicate(text: str, fields: Mapping[Path, str] | None = None) -> Predicate:
-    """Compile a predicate, and check that DuckDB can evaluate it.
-
-    Args:
-        text: a condition in Spark's SQL.
-        fields: the members of `value` with their types (`declared_fields`); None allows any member.
-
-    Raises:
-        PydanticCustomError: it does not parse, or has an unknown name; suggests a known one.
+    """Compile a condition in Spark's SQL, and check that DuckDB can evaluate it; `fields` None allows any member of `value`.
 
     Example:
         >>> compile_predicate("value.region = 'eu' AND value.amount > 10").pointers

@@ -85,7 +85,6 @@ class Translation:
         return _as_kind(self._translated(tree), BOOLEAN)
 
     def _translated(self, node: Node) -> Node:
-        """Return a node in DuckDB's SQL, with its type."""
         if isinstance(node, exp.Column | exp.Dot | exp.Bracket):
             return self._reference(node)
         if isinstance(node, exp.Cast):
