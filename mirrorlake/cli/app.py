@@ -94,7 +94,6 @@ class _Ending:
     code = 1
 
     def leave(self) -> None:
-        """End the process with the command's exit code, or 1 after an uncaught exception."""
         # The reader of a pipe may be gone.
         with suppress(OSError):
             sys.stdout.flush()

@@ -74,12 +74,7 @@ class Invocation(Output):
 
 
 def command(into: typer.Typer = app, *, conf: Path | None = None) -> Callable[[Command], Command]:
-    """Register a function as a command: it gets an `Invocation`, then its own options, and returns the exit code.
-
-    Args:
-        into: the Typer app that the command joins.
-        conf: the default of `--conf`; None for the usual file.
-    """
+    """Register a function as a command: it gets an `Invocation`, then its own options, and returns the exit code."""
 
     def join(function: Command) -> Command:
         signature = inspect.signature(function, eval_str=True)

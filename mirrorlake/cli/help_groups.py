@@ -29,8 +29,5 @@ def find_group(function: str) -> str | None:
 
 
 class GroupedCommands(TyperGroup):
-    """Lists the commands in the order of `GROUPS`."""
-
     def list_commands(self, ctx: Context) -> list[str]:  # type: ignore[override]  # typer's own context
-        """Return the names of all commands, those without a group first."""
         return sorted(super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _GROUP_OF else -1)

@@ -18,12 +18,7 @@ from mirrorlake.render import Displayable, Sheet, Table, document, table
 
 
 class Output:
-    """The two output forms of a command.
-
-    Args:
-        as_json: print one JSON document on standard output, and nothing else.
-        wide: print tables with all columns and whole names, at any width.
-    """
+    """The two output forms of a command: one JSON document on standard output and nothing else, or tables, `wide` at any width."""
 
     def __init__(self, *, as_json: bool, wide: bool = False) -> None:
         self.as_json = as_json
@@ -43,16 +38,13 @@ class Output:
         return self._lines() if self.as_json or self._logs_json or isinstance(here, LogLines) else here
 
     def _lines(self) -> PrintedLines:
-        """Return what prints lines of a run: as JSON beside a document, else for people."""
         return PrintedLines(None if self.as_json or self._logs_json else self.note)
 
     def document(self, content: Any) -> None:
-        """Print the document, only under `--json`."""
         if self.as_json:
             sys.stdout.write(json.dumps(document(content), default=str) + "\n")
 
     def say(self, text: str = "") -> None:
-        """Print a line for people, unless `--json`."""
         if not self.as_json:
             self._people.print(text, markup=False)
 
@@ -85,7 +77,6 @@ class Output:
         self._errors.print(text, markup=False, style="dim")
 
     def line(self, stage: str, text: str) -> None:
-        """Print a line of a run on standard error: for people, or as JSON."""
         if not self._is_quiet:
             self._lines().say(RunMessage(at=datetime.now(timezone.utc), stage=stage, text=text))
 
@@ -124,9 +115,7 @@ class PrintedLines(LogLines):
 def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
     """Send the package's log to standard error, unless the host has configured logging already.
 
-    Args:
-        asked: a level, `json`, or both with a comma; None for warnings and the progress of long work.
-        as_json: lines are JSON with any `asked`.
+    `asked` is a level, `json`, or both with a comma; None for warnings and the progress of long work.
     """
     level, is_json = parse_log_setting(asked)
     logger = logging.getLogger("mirrorlake")

@@ -48,16 +48,10 @@ def run_until_signal(
     describe_progress: Callable[[], str] = str,
     leave: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Run a stream beside the main thread, which must stay free for signals.
+    """Run a stream beside the main thread, which must stay free for signals; `call` ends soon after its event is set.
 
-    Args:
-        call: the stream; it ends soon after the event is set.
-        note: prints a line for people; without it, stopping has no deadline.
-        describe_progress: describes the progress if the process ends before the stream does.
-        leave: prints the one document of `--json` in that case, since the stream cannot.
-
-    Raises:
-        StoreError: the JVM that carries the stream has ended.
+    Without `note`, stopping has no deadline. If the process ends before the stream does, `describe_progress` describes the progress,
+    and `leave` prints the one document of `--json`, since the stream cannot. Raises StoreError if the JVM of the stream has ended.
     """
     from mirrorlake import runtime
 

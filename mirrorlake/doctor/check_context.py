@@ -35,8 +35,6 @@ class _Once:
 
 
 class CheckContext:
-    """The inputs that all checks share; each is read once."""
-
     def __init__(self, context: Context) -> None:
         self.context = context
         self.config = context.config
@@ -46,7 +44,6 @@ class CheckContext:
 
     @property
     def now_ms(self) -> float:
-        """The time of the examination, in milliseconds since 1970."""
         return self.now.timestamp() * 1000
 
     @property
@@ -78,7 +75,6 @@ class CheckContext:
         return self.once(("configs", alias), lambda: self.admin(alias).broker_configs())
 
     def has_relay(self, alias: str) -> bool:
-        """Return whether a source's relay exists."""
         location = self.lake.relay_location(alias)
         return self.once(("relay", alias), lambda: self.lake.exists(location))
 
@@ -119,7 +115,6 @@ class FlowCheckContext:
 
     @property
     def all_names(self) -> list[str]:
-        """The names of the source's topics."""
         return self.inputs.once(("names", self.flow.source), self.source.topic_names)
 
     @property
@@ -171,7 +166,6 @@ class FlowCheckContext:
 
     @property
     def ledger(self) -> TopicState | None:
-        """The flow's ledger; None if it does not exist."""
         topic = self.flow.ledger_topic
         return self.inputs.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
 

@@ -19,25 +19,12 @@ _LONGEST = 300
 
 
 def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Catalogue:
-    """List the checks, or the named ones; calls no cluster.
-
-    Raises:
-        UsageError: a name matches no check.
-    """
+    """List the checks, or the named ones; calls no cluster."""
     return chosen(only, skip)
 
 
 def examine(context: Context, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
-    """Examine settings, this machine, clusters, lake and flows.
-
-    Args:
-        context: of the mirror.
-        only: run only these checks; `kafka` names all that begin with it.
-        skip: omit these checks.
-
-    Raises:
-        UsageError: a name matches no check.
-    """
+    """Examine settings, this machine, clusters, lake and flows; `kafka` in `only` or `skip` names all that begin with it."""
     inputs, found, said = CheckContext(context), Findings(), set[tuple[str, str]]()
     for one in chosen(only, skip):
         for subject, look in _looks(one, inputs):

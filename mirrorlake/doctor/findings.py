@@ -17,8 +17,6 @@ MOODS: dict[Severity, Mood] = {"failure": "bad", "warning": "warn", "ok": "note"
 
 
 class CheckOutcome(NamedTuple):
-    """The outcome of a check for one subject; `fix` is the next command or setting."""
-
     subject: str
     severity: Severity
     detail: str

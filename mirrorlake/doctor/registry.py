@@ -68,11 +68,7 @@ class Catalogue(Displayable, list[Check]):
 
 
 def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
-    """Return the checks of `only`, or all, without those of `skip`; a prefix such as `kafka` names several.
-
-    Raises:
-        UsageError: a name matches no check; close names are listed.
-    """
+    """Return the checks of `only`, or all, without those of `skip`; a prefix such as `kafka` names several."""
     for name in (*only, *skip):
         if not any(_is_named(known, name) for known in CHECKS):
             near = [known for known in CHECKS if set(name.split(".")) & set(known.split("."))]

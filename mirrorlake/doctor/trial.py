@@ -12,8 +12,6 @@ from mirrorlake.render import Displayable, Sheet, badge, format_count
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Tried(Displayable):
-    """A cluster's answer; `problem` and `remedy` explain a failure."""
-
     alias: str
     ok: bool
     brokers: int = 0
@@ -34,12 +32,7 @@ class Tried(Displayable):
 
 
 def try_cluster(config: ClusterConfig, alias: str) -> Tried:
-    """Connect to a cluster and return its answer; changes nothing, and never raises for a cluster's failure.
-
-    Args:
-        config: its part of the settings.
-        alias: its name in messages.
-    """
+    """Connect to a cluster and return its answer; changes nothing, and never raises for a cluster's failure."""
     if config.is_lake:
         return Tried(alias=alias, ok=True)
     try:
@@ -51,11 +44,7 @@ def try_cluster(config: ClusterConfig, alias: str) -> Tried:
 
 
 def group_names(config: ClusterConfig, alias: str) -> tuple[str, ...]:
-    """Return the consumer groups of a cluster, sorted; () for a lake cluster.
-
-    Raises:
-        ClusterError: the cluster does not answer, or does not permit the listing.
-    """
+    """Return the consumer groups of a cluster, sorted; () for a lake cluster."""
     if config.is_lake:
         return ()
     return tuple(sorted(Groups(alias, librdkafka_options(config, role="consumer"), probes=True).states()))

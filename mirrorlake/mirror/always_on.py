@@ -38,17 +38,7 @@ log = logging.getLogger(__name__)
 class AlwaysOn:
     """The streams that should run, by the settings of the moment: edited settings may have dropped some.
 
-    Args:
-        context: the mirror's.
-        streams: runs one stream.
-        lands: whether sources are landed.
-        sends: whether flows are republished.
-        writes_tables: whether typed tables are written.
-        source: land this source only.
-        flow: land and republish for this flow only.
-        table: write this typed table only.
-        first: options of the first start only, such as a rebuild.
-        lines: gets the progress of the streams.
+    `source`, `flow` and `table` restrict it to one. `first` are options of the first start only, such as a rebuild.
     """
 
     def __init__(
@@ -130,7 +120,6 @@ class AlwaysOn:
         return [*relays.values(), *sending.values(), *self._tables(state)]
 
     def _tables(self, state: ControlState) -> list[Stream]:
-        """Return the streams of the typed tables that are not paused."""
         if self._writes_tables:
             try:
                 self._known_tables = self._streams.list_tables()

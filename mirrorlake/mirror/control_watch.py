@@ -16,11 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlWatch:
-    """Read the table `control`, and adopt newly applied settings from the mirror's own file.
-
-    Args:
-        context: adopts new settings.
-    """
+    """Read the table `control`, and adopt newly applied settings from the mirror's own file."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -31,11 +27,7 @@ class ControlWatch:
         self.state = ControlState()
 
     def look(self) -> ControlState:
-        """Return the state in force, and adopt newly applied settings.
-
-        Raises:
-            SafetyError: the lake is of another release.
-        """
+        """Return the state in force, and adopt newly applied settings; refuse a lake of another release."""
         try:
             self.state = self._control.state()
         except SafetyError:

@@ -40,12 +40,6 @@ class Holdings:
     A mirror claims the relay of a source before the flows from it, and checks it again between the fence and the
     claim of a flow: of two mirrors that start side by side, one gets both halves (law F). A stream that a short
     command replaced, such as a failover, waits for its end and claims relay or flow again.
-
-    Args:
-        lake: the lake.
-        can_work: raises if this process cannot run a stream any more.
-        owner_of: returns the newest owner of a flow.
-        lives: returns whether the process of a sign runs.
     """
 
     def __init__(
@@ -66,9 +60,7 @@ class Holdings:
     def want(self, relays: Mapping[str, str], flows: Mapping[str, tuple[str, str]]) -> None:
         """Set the streams that should run; the ownership of all others, and of changed requests, is dropped.
 
-        Args:
-            relays: by source, the person's request for its landing, settings included.
-            flows: by flow, its source and the person's request.
+        `relays` has by source the person's request for its landing, settings included; `flows` by flow its source and the request.
         """
         self._relays = {
             source: held

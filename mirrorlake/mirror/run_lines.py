@@ -21,13 +21,7 @@ _PAIRED_S = 10.0
 
 
 class RunLines:
-    """Report the progress of a run through a board; the thread that waits for the streams draws the lines.
-
-    Args:
-        board: shows the lines.
-        now: the wall clock.
-        sources: returns the source of each flow.
-    """
+    """Report the progress of a run through a board; the thread that waits for the streams draws the lines."""
 
     def __init__(
         self, board: Board, *, now: Callable[[], datetime], sources: Callable[[], Mapping[str, str]] = dict

@@ -131,11 +131,7 @@ class Runner:
                 return always_on.run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
-        """Refuse a drain beside a running mirror: it would fence the mirror's streams, and end.
-
-        Raises:
-            AlreadyRuns: a process of any machine runs one of the streams, and `take_over` is false.
-        """
+        """Refuse a drain beside a running mirror: it would fence the mirror's streams, and end."""
         if take_over:
             return
         for name, who in self._context.running_flows.await_running(streams).items():
@@ -225,11 +221,7 @@ class Runner:
                 return streams.run(stop, isolates=False)
 
     def _refuse_in_vain(self, flows: Sequence[FlowConfig], away: Set[str]) -> None:
-        """End before Spark starts if nothing can be landed, and no landed record could be sent.
-
-        Raises:
-            ClusterUnreachable: every source is away, and there is no lake yet.
-        """
+        """End before Spark starts if nothing can be landed, and no landed record could be sent."""
         sources, folder = sorted({flow.source for flow in flows}), self._context.config.lake.folder()
         # By the file system, because a query for the tables would start Spark.
         is_new = folder is not None and not any((folder / name).exists() for name in ("relay", "meta"))
@@ -289,11 +281,6 @@ class Runner:
         return drain(calls, tick=board.tick)
 
     def _chosen_tables(self, name: str | None) -> list[TypedTable]:
-        """Return all typed tables with a landed topic, or the named one.
-
-        Raises:
-            UsageError: there is none of this name.
-        """
         return self._streams.list_tables() if name is None else [find_table(self._context, name)]
 
     def _table_once(
@@ -324,7 +311,6 @@ class Runner:
         return replace(done, paused=tuple(state.topics_of(flow.name).values()))
 
     def _clear(self, stream: str, state: ControlState) -> None:
-        """Record that a parked stream has run well."""
         Notices(self._context).update(state, {}, {stream: self._context.now()})
 
     def _duties(self) -> list[PeriodicTask]:
@@ -345,7 +331,6 @@ class Runner:
 
 @contextmanager
 def _beside(*all_duties: PeriodicTasks) -> Iterator[None]:
-    """Run periodic tasks beside a block."""
     for duties in all_duties:
         duties.start()
     try:

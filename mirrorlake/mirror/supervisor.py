@@ -49,13 +49,6 @@ class Supervisor:
     A stream that fails is parked, and the others go on. If a restart can help, it is retried with growing pauses;
     otherwise it waits until its settings change or a person resumes it. A stream that another owner has claimed is
     not restarted by itself, so two mirrors never fight over it.
-
-    Args:
-        work: returns every `look_every_s` seconds the streams that should run, and gets a report on them.
-        stop: ends all streams between two batches.
-        isolates: park a failed stream; otherwise the first failure ends all.
-        look_every_s: time between two calls of `work`.
-        now: the clock, in UTC.
     """
 
     def __init__(

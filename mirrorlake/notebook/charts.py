@@ -244,6 +244,7 @@ def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_
 def _figure(
     pictures: Iterable[tuple[str, Iterable[_Line]]], unit: str, *, limits: Mapping[str, float] | None = None
 ) -> Any:
+    """Draw pictures below one another on one axis of time; the limits belong to the first."""
     shown = [(title, *_highest(lines)) for title, lines in pictures]
     shown = [one for one in shown if one[1]] or shown[:1]
     figure = _plotly_subplots()(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.12)

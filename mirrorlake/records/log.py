@@ -43,7 +43,8 @@ class Log(Protocol):
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
         """Return for each partition an offset before which all records are earlier than `at`; the end if all are."""
 
-    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]: ...
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+        """Return the reasons of offset ranges without a record (law E)."""
 
 
 class ClusterLog:

@@ -250,6 +250,7 @@ def _linked(one: Outcome) -> str | LinkedText:
 
 
 def moment_of(ms: int) -> datetime:
+    """Return milliseconds since 1970 UTC as a time."""
     return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=ms)
 
 

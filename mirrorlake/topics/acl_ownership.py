@@ -44,6 +44,7 @@ class AclOwnership:
             self.intended.pop(acl, None)
 
     def concerning(self, flow: str) -> list[Acl]:
+        """List the ACLs that a flow owns or was about to create, sorted."""
         return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
 
 

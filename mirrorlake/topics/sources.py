@@ -60,6 +60,7 @@ class LakeTopics:
         self._lake = lake
 
     def topic_names(self) -> list[str]:
+        """Return the topics that the settings name or that were published, sorted."""
         return sorted({*self._config.topics, *self._recorded()})
 
     def require_topics(self, selection: TopicPattern) -> None:
@@ -110,6 +111,7 @@ class LakeTopics:
         }
 
     def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return 0 and the next offset of each partition."""
         return {tp: (0, end) for tp, end in self.last_stable_offsets(partitions).items()}
 
     def _recorded(self) -> dict[str, KnownTopic]:

@@ -76,6 +76,7 @@ class TopicLine:
 
     @property
     def kept(self) -> str:
+        """The topic's retention in words, or "" if unknown."""
         if self.cleanup is None:
             return ""
         words = ["compacted"] if "compact" in self.cleanup else []

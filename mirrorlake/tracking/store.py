@@ -18,11 +18,7 @@ _MAX_PARAMETERS = 100
 
 
 class RunStore:
-    """Log runs to one experiment, which is created if it is missing.
-
-    Raises:
-        Exception: any error of MLflow, its driver or the network.
-    """
+    """Log runs to one experiment, which is created if it is missing; any error of MLflow, its driver or the network is raised."""
 
     def __init__(self, uri: str, experiment: str) -> None:
         if "mlflow" not in sys.modules:

@@ -25,12 +25,7 @@ class Tracker:
     """Log runs to a store that may be missing, locked, unreachable or silent.
 
     MLflow's calls run on their own thread, which is abandoned at its time-out. While it hangs, further runs are dropped at once:
-    a server that never answers costs its time-out once, not at every verification.
-
-    Args:
-        open_store: opens the store, at the first run; None if runs are not logged.
-        timeout_s: the maximum wait of a caller, in seconds.
-        shown: masks secrets in messages.
+    a server that never answers costs its time-out once, not at every verification. `shown` masks secrets in messages.
     """
 
     def __init__(
@@ -134,11 +129,7 @@ def lacking(uri: str) -> str | None:
 
 
 def default_uri(config: MirrorConfig) -> str | None:
-    """Return the store's URI: `tracking.uri`, else a sqlite file in the lake's folder, else None.
-
-    Raises:
-        ConfigError: a reference cannot be resolved.
-    """
+    """Return the store's URI: `tracking.uri`, else a sqlite file in the lake's folder, else None."""
     folder = config.lake.folder()
     return config.tracking.tracking_uri() or (f"sqlite:///{folder}/mlflow/mlflow.db" if folder is not None else None)
 

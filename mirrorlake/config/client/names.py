@@ -18,9 +18,11 @@ Scope = Literal["any", "consumer", "producer"]
 class KeyFiles(Protocol):
     def read(self, path: str) -> str: ...
 
-    def trusted(self, path: str, password: str | None) -> str: ...
+    def trusted(self, path: str, password: str | None) -> str:
+        """Return the certificates of a PKCS#12 trust store as PEM."""
 
-    def plain_key(self, pem: str, password: str | None) -> str: ...
+    def plain_key(self, pem: str, password: str | None) -> str:
+        """Return a private key as unencrypted PKCS#8."""
 
 
 @dataclass

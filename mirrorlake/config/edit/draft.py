@@ -69,6 +69,7 @@ class Draft:
 
     @cached_property
     def root(self) -> str | None:
+        """The lake's root, or None on a catalog."""
         lake = self._document["lake"]
         return None if "catalog" in lake else lake.get("root", "")
 

@@ -34,6 +34,7 @@ def read(data: bytes, *, file: str) -> Mm2File:
 
 
 def _document(data: bytes, file: str) -> Any:
+    """Return the content of a JSON or YAML file, or None for properties."""
     text = data.decode("utf-8", "replace")
     if text.lstrip()[:1] in ("{", "["):
         try:

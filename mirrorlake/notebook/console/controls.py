@@ -83,6 +83,8 @@ class Button(widgets.Button):  # type: ignore[misc]  # ipywidgets has no annotat
 
 
 class _RefusedButton(Button):
+    """A button that neither its view nor a page can enable."""
+
     @traitlets.validate("disabled")
     def _stay_disabled(self, _: Any) -> bool:
         return True

@@ -51,6 +51,7 @@ class EventsView(Panel):
 
     @property
     def events(self) -> Events | None:
+        """The newest events; None before the first read."""
         events: Events | None = self.poller.reading.value
         return events
 

@@ -12,6 +12,7 @@ READ_ONLY = "read-only: to change things, start mirrorlake console --write"
 
 
 def open_console(conf: str, *, write: bool) -> Console:
+    """Return a console of the settings file with links; without `write`, it refuses to change anything."""
     console = Console(load(Path(conf)), read_only="" if write else READ_ONLY)
     navigation = Navigation(console)
     console.widget.children = (navigation.widget, *console.widget.children)

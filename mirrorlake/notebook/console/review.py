@@ -106,6 +106,7 @@ class ReviewView(Panel):
 
     @property
     def file(self) -> Path | None:
+        """The settings file, absolute; None if none is named."""
         named = self.path.value.strip()
         return Path(named).expanduser().absolute() if named else None
 
