@@ -61,7 +61,6 @@ class AvroCodec:
         return found
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the reader schema of two (see `reader_of`)."""
         made = reader_of(newer, older)
         whole = arrow_type(made)
         for one in (newer, older):
@@ -118,7 +117,6 @@ def _branch(kind: Any) -> str:
 
 
 def _converter(kind: Any) -> _Convert | None:
-    """Return the function that turns fastavro's value into Arrow's, or None if they are the same."""
     if isinstance(kind, list):
         branches = [one for one in kind if one != "null"]
         return _union_converter(branches) if len(branches) > 1 else _of_one(branches[0]) if branches else None
@@ -194,12 +192,7 @@ _LOGICAL_PYTHON = {
 
 @dataclass(frozen=True)
 class AvroReader:
-    """Read payloads of known writer schemas into one reader schema; picklable for Spark's workers.
-
-    Args:
-        reader: the expanded reader schema.
-        writers: the expanded writer schema of each registry's id.
-    """
+    """Read payloads of known writer schemas into one reader schema; picklable for Spark's workers."""
 
     reader: Any
     writers: Mapping[WriterKey, Any] = field(default_factory=dict)
@@ -232,11 +225,7 @@ class AvroReader:
         return AvroReader, (self.reader, self.writers)
 
     def read(self, writer: WriterKey, payload: bytes) -> Any:
-        """Return a payload as `pyarrow.array` takes it.
-
-        Raises:
-            ValueError: the payload is not of its writer schema, or that does not resolve to the reader schema.
-        """
+        """Return a payload as `pyarrow.array` takes it; one that does not resolve to the reader schema is a ValueError."""
         from fastavro import schemaless_reader
 
         stream = io.BytesIO(payload)

@@ -49,7 +49,6 @@ def expanded_schema(schema: Schema) -> dict[str, Any]:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a schema without what fastavro adds for itself."""
     if isinstance(kind, dict):
         return {key: _plain(value) for key, value in kind.items() if not key.startswith("__")}
     return [_plain(one) for one in kind] if isinstance(kind, list) else kind
@@ -74,13 +73,7 @@ def _refuse_recursion(kind: Any, above: tuple[str, ...]) -> None:
 
 
 def reader_of(newest: Any, older: Any) -> Any:
-    """Return the reader schema of two: the newest, with what only the older one has, all of which may be null.
-
-    Example:
-        >>> fields = lambda *names: {"type": "record", "name": "R", "fields": [{"name": n, "type": "int"} for n in names]}
-        >>> [one["name"] for one in reader_of(fields("b"), fields("a", "b"))["fields"]]
-        ['b', 'a']
-    """
+    """Return the reader schema of two: the newest, with what only the older one has, all of which may be null."""
     new, old = sole_type(newest), sole_type(older)
     made = _merged(new, old)
     return made if new is newest and old is older else _nullable(made)
@@ -93,7 +86,6 @@ def sole_type(kind: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """Return the name of a type's kind: `record`, `union`, `int`."""
     return str(kind["type"] if isinstance(kind, dict) else "union" if isinstance(kind, list) else kind)
 
 

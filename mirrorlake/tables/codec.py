@@ -30,11 +30,7 @@ class Reader(Protocol):
     def writers(self) -> Mapping[WriterKey, Any]: ...
 
     def read(self, writer: WriterKey, payload: bytes) -> Any:
-        """Return a payload as `pyarrow.array` takes it.
-
-        Raises:
-            ValueError: the payload is not of its writer schema; the text never holds a part of it.
-        """
+        """Return a payload as `pyarrow.array` takes it; the text of a ValueError never holds a part of it."""
 
 
 class Codec(Protocol):
@@ -44,18 +40,10 @@ class Codec(Protocol):
         """Return the writer schema that a payload names, without the registry, and where its body begins; None without a frame."""
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
-        """Parse a schema for the reader.
-
-        Raises:
-            NotATable: the schema cannot be a table.
-        """
+        """Parse a schema for the reader; NotATable if it cannot be a table."""
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the state of two: a writer's or a merged one's.
-
-        Raises:
-            NotATable: no column holds the values of both.
-        """
+        """Return the state of two: a writer's or a merged one's; NotATable if no column holds the values of both."""
 
     def state(self, writer: Any) -> Any: ...
 

@@ -24,7 +24,6 @@ class Overtaken(Exception):
 
 
 def app_of(name: str) -> str:
-    """Return the id of a table's application transactions."""
     return f"mirrorlake.table.{name}"
 
 

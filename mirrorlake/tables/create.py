@@ -25,11 +25,7 @@ _COMMENTS = {
 
 
 def create_table(lake: Lake, table: TypedTable, columns: StructType, types: Mapping[str, str]) -> None:
-    """Create a table unless it exists; `types` are its further properties.
-
-    Raises:
-        UsageError: it cannot be partitioned as the settings say.
-    """
+    """Create a table unless it exists; `types` are its further properties. UsageError if it cannot be partitioned as they say."""
     schema = TableSchema(
         name=table.name,
         comment=f"Records of {', '.join(table.topics)}: {table.config.mode}, values {table.config.values}",

@@ -75,12 +75,9 @@ class BinaryFormat:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Payloads as UTF-8 text."""
-
     kind: pa.DataType = TEXT
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
-        """Decode payloads; those that are not UTF-8 are faults."""
         try:
             return DecodedPayloads(payloads.cast(TEXT), {}, {})
         except pa.ArrowInvalid:
@@ -91,18 +88,12 @@ class TextFormat:
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """Payloads as JSON documents.
-
-    Args:
-        kind: the type of the documents.
-        drops: leave members out that the type lacks, as of a type that a person wrote.
-    """
+    """Payloads as JSON documents; `drops` leaves members out that the type lacks, as of a type that a person wrote."""
 
     kind: pa.DataType
     drops: bool = False
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:  # noqa: ARG002  the format of all sources
-        """Decode payloads; those that are not JSON are faults, and those that the type does not take are misfits."""
         documents, faults = _each(payloads, self._parser())
         found = None if self.drops else arrays_of(documents, self.kind)
         if found is not None:
@@ -164,13 +155,8 @@ def _reason(error: Exception) -> str:
 class RowFormat:
     """The columns of a table's rows, as they are decoded from keys and values.
 
-    Args:
-        key: the format of keys.
-        value: the format of values.
-        takes_misfits: whether the table may grow: misfits are told apart from faults.
-        needs_key: a record without a key is a fault.
-        through: the rules that apply first; None without any.
-        keeps_raw: keep the bytes of good records, too, which may turn out to be bad later.
+    `takes_misfits`: the table may grow, so misfits are told apart from faults. `needs_key`: a record without a key is a fault.
+    `through` are the rules that apply first. `keeps_raw` keeps the bytes of good records, too, which may turn out to be bad later.
     """
 
     key: Format
@@ -267,10 +253,7 @@ def decoding_job(rows: RowFormat) -> Callable[[Iterator[pa.RecordBatch]], Iterat
 
 
 def inference_job(column: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the job of Spark's workers that infers the type of the JSON documents in a column.
-
-    It yields a row a task: `found` is the type as text (`json_types.to_text`).
-    """
+    """Return the job of Spark's workers that infers the type of the JSON documents in a column."""
 
     def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kind = NULL

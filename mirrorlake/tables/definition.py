@@ -145,18 +145,12 @@ def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> li
 
 
 def own_names(config: MirrorConfig) -> frozenset[str]:
-    """Return the names of mirrorlake's own tables and views in SQL."""
     relays = (f"relay_{view_name(alias)}".lower() for alias in config.sources)
     return frozenset((RECORDS, *relays, *(table.name for table in SIDE_TABLES)))
 
 
 def view_name(topic: str) -> str:
-    """Return the name of a topic or a table as an SQL identifier without quotes.
-
-    Example:
-        >>> view_name("payments.card-eu")
-        'payments_card_eu'
-    """
+    """Return the name of a topic or a table as an SQL identifier without quotes."""
     name = re.sub(r"\W", "_", topic, flags=re.ASCII)
     return f"_{name}" if name[0].isdigit() else name
 
@@ -168,11 +162,7 @@ def find_tables(context: Context) -> list[TypedTable]:
 
 
 def find_table(context: Context, name: str) -> TypedTable:
-    """Return the typed table of a name.
-
-    Raises:
-        UsageError: there is none, or it has a fault.
-    """
+    """Return the typed table of a name, which must exist and have no fault."""
     found = {one.name: one for one in find_tables(context)}
     if name not in found:
         raise unknown_table_error(name, found)

@@ -42,7 +42,6 @@ def with_derived(rows: DataFrame, table: TypedTable, *, is_guarded: bool = False
 
 
 def _refused(rows: DataFrame, table: TypedTable, error: Exception) -> UsageError:
-    """Return the error of the first expression that cannot be resolved."""
     from pyspark.errors import AnalysisException
 
     place = f"{table.config.place}.columns"

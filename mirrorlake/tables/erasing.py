@@ -30,13 +30,7 @@ _VIEW = "erased_rows"
 
 
 class RowEraser:
-    """Erase rows of typed tables that come from records of one source.
-
-    Args:
-        context: the mirror's.
-        source: the source.
-        spans: the erased upstream offsets as `(first, end)`.
-    """
+    """Erase rows of typed tables that come from records of one source; `spans` are the erased upstream offsets as `(first, end)`."""
 
     def __init__(self, context: Context, source: str, spans: Mapping[SourcePartition, Ranges]) -> None:
         self._context = context
@@ -45,11 +39,7 @@ class RowEraser:
         self._spans = spans
 
     def erase(self, name: str, table: TypedTable | None) -> int:
-        """Erase rows of one table, and return their number; `table` is None if no entry of the settings makes it.
-
-        Raises:
-            StoreError: other commits came first again and again.
-        """
+        """Erase rows of one table, and return their number; `table` is None if no entry of the settings makes it."""
         claim_batch(self._lake, name)
         count = retried(partial(self._replace, name, table), name)
         # Without rows of erased records, too: newer ones of their keys may have replaced them.

@@ -9,11 +9,7 @@ from mirrorlake.tables.commits import claim_batch, retried
 
 
 def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:
-    """Delete the rows with an older record timestamp, and return their number; with `plan` they stay.
-
-    Raises:
-        StoreError: other commits came first again and again.
-    """
+    """Delete the rows with an older record timestamp, and return their number; with `plan` they stay."""
     where = f"_timestamp < TIMESTAMP '{before.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}+00:00'"
     rows: int = lake.typed(name).where(where).count()
     if rows and not plan:

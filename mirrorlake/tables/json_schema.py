@@ -30,7 +30,6 @@ class JsonSchemaCodec:
     locate = staticmethod(locate_id)
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:  # noqa: ARG002  a schema has one type
-        """Return the type of a schema's documents."""
         try:
             document = json.loads(schema.text)
             others = {one.name: json.loads(one.schema.text) for one in schema.all_references()}
@@ -43,7 +42,6 @@ class JsonSchemaCodec:
         return writer
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the newer type, with the older one's members."""
         kind = merged_kind(from_text(newer["kind"]), from_text(older["kind"]), otherwise=TEXT)
         return {"kind": to_text(kind)}
 
@@ -70,11 +68,7 @@ class JsonSchemaReader:
         return JsonSchemaReader, (self.kind, self.writers)
 
     def read(self, writer: WriterKey, payload: bytes) -> Any:
-        """Return a document as `pyarrow.array` takes it.
-
-        Raises:
-            ValueError: it is no JSON, or the type does not take it.
-        """
+        """Return a document as `pyarrow.array` takes it; a ValueError if it is no JSON, or the type does not take it."""
         try:
             return conformed(self._decode(payload), self.kind, drops=True)
         except Misfit as misfit:

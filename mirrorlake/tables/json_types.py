@@ -44,15 +44,7 @@ class Misfit(Exception):
 
 
 def type_of(value: Any) -> pa.DataType:
-    """Return the narrowest type of a decoded JSON value.
-
-    Raises:
-        Misfit: it is nested more than 32 deep.
-
-    Example:
-        >>> type_of({"id": 1, "tags": ["a"], "note": None})
-        StructType(struct<id: int64, tags: list<item: string>, note: null>)
-    """
+    """Return the narrowest type of a decoded JSON value; a Misfit if it is nested more than 32 deep."""
     return _type_of(value, ())
 
 
@@ -80,12 +72,7 @@ def _type_of(value: Any, path: tuple[str, ...]) -> pa.DataType:
 
 
 def merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the narrowest type that holds all values of two types.
-
-    Example:
-        >>> merged(pa.int64(), pa.float64()), merged(pa.int64(), pa.bool_())
-        (DataType(double), DataType(string))
-    """
+    """Return the narrowest type that holds all values of two types."""
     if one.equals(other) or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -134,10 +121,6 @@ def named(kind: pa.DataType, *, taken: Iterable[str] = ()) -> pa.DataType:
     """Return a type with names that every reader of Delta takes: letters, digits and `_`, unique without regard to case.
 
     A member keeps a name that is fit; `raw_name` returns the records' name of any. `taken` are names that no member may have.
-
-    Example:
-        >>> [field.name for field in named(pa.struct({"unit price": pa.int64(), "Id": pa.int64(), "id": pa.int64()}))]
-        ['unit_price', 'Id', 'id_2']
     """
     if pa.types.is_list(kind):
         return pa.list_(named(kind.value_type))
@@ -224,17 +207,7 @@ def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def conformed(value: Any, kind: pa.DataType, *, drops: bool = False) -> Any:
-    """Return a decoded JSON value as `pyarrow.array` takes it for a type.
-
-    With `drops`, members that the type lacks are left out.
-
-    Raises:
-        Misfit: the type does not take the value.
-
-    Example:
-        >>> conformed({"at": "2026-11-26T10:00:00Z"}, pa.struct({"at": pa.timestamp("us", "UTC")}))
-        {'at': datetime.datetime(2026, 11, 26, 10, 0, tzinfo=datetime.timezone.utc)}
-    """
+    """Return a decoded JSON value as `pyarrow.array` takes it for a type, or raise a Misfit; `drops` leaves out what the type lacks."""
     return _conformed(value, kind, (), drops=drops)
 
 

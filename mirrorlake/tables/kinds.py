@@ -44,11 +44,7 @@ def _merged(newer: pa.DataType, older: pa.DataType, otherwise: pa.DataType | Non
 
 
 def refuse_contradiction(one: pa.DataType, whole: pa.DataType, path: tuple[str, ...] = ()) -> None:
-    """Refuse a type whose values are none of a merged one, as a number of a text.
-
-    Raises:
-        NotATable: it is so.
-    """
+    """Refuse a type whose values are none of a merged one, as a number of a text."""
     types = pa.types
     if types.is_struct(one) and types.is_struct(whole):
         known = {field.name: field.type for field in whole}

@@ -11,12 +11,7 @@ from mirrorlake.tables.writer import TableWriter
 
 
 def make_writer(context: Context, table: TypedTable, *, owner: str) -> TableWriter:
-    """Return the writer of a table, with the schema registries of its records and the rules of its flows.
-
-    Raises:
-        ConfigError: a key of a rule, or a secret of a registry, cannot be resolved.
-        UsageError: the function of a rule does not exist.
-    """
+    """Return the writer of a table, with the schema registries of its records and the rules of its flows."""
     entry = table.config
     flows = [context.config.flow(name) for name in entry.through]
     views = {flow.source: view for flow in flows if (view := make_flow_view(flow)) is not None}

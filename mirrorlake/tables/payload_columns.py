@@ -28,8 +28,7 @@ class PayloadColumns(Protocol):
 
     def format(self) -> Format: ...
 
-    def grow(self, misfits: DataFrame, column: str) -> None:
-        """Widen them by the payloads in a column that do not fit."""
+    def grow(self, misfits: DataFrame, column: str) -> None: ...
 
     def to_text(self) -> str | None:
         """Return the text for the table's property, or None if it needs none."""
@@ -52,7 +51,6 @@ class FixedColumns:
     def grow(self, misfits: DataFrame, column: str) -> None: ...
 
     def to_text(self) -> str | None:
-        """Return None."""
         return None
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
@@ -69,7 +67,6 @@ class JsonColumns:
         return JsonFormat(NULL if self._kind is None else self._kind)
 
     def grow(self, misfits: DataFrame, column: str) -> None:
-        """Infer the types of the documents that do not fit, and widen the present one by them."""
         found = misfits.select(column).mapInArrow(inference_job(column), "found string").collect()
         self._kind = widened(self._kind, [from_text(row.found) for row in found], taken=self._taken)
 
@@ -84,13 +81,8 @@ class JsonColumns:
 class RegistryColumns:
     """Columns of records that name schemas of a registry.
 
-    Args:
-        codec: the format.
-        text: what a table kept of them.
-        registries: returns the registry of a source.
-        sources: the sources.
-        taken: names that no column may have.
-        widens: whether a new schema may; otherwise records are read into the present one.
+    `text` is what a table kept of them, `taken` names that no column may have. `widens` is whether a new schema may; otherwise
+    records are read into the present one.
     """
 
     # Also a schema that adds no column must be read.
@@ -119,7 +111,6 @@ class RegistryColumns:
         self._read_known([_as_key(key) for key in kept.get("known", ())])
 
     def _read_known(self, keys: Iterable[WriterKey]) -> None:
-        """Read the writer schemas of earlier records, so that a batch with no others is decoded once."""
         sources = {address: source for source, address in self._addresses.items()}
         for key in keys:
             if key[0] in sources:
@@ -169,7 +160,6 @@ class RegistryColumns:
         return None if self._state is None else json.dumps(kept)
 
     def defaults(self) -> Mapping[tuple[str, ...], Any]:
-        """Return the defaults of the newest schema."""
         return {} if self._state is None else self._codec.defaults(self._state)
 
 
@@ -178,7 +168,6 @@ def _as_key(named: list[Any]) -> tuple[Any, ...]:
 
 
 def given_columns(kind: pa.DataType, *, taken: frozenset[str]) -> FixedColumns:
-    """Return the columns of JSON documents that a person wrote."""
     return FixedColumns(JsonFormat(named(kind, taken=taken), drops=True))
 
 

@@ -23,11 +23,8 @@ _NEWEST = (2, 50, None)
 class TableProgress:
     """The signature of a typed table's commit.
 
-    Attributes:
-        batch: the number of the batch; the table's application transaction has it as its version.
-        owner: the run that wrote the batch.
-        positions: the next offset to read of each source's partitions.
-        at: when it was committed; not a part of the signature.
+    `batch` is also the version of the table's application transaction, `owner` the run that wrote it. `positions` are next offsets
+    by source. `at` is when it was committed; not a part of the signature.
     """
 
     batch: int = 0
@@ -36,7 +33,6 @@ class TableProgress:
     at: datetime | None = field(default=None, compare=False)
 
     def to_text(self) -> str:
-        """Return the commit's user metadata."""
         positions = {source: read_to_document(at) for source, at in self.positions.items()}
         document = {"app": APP, "batch": self.batch, "owner": self.owner, "positions": positions}
         return json.dumps(document, separators=(",", ":"))

@@ -68,7 +68,6 @@ class ProtobufCodec:
         return None if found is None else ((schema_id, found[0]), found[1])
 
     def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:
-        """Return the compiled schema, and the full name of the message that the record names."""
         compiled = compile_schema(schema)
         message = _message(compiled, named[1])
         kind, defaults = _kind_of(message, ()), _zeros(message, ())
@@ -84,7 +83,6 @@ class ProtobufCodec:
         return {key: writer[key] for key in ("kind", "defaults")}
 
     def merge(self, newer: Any, older: Any) -> Any:
-        """Return the newer type and zeros, with the older ones' members."""
         kinds = [from_text(one["kind"]) for one in (newer, older)]
         kind = merged_kind(*kinds)
         for one in kinds:
@@ -101,7 +99,6 @@ class ProtobufCodec:
         return ProtobufReader(from_text(state["kind"]), dict(writers), _defaults(state))
 
     def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
-        """Return the zeros of fields without presence."""
         return _defaults(state)
 
 
@@ -111,8 +108,6 @@ def _defaults(state: Any) -> dict[tuple[str, ...], Any]:
 
 @dataclass(frozen=True)
 class ProtobufReader:
-    """Read messages of known writer schemas into one type."""
-
     kind: pa.DataType
     writers: Mapping[WriterKey, Any] = field(default_factory=dict)
     zeros: dict[tuple[str, ...], Any] = field(default_factory=dict)
@@ -131,11 +126,7 @@ class ProtobufReader:
         return found
 
     def read(self, writer: WriterKey, payload: bytes) -> Any:
-        """Return a message as `pyarrow.array` takes it.
-
-        Raises:
-            ValueError: it is not of its writer schema.
-        """
+        """Return a message as `pyarrow.array` takes it; a ValueError if it is not of its writer schema."""
         from google.protobuf.message import DecodeError
 
         made, convert = self._classes[writer]

@@ -64,7 +64,6 @@ class TableRebuild(JsonDisplayable):
 
 
 def rebuild_table(context: Context, name: str, *, apply: bool, tell: ProgressCallback) -> TableRebuild:
-    """Build a typed table again from the relays (see `Mirror.rebuild_table`)."""
     table = find_table(context, name)
     old, old_rows = _look(context, name)
     if not apply:

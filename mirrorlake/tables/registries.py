@@ -11,11 +11,7 @@ from mirrorlake.schemas import SchemaRegistry
 
 
 def registries_of(context: Context, entry: TableConfig) -> Callable[[str], SchemaRegistry]:
-    """Return a function that returns the schema registry of a source's records.
-
-    Raises:
-        UsageError: (the function) neither the entry nor the source has one.
-    """
+    """Return a function that returns the schema registry of a source's records; a UsageError if neither entry nor source has one."""
     if entry.registry is not None:
         registry = SchemaRegistry(entry.registry.options(), name=f"of {entry.place}")
         return lambda _: registry
@@ -23,7 +19,6 @@ def registries_of(context: Context, entry: TableConfig) -> Callable[[str], Schem
 
 
 def no_registry(source: str) -> SchemaRegistry:
-    """Raise the error of a source without a registry."""
     raise UsageError(
         f"the records of {source} name schemas, and its schema registry is not known",
         consequence="the table is not written",

@@ -19,12 +19,7 @@ from mirrorlake.tables.json_types import named, renamed
 class RegistryFormat:
     """Payloads whose frame names a schema of a registry.
 
-    Args:
-        codec: finds the writer schema that a payload names.
-        reader: reads payloads of known writer schemas.
-        registries: the address of each source's registry.
-        refused: why the records of a writer schema are no rows.
-        taken: names that no column may have.
+    `refused` is why the records of a writer schema are no rows, `taken` names that no column may have.
     """
 
     codec: Codec
@@ -38,7 +33,6 @@ class RegistryFormat:
         return named(self.reader.kind, taken=self.taken)
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        """Decode payloads; those of a schema that is not known yet are misfits."""
         values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
         for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
             value = None

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def session_of(spark: SparkSession) -> SparkSession:
-    """Return a new session: the transaction of a MERGE is a setting of its session.
-
-    Raises:
-        UsageError: it is one of Spark Connect.
-    """
+    """Return a new session: the transaction of a MERGE is a setting of its session."""
     require_classic_session(spark)
     session = own_session(spark)
     for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):

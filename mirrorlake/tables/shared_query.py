@@ -47,11 +47,8 @@ _MAX_BLOCKING_S = 30.0
 class Subscriber:
     """A table that writes the batches of a shared query.
 
-    Args:
-        table: the table.
-        write: writes a batch, which may also hold records of other tables and records before this table's positions.
-        cancel: cancels the Spark jobs of `write`.
-        stop: is set when the table is to leave.
+    `write` gets batches that may also hold records of other tables and records before this table's positions; `cancel` cancels its
+    Spark jobs.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class Subscriber:
         self._has_missed = True
 
     def take(self, frame: DataFrame, query_number: int, batch: int) -> None:
-        """Write a batch, unless the table has not joined that query, or has failed."""
         self.last_batch = query_number, batch
         with self._lock:
             # Another query may have started past this table's positions.
@@ -97,11 +93,7 @@ class Subscriber:
             self._query_number = query_number
 
     def leave(self) -> None:
-        """Wait for the batch under way, and take no other one. After `GRACE_S` its jobs are cancelled.
-
-        Raises:
-            BaseException: what a batch failed with, unless the table is to stop.
-        """
+        """Wait for the batch under way, and take no other one. Its jobs are cancelled after `GRACE_S`. Raise its failure."""
         # Again and again, because a job may start between two cancellations.
         while not self._lock.acquire(timeout=GRACE_S):
             self._cancel()
@@ -117,13 +109,7 @@ class Subscriber:
 
 
 class SharedQuery:
-    """Follow relays by one streaming query, from the first subscriber that is ready until the last one has left.
-
-    Args:
-        lake: the lake of the relays.
-        sources: their clusters.
-        every_s: seconds between two batches.
-    """
+    """Follow relays by one streaming query, from the first subscriber that is ready until the last one has left."""
 
     def __init__(self, lake: Lake, sources: frozenset[str], every_s: float) -> None:
         self._lake = lake
@@ -151,10 +137,6 @@ class SharedQuery:
         """Write the relays' records to a subscriber until it stops, or until maintenance has deleted a commit that was not read.
 
         `catch_up` writes what the relays hold past the subscriber's positions, and returns the versions that it read.
-
-        Raises:
-            StreamingQueryException: the query failed.
-            BaseException: what the subscriber failed with.
         """
         stop = subscriber.stop
         with self._subscribed(subscriber):

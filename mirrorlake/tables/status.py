@@ -24,18 +24,11 @@ _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """A typed table.
+    """A typed table; `location` is its path, or its name in the catalog.
 
-    Attributes:
-        location: its path, or its name in the catalog.
-        mode: append or upsert.
-        topics: its landed topics by source.
-        offset_lag: the offsets that are landed and not in the table yet; 0 where no record is among them.
-        time_lag_ms: the age of the oldest record among these, 0 without one.
-        waited_ms: the time since the first of these was landed.
-        rested_ms: the time since its newest batch; None before the first.
-        bad_records: its records in the table `bad_records`.
-        exists: whether it was created; its first record does that.
+    `offset_lag` are the offsets that are landed and not in the table yet, 0 where no record is among them; `time_lag_ms` is the age
+    of the oldest record among these, 0 without one, and `waited_ms` the time since the first of these was landed. `rested_ms` is the
+    time since its newest batch, None before the first. `exists` is whether it was created; its first record does that.
     """
 
     json_include: ClassVar[tuple[str, ...]] = ("state", "verdict")

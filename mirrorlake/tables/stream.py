@@ -31,14 +31,7 @@ _ERASED_LATELY = timedelta(days=1)
 
 
 class TableStream:
-    """Keep one typed table.
-
-    Args:
-        context: the mirror's.
-        table: the table.
-        tell: gets the number of records that were read.
-        queries: the queries that it shares with other tables.
-    """
+    """Keep one typed table; `tell` gets the number of records that were read."""
 
     def __init__(
         self, context: Context, table: TypedTable, *, tell: ProgressCallback, queries: SharedQueries | None = None
@@ -82,7 +75,6 @@ class TableStream:
             self._queries.find(self._table).feed(subscriber, self._catch_up)
 
     def _catch_up(self) -> dict[str, int]:
-        """Write what the relays hold past the positions, and return the versions that were read."""
         versions, relays = {}, {}
         for source in self._table.topics:
             location = self._lake.relay_location(source)

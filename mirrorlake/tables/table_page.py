@@ -151,7 +151,6 @@ def read_page(context: Context, name: str, *, newest: int) -> TablePage:
 
 
 def _visible(config: MirrorConfig, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return the rows whose topics may be shown, and what is said about the others: `browse` refuses them, too."""
     topics = {(row["_source"], row["_topic"]) for row in rows}
     denied = {(source, topic) for source, topic in topics if NameMatcher(config.never_leave(source)).matches(topic)}
     shown = [row for row in rows if (row["_source"], row["_topic"]) not in denied]
@@ -163,11 +162,7 @@ def _visible(config: MirrorConfig, rows: Sequence[Mapping[str, Any]]) -> tuple[l
 
 
 def value_text(value: Any) -> str:
-    r"""Return a value of a row as a short text: objects and lists as JSON, times in UTC.
-
-    >>> value_text({"item": "ä", "tags": [1, None]}), value_text(b"\xff"), value_text(1234), value_text(None)
-    ('{"item": "ä", "tags": [1, null]}', '0xff (1 byte)', '1234', '‹null›')
-    """
+    r"""Return a value of a row as a short text: objects and lists as JSON, times in UTC."""
     if isinstance(value, bytes) or value is None:
         return payload(value, _MAX_CHARACTERS)
     if isinstance(value, datetime) and value.tzinfo is not None:

@@ -33,7 +33,6 @@ class Through:
     views: Mapping[str, View]
 
     def __call__(self, records: pa.RecordBatch) -> Passed:
-        """Apply the rules to records with coordinates, `key`, `value` and `headers`."""
         groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for row, place in enumerate(zip(*(records.column(name).to_pylist() for name in _PLACE), strict=True)):
             groups[place].append(row)

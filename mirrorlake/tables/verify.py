@@ -97,11 +97,7 @@ class TableProof(JsonDisplayable):
 
 
 def verify_table(context: Context, name: str) -> TableProof:
-    """Compare a typed table with the records of the relays (see `Mirror.verify_table`).
-
-    Raises:
-        UsageError: there is no such table, or it was never written.
-    """
+    """Compare a typed table with the records of the relays (see `Mirror.verify_table`)."""
     from pyspark.sql import functions as F
 
     lake, chosen = context.lake, find_table(context, name)

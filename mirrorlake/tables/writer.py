@@ -59,16 +59,7 @@ KEY_TYPE, VALUE_TYPE = "mirrorlake.key_type", "mirrorlake.value_type"
 
 
 class TableWriter:
-    """Write one typed table.
-
-    Args:
-        lake: the lake.
-        table: the table.
-        owner: the name of this run.
-        now: the clock.
-        registries: returns the schema registry of a source.
-        through: the rules that apply to records first.
-    """
+    """Write one typed table; `owner` is the name of this run, and `through` are the rules that apply to records first."""
 
     def __init__(
         self,
@@ -95,7 +86,6 @@ class TableWriter:
         self.progress = TableProgress()
 
     def open(self) -> None:
-        """Read the columns and the progress of the table, which another run may have written."""
         self._is_new = not self._lake.exists(self._location)
         kept = {} if self._is_new else self._lake.properties(self._location)
         if not self._is_new:
@@ -196,11 +186,7 @@ class TableWriter:
         return self._rows(self._decode_known(records), is_guarded=True)
 
     def judge(self, records: DataFrame) -> DataFrame:
-        """Return records as rows by the columns that the table has, with what keeps one from being a row.
-
-        Raises:
-            RegistryUnreachable: a schema is not known yet, and its registry does not answer.
-        """
+        """Return records as rows by the columns that the table has, with what keeps one from being a row."""
         return self._with_derived(self._decode_known(records), is_guarded=True)
 
     @property
@@ -225,7 +211,6 @@ class TableWriter:
         )
 
     def _decode_known(self, records: DataFrame) -> DataFrame:
-        """Decode records by the columns that the table has, after reading the schemas that they name."""
         if isinstance(self._value, RegistryColumns) or isinstance(self._key, RegistryColumns):
             decoded = self._decode(records)
             if decoded.where(f"{MISFIT} IS NOT NULL").limit(1).count():
@@ -253,7 +238,6 @@ class TableWriter:
         return [PartitionCount(*row) for row in grouped.collect()]
 
     def _grow(self, records: DataFrame, decoded: DataFrame) -> None:
-        """Widen the types by the records that do not fit."""
         misfits = records.join(
             decoded.where(f"{MISFIT} IS NOT NULL").select(*list(COORDINATES)[:5]), list(COORDINATES)[:5], "left_semi"
         )
