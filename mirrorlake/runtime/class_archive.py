@@ -37,13 +37,7 @@ _QUIET = "-Xlog:disable"
 def class_data(name: str, java: Java, jars: Iterable[Path], command: Callable[[Sequence[str]], list[str]]) -> list[str]:
     """Return the Java options that use an archive, or [] until it exists; the first call starts making it in the background.
 
-    If it cannot be made, the JVM starts without it.
-
-    Args:
-        name: the list of classes: `spark` or `broker`.
-        java: the Java that starts.
-        jars: the jars of its class path.
-        command: builds the command that starts it, with further Java options.
+    If it cannot be made, the JVM starts without it. `command` builds the command that starts the Java, with further Java options.
     """
     try:
         archive = _folder() / f"{name}-{_key(name, java, jars)}.jsa"
@@ -73,7 +67,6 @@ def _classes(name: str) -> Path:
 
 
 def _make(name: str, archive: Path, command: Callable[[Sequence[str]], list[str]]) -> None:
-    """Start making an archive, unless another process does so, or it failed before."""
     part, said = archive.with_suffix(".part"), archive.with_suffix(".log")
     if said.exists() and not part.exists():
         return

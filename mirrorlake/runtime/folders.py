@@ -22,11 +22,7 @@ class Folder(ABC):
 
     @abstractmethod
     def read(self, name: str) -> str:
-        """Read a file.
-
-        Raises:
-            OSError: the file does not exist (`FileNotFoundError`), is a folder, or cannot be read.
-        """
+        """Read a file; an OSError if it cannot be read (`FileNotFoundError` if it does not exist)."""
 
     @abstractmethod
     def write(self, name: str, text: str) -> None:

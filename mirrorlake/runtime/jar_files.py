@@ -110,12 +110,7 @@ JAR_SETS: Mapping[str, JarSet] = {
 
 
 def jars(set_name: str) -> list[Path]:
-    """Return the jars of a set, downloaded at the first call on this machine.
-
-    Raises:
-        UsageError: the set does not exist.
-        SandboxError: the jars cannot be downloaded, or differ from the checked-in sums.
-    """
+    """Return the jars of a set, downloaded at the first call on this machine."""
     if set_name not in JAR_SETS:
         raise UsageError(f"no jar set is called {set_name!r}", remedy=f"use one of {', '.join(JAR_SETS)}")
     expected = expected_sums(set_name)
@@ -152,18 +147,15 @@ def _directory(set_name: str, expected: Mapping[str, str]) -> Path:
 
 
 def expected_sums(set_name: str) -> dict[str, str]:
-    """Read the checked-in `<set>.sha256` as file name -> sum."""
     lines = Path(__file__).with_name(f"{set_name}.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines if line)}
 
 
 def actual_sums(directory: Path) -> dict[str, str]:
-    """Compute file name -> SHA-256 of every file in `directory`."""
     return {path.name: _digest(path.read_bytes()) for path in sorted(directory.iterdir())}
 
 
 def sum_lines(sums: Mapping[str, str]) -> str:
-    """Return sums in the format of a `.sha256` file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
@@ -276,11 +268,7 @@ def _run(command: list[str], say: Callable[[str], None]) -> tuple[int, list[str]
 
 
 def resolved_artifact(line: str) -> str | None:
-    """Return the artifact that a line of Ivy's output reports as resolved, or None.
-
-    >>> resolved_artifact("found org.slf4j#slf4j-api;1.7.36 in public")
-    'org.slf4j slf4j-api 1.7.36'
-    """
+    """Return the artifact that a line of Ivy's output reports as resolved, or None."""
     found = _FOUND.fullmatch(line.strip())
     return " ".join(found.groups()) if found else None
 

@@ -82,17 +82,9 @@ class RunMarker:
 class LiveTasks:
     """Run long-lived tasks as one Spark job, or in this process, during a `with` block.
 
-    All tasks end together unless they `end_apart`, because no other task would do the part of an ended one.
-
-    Args:
-        spark: a session that nothing else uses, because all its jobs are interrupted if the tasks do not end in time. None runs
-            them in threads of this process.
-        work: an item a task.
-        run_task: the task; it checks `run_marker` regularly.
-        run_marker: the file that the tasks check.
-        name: the name of the thread.
-        grace_s: how long the tasks may take to end.
-        end_apart: each task ends by itself, and may wait until another one has freed a slot.
+    All tasks end together, because no other task would do the part of an ended one, unless they `end_apart`: then each may wait until
+    another one has freed a slot. Nothing else uses the session `spark`, because all its jobs are interrupted if the tasks do not end
+    within `grace_s`; None runs them in threads of this process. A task checks `run_marker` regularly.
     """
 
     def __init__(
@@ -157,12 +149,7 @@ class LiveTasks:
         return not self._thread.is_alive()
 
     def results(self) -> list[TaskResult]:
-        """Return the results of all tasks, after they have ended.
-
-        Raises:
-            MirrorlakeError: a task's own error, or there were too few slots.
-            Exception: Spark's, for example after a worker died; a task's unexpected one.
-        """
+        """Return the results of all tasks, after they have ended; raise a task's own error or Spark's, or that slots were too few."""
         if self._no_slots is not None:
             raise self._no_slots
         if self._failure is not None:

@@ -28,12 +28,7 @@ _LIBRARIES = ("py4j", "pyspark", "mirrorlake.kafka.client")
 
 
 def log_file() -> Path:
-    """Return the log file of this process, created at the first call.
-
-    Example:
-        >>> log_file().name  # doctest: +SKIP
-        '20260101-120000-4711.log'
-    """
+    """Return the log file of this process, created at the first call."""
     return _made(os.getpid())
 
 
@@ -88,8 +83,6 @@ def log_into_file() -> Path:
 
 
 class _ToLogFile(logging.FileHandler):
-    """Append to the log file; the file is opened with the first line."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="a", encoding="utf-8", delay=True)
         _, is_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))

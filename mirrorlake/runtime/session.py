@@ -103,11 +103,9 @@ def local_session(
 ) -> SparkSession:
     """Return the active session, create one on the host's Spark, or start a local one with the pinned connector and Delta jars.
 
-    Args:
-        cores: the parallelism of ordinary work in a local session; None for this machine's cores. The session gets more task slots
-            than that, for tasks that mostly wait.
-        also: further sets of jars that a local session loads (see `JAR_SETS`).
-        workers_load: modules that tasks import; a local session loads them before its Python workers are forked.
+    `cores` is the parallelism of ordinary work in a local session (None: this machine's cores); the session gets more task slots, for
+    tasks that mostly wait. `also` are further `JAR_SETS`. `workers_load` are modules that tasks import: a local session loads them
+    before its Python workers are forked.
     """
     load_pyspark()
     from pyspark.sql import SparkSession
@@ -203,7 +201,6 @@ def is_gone(session: SparkSession) -> bool:
 
 
 def _driver_conf(java: Java) -> dict[str, str]:
-    """Return the class path and Java options of the driver's JVM."""
     from pyspark.find_spark_home import _find_spark_home
 
     home, own = Path(_find_spark_home()), jars("spark")

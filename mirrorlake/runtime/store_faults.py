@@ -62,7 +62,6 @@ _SIGNS_OF_FOLDER = (
 
 
 def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
-    """Return the meaning of a store's error in one sentence, and its remedy."""
     text = " ".join(str(error).split())
     lower, bucket = text.lower(), urlparse(store.root).netloc
     place = store.values.get("endpoint", urlparse(store.root).scheme)
@@ -74,11 +73,7 @@ def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def translating_store_errors(address: str, *passed: type[Exception]) -> Iterator[None]:
-    """Raise errors of an object store, or of a folder's disk, as `StoreError`, except `passed` ones and missing files.
-
-    Raises:
-        StoreError: the store failed.
-    """
+    """Raise errors of an object store, or of a folder's disk, as `StoreError`, except `passed` ones and missing files."""
     try:
         yield
     except Exception as error:

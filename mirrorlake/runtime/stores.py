@@ -51,12 +51,10 @@ _CONNECT_S, _REQUEST_S = 5.0, 30.0
 
 @dataclass(frozen=True)
 class Store:
-    """An object store below an address.
+    """An object store below an address, in the scheme of `s3a:`, `abfss:` or `gs:`.
 
-    Args:
-        root: the address, `s3a://bucket/path`, `abfss://container@account.dfs.core.windows.net/path` or `gs://bucket/path`.
-        values: the settings of `lake.storage`, references resolved; missing ones come from the sources of the store's own tools
-            (the environment, a role of the machine).
+    `values` are the settings of `lake.storage`, references resolved; missing ones come from the sources of the store's own tools
+    (the environment, a role of the machine).
     """
 
     root: str
@@ -161,7 +159,6 @@ def attached_stores() -> tuple[Store, ...]:
 
 
 def find_store(address: str) -> Store | None:
-    """Return the attached store of an address, or None for a folder or a store that is not attached."""
     if ":/" not in address:
         return None
     found = [store for store in attached_stores() if store.holds(address)]
@@ -169,12 +166,7 @@ def find_store(address: str) -> Store | None:
 
 
 def open_address(uri: str) -> tuple[fs.FileSystem, str]:
-    """Resolve an address to its file system and the path in it.
-
-    Example:
-        >>> open_address("/data/lake/relay")[1]
-        '/data/lake/relay'
-    """
+    """Resolve an address to its file system and the path in it."""
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return fs.LocalFileSystem(), "/" + unquote(uri.partition(":")[2]).lstrip("/")

@@ -39,7 +39,6 @@ class TaskHeartbeats:
         self._folder.write(f"{self._name}.{task}", text)
 
     def read(self, task: int) -> str:
-        """Return a task's newest heartbeat, or "" before the first."""
         try:
             return self._folder.read(f"{self._name}.{task}")
         except FileNotFoundError:
@@ -79,19 +78,7 @@ def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVA
 
 
 class HeartbeatMonitor:
-    """Detect silent tasks by unchanged texts, independent of other machines' clocks.
-
-    Args:
-        read: returns the newest text of a task.
-        tasks: the number of tasks.
-        timeout_s: how long a task may be silent.
-        clock: this machine's clock.
-
-    Example:
-        >>> monitor = HeartbeatMonitor(lambda task: "a", 1, timeout_s=60, clock=iter([0.0, 5.0, 5.0, 70.0, 70.0]).__next__)
-        >>> monitor.silent_tasks(), monitor.silent_tasks()
-        ([], [0])
-    """
+    """Detect silent tasks by unchanged texts, independent of other machines' clocks."""
 
     def __init__(
         self,

@@ -62,11 +62,7 @@ def _job(
 
 
 def run_in_threads(work: Sequence[Item], run_task: Callable[[Item], Iterator[TaskResult]]) -> list[TaskResult]:
-    """Run each item in a thread of this process, and return the results in no order; for little work cheaper than a Spark job.
-
-    Raises:
-        Exception: an unexpected error of a task.
-    """
+    """Run each item in a thread of this process, and return the results in no order; for little work cheaper than a Spark job."""
     results: list[TaskResult] = []
     failures: list[BaseException] = []
 

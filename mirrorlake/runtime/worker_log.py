@@ -11,19 +11,12 @@ from mirrorlake.progress import line_format, parse_log_setting
 
 
 class WorkerLog(NamedTuple):
-    """The driver's log settings, which are sent with tasks."""
-
     level: str = "INFO"
     as_json: bool = False
 
     @classmethod
     def from_environment(cls) -> WorkerLog:
-        """Return the settings in this process' `MIRRORLAKE_LOG`.
-
-        Example:
-            >>> WorkerLog.from_environment().level  # doctest: +SKIP
-            'INFO'
-        """
+        """Return the settings in this process' `MIRRORLAKE_LOG`."""
         level, as_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))
         return cls(level or "INFO", as_json)
 
@@ -41,4 +34,4 @@ class WorkerLog(NamedTuple):
 
 
 class _ToExecutor(logging.StreamHandler):  # type: ignore[type-arg]
-    """The package's own handler in a worker."""
+    ...

@@ -33,15 +33,8 @@ _TASKS, _SPREAD_S = 8, 0.2
 def require_usable_workers(spark: SparkSession, addresses: Sequence[str]) -> None:
     """Check that a cluster's workers run this package and reach this process' folders of the lake.
 
-    Law F: two simultaneous attempts of one lane would fence each other, so speculation is refused.
-
-    Args:
-        spark: the session; a local one is not checked, nor one of Spark Connect, which runs no tasks of this package.
-        addresses: folders, or addresses in stores, that workers must reach.
-
-    Raises:
-        SafetyError: speculation is on, or a worker does not reach the lake.
-        StoreError: no worker started, or one cannot run this package.
+    Law F: two simultaneous attempts of one lane would fence each other, so speculation is refused. A local session is not checked,
+    nor one of Spark Connect, which runs no tasks of this package.
     """
     # Loads pyspark, which a command that only queries does not need.
     from mirrorlake.runtime.session import is_connect
@@ -103,7 +96,6 @@ def _require_usable(host: str, version: str, unseen: Sequence[str]) -> None:
 
 
 def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[TaskResult]]) -> list[TaskResult]:
-    """Run a job in its own session, and interrupt it if it gets no slot in time."""
     from mirrorlake.runtime.session import own_session
 
     answers: list[TaskResult] = []
