@@ -16,10 +16,7 @@ from mirrorlake.rules.withholding import Sieve
 def call_function(function: RecordFunction, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
     """Call a function with a batch; if it raises, call it with each record alone.
 
-    Args:
-        function: the function.
-        records: the batch, in upstream order.
-        sieve: gets the records that the function omits (filtered) and fails on (`on_error`).
+    `sieve` gets the records that the function omits (filtered) and fails on (`on_error`).
     """
     failed: dict[str, Flags] = {}
     try:

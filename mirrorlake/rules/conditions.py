@@ -19,14 +19,7 @@ FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED, AMBIGUOUS = range(6)
 
 
 def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, values: pa.Array) -> Answers:
-    """Return the result of a predicate for each record.
-
-    Args:
-        predicate: the predicate.
-        source: the partition that the records come from.
-        records: the records.
-        values: their values without frames, for the predicate.
-    """
+    """Return the result of a predicate for each record; `values` are the records' values without frames."""
     batch, broken = _batch(predicate, source, records, values)
     try:
         found = _ask(predicate.query, batch)

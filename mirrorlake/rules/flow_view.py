@@ -45,7 +45,6 @@ class FlowView:
         return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:8]
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the view of records of one source partition, with the batch itself if nothing applies."""
         withheld: list[Withheld] = []
         for view in self.before:
             seen = view(source, records)

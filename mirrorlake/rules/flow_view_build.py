@@ -27,17 +27,7 @@ def view_of_flow(flow: FlowConfig) -> View | None:
 def make_flow_view(
     flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()
 ) -> FlowView | None:
-    """Return the view of a flow with resolved secrets and functions, or None if it would change nothing.
-
-    Args:
-        flow: the flow.
-        before: the views before the rules.
-        stages: the stages after the rules.
-
-    Raises:
-        ConfigError: a key cannot be resolved, or is empty.
-        UsageError: a function is not registered, or not in its module.
-    """
+    """Return the view of a flow with resolved secrets and functions, or None if it would change nothing."""
     if not flow.rules and not before and not stages:
         return None
     rules = tuple(_rule(flow, place, rule) for place, rule in enumerate(flow.rules))

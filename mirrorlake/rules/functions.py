@@ -41,11 +41,7 @@ def rule_function(name: str, function: RecordFunction) -> RecordFunction:
 
 
 def find_function(name: str, *, flow: str, rule: str) -> RecordFunction:
-    """Return the function of a rule by its name.
-
-    Raises:
-        UsageError: it is not registered in this process, or its module does not have it.
-    """
+    """Return the function of a rule by its name."""
     if ":" not in name:
         if name in _REGISTERED:
             return _REGISTERED[name]

@@ -35,13 +35,7 @@ def provenance_stage(flow: FlowConfig) -> View | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ProvenanceStage:
-    """Withhold records that would loop, and append a provenance header to the others.
-
-    Attributes:
-        source: the alias of the flow's source.
-        target: the alias of its target.
-        version: the version of the rule, which has no settings.
-    """
+    """Withhold records that would loop, and append a provenance header to others. `version` is the rule's, without settings."""
 
     source: str
     target: str

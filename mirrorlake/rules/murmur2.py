@@ -22,12 +22,7 @@ _LONGEST_TOGETHER = 512  # bytes
 
 
 def murmur2(key: bytes) -> int:
-    """Return the 32-bit murmur2 hash of one key, signed as in Java.
-
-    Example:
-        >>> murmur2(b"21")
-        -973932308
-    """
+    """Return the 32-bit murmur2 hash of one key, signed as in Java."""
     length = len(key)
     h = _SEED ^ length
     whole = length & ~3
@@ -43,19 +38,9 @@ def murmur2(key: bytes) -> int:
 
 
 def partitions_for(keys: pa.Array | pa.ChunkedArray, count: int, *, nulls: int = -1) -> npt.NDArray[np.int32]:
-    """Return the partition of each key among `count`.
+    """Return the partition of each key among `count`; `nulls` is that of a null key, which Kafka places anywhere.
 
-    Args:
-        keys: binary or text, in any of Arrow's layouts with offsets or of fixed size.
-        count: partitions of the topic.
-        nulls: result for a null key, which Kafka places anywhere. An empty key is hashed like any other.
-
-    Raises:
-        ValueError: `count` is not positive.
-
-    Example:
-        >>> partitions_for(pa.array([b"21", None, b"foobar"]), 7).tolist()
-        [3, -1, 0]
+    The keys are binary or text, in any of Arrow's layouts with offsets or of fixed size. An empty key is hashed like any other.
     """
     _require_positive(count)
     if isinstance(keys, pa.ChunkedArray):

@@ -18,11 +18,7 @@ from mirrorlake.rules.view import Viewed
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """Place the records of a view on the target's partitions; does nothing if `placement` preserves the partition numbers.
-
-    Args:
-        placement: the flow's `placement`.
-    """
+    """Place the records of a view on the target's partitions; does nothing if `placement` preserves the partition numbers."""
 
     placement: Placement
 

@@ -28,15 +28,9 @@ class _Members(tuple[tuple[str, Any], ...]):
 
 
 def names_twice(values: pa.Array, pointers: Sequence[str]) -> Flags | None:
-    """Flag the values in which an object on a pointer's path has the next name twice; None if there are none.
+    """Flag the values in which an object on a pointer's path (RFC 6901) has the next name twice; None if there are none.
 
-    Args:
-        values: JSON texts; null and invalid JSON are not flagged.
-        pointers: JSON pointers (RFC 6901).
-
-    Example:
-        >>> names_twice(pa.array(['{"a": 1, "a": 2}', '{"a": {"a": 1}}']), ["/a"])
-        array([ True, False])
+    Null and invalid JSON are not flagged.
     """
     paths = [_steps(pointer) for pointer in pointers]
     suspects = _suspects(values, {name for path in paths for name in path})

@@ -55,7 +55,6 @@ class Restamped:
 
     @property
     def version(self) -> str:
-        """Return the shift or the fixed time, which alone decides the result."""
         return f"shift {self.shift_ms}" if self.fixed_ms is None else f"fixed {self.fixed_ms}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:  # noqa: ARG002  a stage's signature
@@ -80,7 +79,6 @@ class HopAdded:
 
     @property
     def version(self) -> str:
-        """Return the alias, which alone decides the result."""
         return f"hop {self.alias}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:

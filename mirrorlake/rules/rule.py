@@ -37,21 +37,8 @@ Outcome = tuple[pa.RecordBatch, tuple[Withheld, ...]]
 class Rule:
     """A rule that Spark's workers apply; its pickle is small.
 
-    Attributes:
-        name: the name of the rule.
-        version: the fingerprint of its definition.
-        topics: the source topics that it applies to.
-        action: one of keep, drop, mask, remove, null, hash, headers, function.
-        on_error: quarantine, pass or drop.
-        framed: pass, read, quarantine or drop.
-        predicate: for keep and drop.
-        paths: for mask, remove, null and hash; the empty path is the whole key.
-        of: `value` or `key`, which the paths lead into.
-        key: for hash.
-        dropped: headers to drop.
-        renamed: headers to rename.
-        ignores_case: whether header names are compared without case.
-        function: for function.
+    `of` is `value` or `key`, which `paths` lead into; the empty path is the whole key. `version` is the fingerprint of the rule's
+    definition.
     """
 
     name: str

@@ -15,16 +15,7 @@ _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
 
 
 class Sieve:
-    """Withhold rows of a batch for one rule.
-
-    Args:
-        records: the batch, in upstream order.
-        source: its source partition.
-        rule: the name of the rule.
-        version: its version.
-        on_error: quarantine, pass or drop.
-        of: `value` or `key`, which the rule reads.
-    """
+    """Withhold rows of a batch, in upstream order, for one rule; `of` is `value` or `key`, which the rule reads."""
 
     def __init__(
         self,
@@ -56,7 +47,6 @@ class Sieve:
             self.hold(rows, _KINDS[self.on_error], reason)
 
     def not_json(self, rows: Flags, framed: Flags | None) -> None:
-        """Apply `on_error` to rows whose value or key is not JSON."""
         if framed is not None:
             for number, those in self._by_schema(rows & framed):
                 self.failed(those, f"not JSON behind the frame of a schema registry, schema id {number}")
