@@ -27,14 +27,8 @@ _MAX_DEPTH = 100
 class SchemaRegistry:
     """One registry. It remembers each schema for ever, since an id never changes, and an unknown id for ten seconds.
 
-    It is made from resolved options (`RegistryConfig.options()`), so it may be made again in a worker of Spark.
-
-    Args:
-        options: `url` and the options of confluent-kafka's client.
-        name: what messages call it, such as the alias of its cluster.
-
-    Raises:
-        UsageError: the extra `schemas` is not installed, or the client refuses its options.
+    It is made from resolved options (`RegistryConfig.options()`), so it may be made again in a worker of Spark. `name` is what
+    messages call it, such as the alias of its cluster.
     """
 
     def __init__(
