@@ -16,15 +16,8 @@ from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, document
 class ReplayPlan(JsonDisplayable):
     """The records, changes and refusals of a replay; shown first, then run (law G).
 
-    Attributes:
-        definition: the records to send, with exact offsets.
-        state: new, begun (it continues), or done (nothing is sent).
-        changes: the topics to create.
-        refusals: why it is refused as requested.
-        notes: what to know before running it.
-        files: the number of relay files to read; None if they cannot be listed.
-        relay_bytes: their approximate size there.
-        done_at: when it was done; None before.
+    A `state` of begun continues, and of done sends nothing. `files` are the number of relay files to read, None if they cannot be
+    listed, and `relay_bytes` their approximate size.
     """
 
     definition: Definition
@@ -39,7 +32,6 @@ class ReplayPlan(JsonDisplayable):
 
     @property
     def name(self) -> str:
-        """The name of its flow: for `--name`, and for `offsets --flow`."""
         return self.definition.name
 
     @property
@@ -68,7 +60,6 @@ class ReplayPlan(JsonDisplayable):
         return found
 
     def sheet(self) -> Sheet:
-        """Show the records, the topics to create, refusals and notes."""
         known = self.definition
         what = {
             "done": badge("done", "good"),
@@ -115,17 +106,8 @@ class ReplayPlan(JsonDisplayable):
 class ReplayResult(JsonDisplayable):
     """The record counts of a replay.
 
-    Attributes:
-        name: the name of its flow.
-        sent: records that this call sent.
-        records: records of the range in the relay.
-        total: records sent to the target, over all calls.
-        filtered: records that predicates and rules filtered.
-        unjudged: filtered records that a predicate could not judge.
-        quarantined: records that were put into the table `quarantine`.
-        gone: records of the range that left the relay after it was planned, before they were sent.
-        done: whether it is done.
-        took_s: seconds that this call took.
+    `sent` is by this call, `total` over all calls. `records` are those of the range in the relay. `unjudged` are filtered records that
+    a predicate could not judge. `gone` are records of the range that left the relay after it was planned, before they were sent.
     """
 
     name: str

@@ -223,7 +223,6 @@ class _Left:
 
     @cached_property
     def _first(self) -> int:
-        """The target's log start offset."""
         if not self._runs:
             return 0
         target = self._runs[0].target

@@ -39,7 +39,6 @@ class Register:
         self._context = context
 
     def find(self, name: str) -> Begun | None:
-        """Return the replay by the name of its flow, or None if none was begun."""
         return self._read(self.journal(name)).get(name)
 
     def all(self) -> dict[str, Begun]:

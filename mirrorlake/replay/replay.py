@@ -96,7 +96,6 @@ def make_replay(
 
 
 def is_replay(config: MirrorConfig, name: str) -> bool:
-    """Return whether a name belongs to a replay, and to no flow of the settings."""
     return name.startswith(REPLAY) and all(flow.name != name for flow in config.flows)
 
 

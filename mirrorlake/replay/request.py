@@ -59,11 +59,7 @@ class ReplayRequest:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
 
     def place(self) -> tuple[str, str]:
-        """Split `into` into alias and topic.
-
-        Raises:
-            UsageError: it is not `alias:topic`, or the topic is not a legal name.
-        """
+        """Split `into` into alias and topic; a UsageError unless it is `alias:topic` with a legal name."""
         alias, colon, topic = self.into.partition(":")
         if not colon or not alias or not topic:
             raise UsageError(
@@ -76,11 +72,7 @@ class ReplayRequest:
         return alias, topic
 
     def times(self, *, now: datetime) -> tuple[datetime | None, datetime | None]:
-        """Parse `start` and `end`; None if empty.
-
-        Raises:
-            UsageError: one cannot be read, or `end` is not after `start`.
-        """
+        """Parse `start` and `end`; None if empty. A UsageError if one cannot be read, or `end` is not after `start`."""
         start, end = (when(text, now=now) if text else None for text in (self.start, self.end))
         if start is not None and end is not None and start >= end:
             raise UsageError(
@@ -104,10 +96,8 @@ class ReplayRequest:
 class ReplayConsent:
     """The risks that a person accepts beforehand, flag by flag.
 
-    Attributes:
-        append: the topic may hold other records already.
-        accept_expiry: records past the topic's retention are sent anyway.
-        hold_retention: a created topic never deletes its records.
+    `append`: the topic may hold other records already. `accept_expiry`: records past the topic's retention are sent anyway.
+    `hold_retention`: a created topic never deletes its records.
     """
 
     append: bool = False
@@ -119,11 +109,7 @@ NO_CONSENT = ReplayConsent()
 
 
 def plain_word(value: Any) -> Any:
-    """Return an option in its recorded form: a time as text, several values as a tuple.
-
-    Raises:
-        UsageError: a time has no time zone.
-    """
+    """Return an option in its recorded form: a time (which must have a zone) as text, several values as a tuple."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(f"{value.isoformat()} has no time zone", remedy=f"write {value.isoformat()}Z for UTC")
@@ -147,15 +133,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def flow_name(name: str | None, topic: str, words: Mapping[str, Any]) -> str:
-    """Return the name of a replay's flow: as given, or derived from the request.
-
-    Raises:
-        UsageError: the name is not legal.
-
-    Example:
-        >>> flow_name("march", "orders", {})
-        'replay.march'
-    """
+    """Return the name of a replay's flow: as given, or derived from the request."""
     if name is None:
         return replay_name(topic, words)
     bare = name.removeprefix(REPLAY)

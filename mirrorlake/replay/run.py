@@ -98,13 +98,7 @@ class ReplayRun(Procedure[ReplayResult]):
         return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
 
     def _send(self, _: Operation) -> None:
-        """Send the records that the ledger lacks.
-
-        Raises:
-            SafetyError: the ledger or a topic with sent records was lost.
-            LaneFenced: another process runs the same replay.
-            ClusterError, StoreError: the target or the lake failed; the same call continues.
-        """
+        """Send the records that the ledger lacks."""
         context, definition = self._context, self._definition
         context.require_classic_session()
         flow = flow_of(definition, context.config)

@@ -65,7 +65,6 @@ def look_at_target(
 
 
 def _ages(definition: Definition, now: datetime) -> tuple[timedelta, timedelta] | None:
-    """Return the ages of the oldest and newest record, or None without records."""
     stamps = [
         definition.sent_ms(ms) for span in definition.spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None
     ]
