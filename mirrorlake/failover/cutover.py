@@ -114,11 +114,7 @@ def cut_over(
 class Cutover(Procedure[CutoverReport]):
     """One cutover of one flow.
 
-    Args:
-        work: what it works with.
-        plan: plans what `apply` would change for the flow.
-        commit: whether to complete the cutover.
-        quiet_s: how long the source may not grow to be held to be still.
+    `plan` plans what `apply` would change for the flow. `quiet_s` is how long the source may not grow to be held to be still.
     """
 
     command = CUTOVER

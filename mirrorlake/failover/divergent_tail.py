@@ -29,12 +29,9 @@ TAIL, CHOICE, RESOLVE = "tail", "choice", "settle"
 
 
 class DivergentTail:
-    """The records of a flow's source that never arrived on the target.
+    """The records of a flow's source that never arrived on the target; `over` is the failover that left them.
 
-    Args:
-        work: the context of the failback.
-        over: the failover that left them.
-        choice: what to do with them; None if nobody has chosen yet.
+    `choice` is what to do with them; None if nobody has chosen yet.
     """
 
     def __init__(self, work: OperationContext, over: Operation, choice: TailChoice | None) -> None:
@@ -75,7 +72,6 @@ class DivergentTail:
         return {"choice": choice, "sent": sent}
 
     def preview(self) -> tuple[tuple[RecordRange, ...], tuple[TailRecord, ...]]:
-        """Return the ranges of the tail now, and the first records of them."""
         work, flow, cut = self._work, self._flow, self._arrived()
         ends = work.ends(flow)
         # Offsets, because records that are not landed cannot be told from markers.

@@ -45,7 +45,6 @@ def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillR
 
 
 def list_drills(context: Context, flow: str) -> list[DrillReport]:
-    """List the completed drills of a flow, newest first."""
     operations = open_journal(context, context.config.flow(flow)).operations()
     done = [one.after(DONE) for one in reversed(operations) if one.command == DRILL and one.is_done]
     return [msgspec.convert(after, DrillReport) for after in done]
@@ -87,7 +86,6 @@ def _servers(context: Context, alias: str) -> list[str]:
 
 
 def _settings(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, name: str) -> MirrorConfig:
-    """Build settings whose only flow leads to the scratch cluster."""
     config = context.config
     made = flow.model_copy(update={"name": name, "target": alias, "replication_factor": None})
     made = made.bound_to(config.never_leave(flow.source), adds_hops=False)

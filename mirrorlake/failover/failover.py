@@ -305,5 +305,4 @@ def _describe_step(step: str, after: Any) -> str:
 
 
 def positions_of(operation: Operation) -> dict[SourcePartition, int]:
-    """Return the flow's position in each source partition after the drain."""
     return positions_from_json(operation.after(DRAIN, {}).get("cut"))

@@ -36,7 +36,6 @@ class PossibleLoss:
 
     @property
     def missing(self) -> int:
-        """The source offsets that did not arrive."""
         return max(0, (self.seen_end or 0) - self.republished)
 
 
@@ -146,14 +145,7 @@ def estimate_loss(
     *,
     seen_at: datetime | None,
 ) -> tuple[PossibleLoss, ...]:
-    """Compare known ends with landed and republished positions, by source partition.
-
-    Example:
-        >>> orders = SourcePartition("orders", 1, 0)
-        >>> [row] = estimate_loss({orders: PartitionProgress(90, 90)}, {orders: 97}, seen_at=None)
-        >>> row.missing
-        7
-    """
+    """Compare known ends with landed and republished positions, by source partition."""
     return tuple(
         PossibleLoss(
             topic=source.topic,

@@ -64,11 +64,7 @@ class OperationContext:
 
     @classmethod
     def of(cls, context: Context, flow: str, *, step_hook: StepHook = no_hook, **more: Any) -> OperationContext:
-        """Build the context of an operation on a flow.
-
-        Raises:
-            UsageError: the flow comes from a lake cluster.
-        """
+        """Build the context of an operation on a flow."""
         settings = context.config.flow(flow)
         if context.config.cluster(settings.source).is_lake:
             raise UsageError(
@@ -172,7 +168,6 @@ class OperationContext:
         ]
 
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
-        """Return the partitions of a flow's source that have a leader, and those that have none."""
         source = self.context.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
         states, leaderless = describe_with_leaders(source, names, timeout_s=ELECTION_TIMEOUT_S)
@@ -189,7 +184,6 @@ class OperationContext:
         )
 
     def is_running(self, stream: str) -> bool:
-        """Return whether a process on any machine runs a stream now."""
         return bool(self.context.running_flows.find_running([stream]))
 
     def groups(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
@@ -197,7 +191,6 @@ class OperationContext:
         return GroupSync(self.context, flow, recorded=recorded, only=only)
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str] = ()) -> VerifyReport:
-        """Verify a flow, without asking the clusters in `lost`."""
         return self.context.shared(Verifications).verify(flow.name, lost=lost)[0]
 
     def paused_clusters(self, *aliases: str) -> list[Refusal]:

@@ -62,12 +62,7 @@ class ProofSummary:
 
     @classmethod
     def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> ProofSummary:
-        """Summarize the proofs of earlier verifications.
-
-        >>> here = SourcePartition("orders", 1, 0)
-        >>> print(ProofSummary.skipped({here: 5}, {here: 9}))
-        no verification (--unproven): not proven from orders-0@5 on
-        """
+        """Summarize the proofs of earlier verifications."""
         found = (f"{s}@{until.get(s, 0)}" for s, at in sorted(reached.items()) if until.get(s, 0) < at)
         return cls(is_skipped=True, unproven=tuple(found))
 
@@ -112,7 +107,6 @@ class TopicEndpoints:
 
     @classmethod
     def of(cls, topic: str, flow: FlowConfig, flows: Iterable[FlowConfig]) -> TopicEndpoints:
-        """Return the target topics for producers and consumers of a source topic."""
         remote = flow.remote_topic(topic)
         # A topic with its source's prefix came from there, and is never sent back.
         write_to = topic if flow.policy.kind == "default" else remote
@@ -252,7 +246,6 @@ def _losses(rows: Iterable[PossibleLoss]) -> Table:
 
 
 def groups_table(rows: Iterable[PlacedGroup]) -> Table:
-    """Show the positions of groups, held ones first."""
     columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
     found = [
         (

@@ -122,11 +122,7 @@ class ReturnFlows:
         return [Refusal(f"{why}: {'; '.join(late[:5])}; {remedy}")] if late else []
 
     def send_back(self, over: Operation) -> dict[str, int]:
-        """Send records written since a failover to the source, and count them by flow.
-
-        Raises:
-            FailoverRefused: not all could be sent.
-        """
+        """Send records written since a failover to the source, and count them by flow."""
         work, came = self._work, {}
         for each in self.flows:
             work.land_up_to(each, work.ends(each))

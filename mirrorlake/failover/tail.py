@@ -113,7 +113,6 @@ def read_unarrived(
     ends: Mapping[SourcePartition, int],
     cut: Mapping[SourcePartition, int],
 ) -> tuple[TailRecord, ...]:
-    """Read the source's first records past a cut, up to its ends."""
     found: list[TailRecord] = []
     with closing(context.reader(flow.source)) as reader:
         for source, end in sorted(ends.items()):
