@@ -60,15 +60,8 @@ class _Found:
 class Eraser:
     """Erase records of one topic from a source's data in the lake.
 
-    Args:
-        lake: the lake.
-        alias: the source.
-        flows: the positions up to which each flow of the source has sent.
-        on_target: returns how long a flow's target retains its copy of a topic.
-        now: the clock.
-
-    Raises:
-        UsageError: nothing of the source was landed, or only Spark reaches its relay.
+    `flows` are the positions up to which each flow of the source has sent. `on_target` returns how long a flow's target retains its
+    copy of a topic.
     """
 
     def __init__(
@@ -99,11 +92,7 @@ class Eraser:
         self._removals = Removals(lake, alias, table, foreign_flows, out_of_tables)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
-        """Return which records would be erased, and where; changes nothing.
-
-        Raises:
-            UsageError: nothing of the topic was landed.
-        """
+        """Return which records would be erased, and where; changes nothing."""
         found = self._find(topic, selector)
         return self._told(topic, selector, reason, found)
 

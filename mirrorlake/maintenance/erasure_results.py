@@ -12,8 +12,6 @@ from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedPart:
-    """The erased records of one source partition: count, first and last offset."""
-
     source: SourcePartition
     records: int
     first_offset: int
@@ -24,13 +22,8 @@ class ErasedPart:
 class OnTarget:
     """The erased records on one flow's target.
 
-    Attributes:
-        flow: the flow.
-        target: the alias of its target.
-        topic: the remote topic.
-        passed: records that the flow has sent or withheld; None if its ledger does not answer.
-        unsent: records that the flow has not reached, and will never send.
-        keeps: how long the target retains sent records, by the remote topic's own settings.
+    `passed` are records that the flow has sent or withheld, None if its ledger does not answer; `unsent` those that it has not
+    reached, and will never send. `keeps` is how long the target retains sent records, by the remote topic's own settings.
     """
 
     flow: str

@@ -50,15 +50,9 @@ _Left = tuple[Expired, tuple[HeldBack, ...]]
 class LakeUpkeep:
     """Maintain the tables of one lake.
 
-    Args:
-        lake: the lake.
-        settings: the retention periods of logs and files.
-        clusters: the retention of each source's relay.
-        needed: further guards of each source's records, beside its flows.
-        foreign_flows: the names, by source, under which records of other sources are quarantined.
-        out_of_tables: erases the rows of typed tables, for an erasure that was killed.
-        now: the clock.
-        is_stopped: called between two steps; a stopped pass leaves the rest to the next pass.
+    `needed` are further guards of each source's records, beside its flows. `foreign_flows` are the names, by source, under which
+    records of other sources are quarantined. `out_of_tables` erases the rows of typed tables, for an erasure that was killed.
+    `is_stopped` is called between two steps; a stopped pass leaves the rest to the next pass.
     """
 
     def __init__(
@@ -83,7 +77,6 @@ class LakeUpkeep:
         self._is_stopped = is_stopped
 
     def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
-        """Maintain the relay of a source; return None if only Spark reaches it."""
         name, table = f"relay of {alias}", self._lake.open_maintenance(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
@@ -145,7 +138,6 @@ class LakeUpkeep:
         return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
-        """Maintain a side table; return None if only Spark reaches it."""
         table = self._lake.open_maintenance(self._lake.meta_location(schema))
         if table is None:
             return None
@@ -193,7 +185,6 @@ class LakeUpkeep:
     def tables(
         self, flows: Mapping[str, Sequence[SentUpTo]], *, published: Sequence[str], plan: bool
     ) -> list[KeptTable]:
-        """Maintain the relay of each source, the side tables, and the typed tables."""
         relays = (
             self.relay(alias, standing, is_published=alias in published, plan=plan)
             for alias, standing in sorted(flows.items())

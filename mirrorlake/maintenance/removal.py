@@ -80,7 +80,6 @@ class Removals:
         self._out_of_tables = out_of_tables
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
-        """Take out whole files past their retention; return the removals."""
         removal = str(uuid.uuid4())
         return self.take_out([_announced(one, removal, now) for one in expiries])
 

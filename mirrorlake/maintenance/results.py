@@ -31,16 +31,9 @@ class Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """Records of a source partition, from an offset on, that must stay past their retention.
+    """Records of a source partition, from an offset on, that must stay past their retention; `bytes` is the size of their files.
 
-    Attributes:
-        source: the source partition.
-        from_offset: the first offset that stays.
-        records: the number of its records past the retention.
-        bytes: the size of their files.
-        held_by: who needs them: a flow, landing, a setting.
-        why: the reason.
-        remedy: what a person can do.
+    `held_by` is who needs them: a flow, landing, a setting. `remedy` is what a person can do.
     """
 
     source: SourcePartition
@@ -54,17 +47,10 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTable:
-    """What maintenance did to one table.
+    """What maintenance did to one table, or with `plan` would do.
 
-    Attributes:
-        table: its name; `relay of east` for a relay.
-        files: its number of files now.
-        compacted: the files that were rewritten, or would be.
-        deleted: files deleted now that left the table long enough ago.
-        log_checkpoint: whether a log checkpoint was written.
-        expired: the records that left it by its retention, or would.
-        held: the records past its retention that stay.
-        why_not: why something was not done; "" if all was.
+    `table` is `relay of east` for a relay. `deleted` are files deleted now that left the table long enough ago. `held` are the records
+    past its retention that stay. `why_not` is why something was not done; "" if all was.
     """
 
     table: str
@@ -79,8 +65,6 @@ class KeptTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimmedLedger:
-    """The number of a flow's ledger records that were deleted because the lake has them."""
-
     flow: str
     records: int = 0
     why_not: str = ""

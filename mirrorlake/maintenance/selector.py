@@ -21,11 +21,7 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, kw_only=True)
 class Selector:
-    """Exactly one of a key, a header and a predicate, which identifies the records.
-
-    Raises:
-        UsageError: none or several are given, or the predicate is invalid.
-    """
+    """Exactly one of a key, a header and a predicate, which identifies the records."""
 
     key: bytes | None = None
     header: tuple[str, bytes] | None = None
@@ -43,7 +39,6 @@ class Selector:
 
     @cached_property
     def predicate(self) -> Predicate | None:
-        """The predicate, read as in the rules of a flow; None if there is none."""
         if not self.where:
             return None
         try:
@@ -87,12 +82,7 @@ class Selector:
 
     @property
     def by(self) -> str:
-        """The kind of the choice, never its value.
-
-        Example:
-            >>> Selector(key=b"ada").by, Selector(header=("tenant", b"7")).by
-            ('key', 'header tenant')
-        """
+        """The kind of the choice, never its value."""
         if self.key is not None:
             return "key"
         return "predicate" if self.header is None else f"header {self.header[0]}"

@@ -78,12 +78,7 @@ def _of_run(run: Sequence[KeptFile]) -> list[list[KeptFile]]:
 
 
 def full_tier(sizes: Sequence[int]) -> int:
-    """Return how many newest files make up a full tier, with files of lower tiers among them; 0 if none is full.
-
-    Example:
-        >>> full_tier([9_000_000] + [4_000] * 32), full_tier([4_000] * 31)
-        (32, 0)
-    """
+    """Return how many newest files make up a full tier, with files of lower tiers among them; 0 if none is full."""
     for least, bound in _TIERS:
         newest = list(takewhile(lambda size: size < bound, reversed(sizes)))  # noqa: B023  used up at once
         if sum(size >= least for size in newest) >= FANOUT:

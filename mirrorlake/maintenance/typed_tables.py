@@ -40,7 +40,6 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
 
 
 def unread_by_tables(context: Context) -> dict[str, list[Guard]]:
-    """Return guards for the records that typed tables have not read, by source."""
     found = dict[str, list[Guard]]()
     if any(cluster.retention for cluster in context.config.clusters.values()):
         for table in find_tables(context):

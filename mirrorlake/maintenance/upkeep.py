@@ -57,7 +57,6 @@ def maintain_lake(
 
 
 def _with_expired(kept: KeptTable, expired: KeptTable | None) -> KeptTable:
-    """Add the rows that expired by a table's own retention to its result."""
     if expired is None:
         return kept
     return replace(kept, expired=expired.expired, why_not=kept.why_not or expired.why_not)
