@@ -57,20 +57,13 @@ class Operation:
 
     @property
     def began_at(self) -> datetime:
-        """The time of its first step."""
         return self.steps[0].at
 
 
 class Journal:
-    """Write and read the operations of one flow, or read those of all.
+    """Write and read the operations of one flow, or read those of all (no `flow`).
 
-    Args:
-        lake: the lake.
-        commands: the commands whose operations it has.
-        flow: the name of the flow; empty for all.
-        where: the alias of the cluster that the operations change.
-        now: the clock.
-        step_hook: for tests.
+    `where` is the alias of the cluster that the operations change.
     """
 
     def __init__(
@@ -104,7 +97,6 @@ class Journal:
         return list(found.values())
 
     def last(self, *commands: str) -> Operation | None:
-        """Return the last operation of some commands, or None."""
         return next((one for one in reversed(self.operations()) if one.command in commands), None)
 
     def begin(self, command: str, *, operation_id: str = "", before: Any = None, after: Any = None) -> Operation:
