@@ -130,7 +130,6 @@ class OperationContext:
         return present_topics(self.lake, flow)
 
     def leaderless_reason(self, flow: FlowConfig) -> str:
-        """Return a reason that names the flow's leaderless source partitions, or ""."""
         _, leaderless = self._split_by_leader(flow)
         return (
             f"{format_partitions(leaderless)} has no leader; its last recorded end offsets are used"
@@ -187,7 +186,6 @@ class OperationContext:
         return bool(self.context.running_flows.find_running([stream]))
 
     def groups(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
-        """Build the planner of a flow's groups, or of some."""
         return GroupSync(self.context, flow, recorded=recorded, only=only)
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str] = ()) -> VerifyReport:

@@ -170,7 +170,6 @@ class ReturnFlows:
         return {place: sorted(spans) for place, spans in found.items()}
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:
-        """Read the end of the flow's own records on each target partition."""
         maps = load_offset_maps(self._work.lake, [self._flow], self._work.context)
         return {
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)

@@ -147,7 +147,6 @@ class ClientErrors:
                     raise
 
     def _layer_error(self, doing: str) -> ClusterError | None:
-        """Return the error of the connection's layer that fails, or None if none does."""
         with suppress(Exception):
             # librdkafka reports errors only when polled.
             self.poll()
@@ -208,7 +207,6 @@ class ClientErrors:
         )
 
     def forbidden_error(self, doing: str, need: Need) -> NotAuthorized:
-        """Return the error for a missing permission, with the command that grants it."""
         return NotAuthorized(
             f"cluster {self.alias} does not allow {self.principal} to {doing}: {need} is missing",
             consequence="nothing was changed by this step",

@@ -47,7 +47,6 @@ def mm2_topic(name: str, replication_factor: int | None = None) -> TopicSpec:
 
 
 def mm2_topics(flow: FlowConfig) -> list[TopicSpec]:
-    """Return the topics that the flow's `mm2` section asks for on its target."""
     names, mm2 = flow.mm2_names, flow.mm2
     wanted = {
         HEARTBEATS: mm2.heartbeats,

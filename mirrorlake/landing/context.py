@@ -75,7 +75,6 @@ class LandingContext:
 
     @property
     def checkpoint_path(self) -> str:
-        """The checkpoint location of a query that lands under this lander's number."""
         return land_checkpoint_path(self.lake, self.settings.alias, self.writer.number)
 
     # -- before a start -------------------------------------------------------------------------------------------

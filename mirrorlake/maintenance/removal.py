@@ -116,14 +116,12 @@ class Removals:
         return done
 
     def _out_of_quarantine(self, gone: _Gone) -> int:
-        """Delete copies of erased records from `quarantine`; return their number."""
         table = self._lake.open_maintenance(self._lake.meta_location(QUARANTINE))
         if table is None:
             return 0
         return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
     def _out_of_bad_records(self, gone: _Gone) -> int:
-        """Delete copies of erased records from `bad_records`; return their number."""
         table = self._lake.open_maintenance(self._lake.meta_location(BAD_RECORDS))
         return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self._alias))
 
@@ -232,7 +230,6 @@ class _Gone:
         return found
 
     def are_rows_in(self, table: TableMaintenance, name: str, *, alias: str) -> bool:
-        """Return whether a file of a typed table holds a row of one of a source's records."""
         columns = [f"_{column}" for column in ("source", *_PLACE)]
         with table.open(name) as file, pq.ParquetFile(file) as parquet:
             rows = parquet.read([one for one in columns if one in parquet.schema_arrow.names], use_threads=False)

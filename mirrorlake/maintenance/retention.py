@@ -93,7 +93,6 @@ def _in_words(settings: RetentionConfig) -> str:
 
 
 def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) -> int:
-    """Count the oldest files of a partition that are past a bound."""
     # Uncompressed size overstates a file, and expired records do not come back.
     sizes = [0 if is_uncompressed(file.path) else file.size for file in files]
     held = sum(sizes)

@@ -63,7 +63,6 @@ def _with_expired(kept: KeptTable, expired: KeptTable | None) -> KeptTable:
 
 
 def _needed(context: Context) -> dict[str, list[Guard]]:
-    """Return the guards of each source's records, beside its flows."""
     replays, tables = unfinished_replays(context), unread_by_tables(context)
     return {source: [*replays.get(source, ()), *tables.get(source, ())] for source in {*replays, *tables}}
 

@@ -1,4 +1,4 @@
-"""Publish: applications write once into the relay of a lake cluster, and flows carry it to every target (issue 5).
+"""Publish: applications write once into the relay of a lake cluster, and flows carry it to every target.
 
 Law F (repeatable): offsets are dense, even beside other publishers. A commit has the transaction version after the last one that
 its publisher knows, of one transaction id for the cluster. Of two publishers that start from the same state Delta accepts one;

@@ -164,7 +164,6 @@ def _watch(
 
 
 def _await_ledger(owned: OwnedFlow, ledger: LedgerReader, read_to: dict[int, int], last: Mapping[int, int]) -> None:
-    """Wait until the ledger shows the tasks' last commits."""
     deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
     while any(owned.claims.seqs.get(lane, -1) < seq for lane, seq in last.items()):
         if time.monotonic() > deadline:

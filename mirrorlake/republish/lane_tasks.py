@@ -43,7 +43,6 @@ def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, T
 
 
 def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
-    """Name the flow and the lane in every line that is logged within the block."""
     return log_context(flow=spec.claim.flow, lane=spec.claim.lane)
 
 

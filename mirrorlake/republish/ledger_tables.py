@@ -206,7 +206,6 @@ class LedgerCopy:
         }
 
     def has_takeover(self) -> bool:
-        """Return whether the flow took another mirror over."""
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
         return bool(self._lake.query_rows(taken, flow=self._flow))
 
@@ -334,7 +333,6 @@ def _topic_id(record: LedgerRecord, topic: str) -> str | None:
 def withheld_rows(
     flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
 ) -> list[Row]:
-    """Return rows of `withheld` for the withheld records of some kinds."""
     return [
         {
             "flow": flow,

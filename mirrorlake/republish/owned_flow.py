@@ -126,7 +126,6 @@ class OwnedFlow:
         files: Iterable[RelayFile] = (),
         batch: int = -1,
     ) -> LaneAssignment:
-        """Return a lane's share for source partitions that are ready."""
         relay_slice, claims = self.settings.relay_slice, self.claims
         return LaneAssignment(
             spec=self.settings.lane_spec(
@@ -237,7 +236,6 @@ class OwnedFlow:
         return bool(free)
 
     def raise_if_waiting(self) -> None:
-        """Raise the first waiting topic's error, if a topic waits."""
         if self.waiting is not None and (why := self.waiting.first) is not None:
             raise why
 

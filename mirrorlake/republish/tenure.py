@@ -11,7 +11,6 @@ from mirrorlake.model.owner import new_owner, said_owner
 
 
 def replaced_error(newest: Claim) -> LaneFenced:
-    """Return the error of an owner that the owner of the `newest` claim has fenced."""
     why = f"{said_owner(newest.owner)} claimed it in epoch {newest.epoch}"
     return fenced_error(newest.flow, why, flow=newest.flow)
 

@@ -34,4 +34,4 @@ class WorkerLog(NamedTuple):
 
 
 class _ToExecutor(logging.StreamHandler):  # type: ignore[type-arg]
-    ...
+    """The package's own handler in a worker."""

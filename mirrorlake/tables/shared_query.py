@@ -93,7 +93,7 @@ class Subscriber:
             self._query_number = query_number
 
     def leave(self) -> None:
-        """Wait for the batch under way, and take no other one. Its jobs are cancelled after `GRACE_S`. Raise its failure."""
+        """Wait for the batch under way; take no other. Its jobs are cancelled after `GRACE_S`. Raise its failure, unless stopped."""
         # Again and again, because a job may start between two cancellations.
         while not self._lock.acquire(timeout=GRACE_S):
             self._cancel()
@@ -103,7 +103,6 @@ class Subscriber:
             self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise what a batch failed with, if one did."""
         if self._failure is not None:
             raise self._failure
 

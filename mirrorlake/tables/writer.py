@@ -191,7 +191,6 @@ class TableWriter:
 
     @property
     def types(self) -> dict[str, str]:
-        """The table's properties that hold the types of keys and values."""
         found = {KEY_TYPE: self._key.to_text(), VALUE_TYPE: self._value.to_text()}
         return {name: text for name, text in found.items() if text is not None}
 

@@ -66,7 +66,6 @@ def header_lists(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]
 
 
 def unsendable_rows(records: pa.RecordBatch) -> dict[int, str]:
-    """Return the rows that librdkafka cannot send unchanged, with their reasons."""
     stamps = _milliseconds(records.column("timestamp")).to_numpy(zero_copy_only=False)
     rows = dict.fromkeys(np.flatnonzero(stamps == 0).tolist(), _ZERO)
     return {**_broken_headers(records.column("headers")), **rows}

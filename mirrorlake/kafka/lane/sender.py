@@ -10,8 +10,7 @@ new holder skips what the ledger covers (`ledger_tail.py`). A topic id never com
 after the flush holds what was sent, and one with another id gets nothing of the transaction. A remote topic whose log ends
 before what was sent gets nothing more (`sent_ends.py`). Law D (order): one producer, one partition, in order.
 
-librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer. After any error the producer is
-destroyed, and the protocol starts again at the first line.
+After any error the producer is destroyed, and the protocol starts again at the first line (`holder.py` says why).
 """
 
 from __future__ import annotations
