@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -151,3 +153,34 @@ def append_looks(
         rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
         location = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
         FolderTables().append(location, rows.cast(schema))
+
+
+def say(**values: Any) -> None:
+    """Print one line a measurement."""
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+def cost(do: Callable[[], object], times: int = 3) -> dict[str, float]:
+    """Measure what a call takes on average, after one that is not counted."""
+    do()
+    began, cpu = time.monotonic(), time.process_time()
+    for _ in range(times):
+        do()
+    return {
+        "ms": round((time.monotonic() - began) / times * 1000, 1),
+        "cpu_ms": round((time.process_time() - cpu) / times * 1000, 1),
+    }
+
+
+def least(
+    do: Callable[[], object], times: int = 3, *, before: Callable[[], object] = lambda: None, digits: int = 1
+) -> float:
+    """Measure the least CPU-milliseconds of several calls, after one that is not counted; nor is what is done `before` each."""
+    took = []
+    for _ in range(times + 1):
+        before()
+        cpu = time.process_time()
+        do()
+        took.append(time.process_time() - cpu)
+    return round(min(took[1:]) * 1000, digits)
