@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,9 +19,7 @@ from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
 from mirrorlake.procedure import BEGIN, DONE, Operation, StepDone
-from tests.builders import ORDERS
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+from tests.builders import NOON, ORDERS
 
 
 def cutover_of(*steps: str) -> Operation:

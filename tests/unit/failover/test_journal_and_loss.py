@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover import loss
 from mirrorlake.failover.journal import FAILBACK, FAILOVER, failed_over
 from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_loss, read_source_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, ProofSummary, TopicEndpoints
-from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed_mark import LandedMark
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import Difference, VerifyReport
 from mirrorlake.procedure import BEGIN, DONE, Journal
-from tests.builders import mirror_config
+from tests.builders import NOON, ORDERS, mirror_config
+from tests.lakes import lake_in
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-ORDERS = SourcePartition("orders", 1, 0)
-FLOW = "east->central"
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
+EAST_TO_CENTRAL = mirror_config({"target": "central"}).flows[0]
+FLOW = EAST_TO_CENTRAL.name
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
-    for table in (AUDIT, POSITIONS, SAMPLES):
-        FolderTables().create(lake.meta_location(table), table)
-    return lake
+    return lake_in(tmp_path, AUDIT, POSITIONS, SAMPLES)
 
 
 def journal_of(lake: Lake, *times: datetime) -> Journal:
@@ -96,7 +87,6 @@ def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) 
 
 
 def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
-    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
     minute = timedelta(minutes=1)
     see(lake, NOON, 90)
     # Nothing new: no position is written, and the look counts.
@@ -104,7 +94,7 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     see(lake, NOON + 2 * minute, 97)
     see(lake, NOON + 3 * minute, None, error="away")
     reached = {ORDERS: PartitionProgress(90, 90)}
-    seen = read_source_seen(lake, flow, reached)
+    seen = read_source_seen(lake, EAST_TO_CENTRAL, reached)
     assert seen.ends == {ORDERS: 97}
     assert seen.answered_at == NOON + 2 * minute
     assert seen.silent_at == NOON + 3 * minute
@@ -112,14 +102,13 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     assert rpo_seconds(seen, lost_at=NOON + timedelta(hours=1)) == 120
     [row] = estimate_loss(reached, seen.ends, seen_at=seen.answered_at)
     assert (row.missing, row.seen_end) == (7, 97)
-    whole = read_source_seen(lake, flow, {ORDERS: PartitionProgress(97, 97)})
+    whole = read_source_seen(lake, EAST_TO_CENTRAL, {ORDERS: PartitionProgress(97, 97)})
     assert whole.in_step_at == NOON + 2 * minute
     assert rpo_seconds(whole, lost_at=NOON + timedelta(hours=1)) == 60, "until the first look without an answer"
 
 
 @pytest.mark.law("E")
 def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
     second = timedelta(seconds=1)
     see(lake, NOON, 90)
     see(lake, NOON + 30 * second, None, error="away")
@@ -127,7 +116,7 @@ def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: p
 
     def seen(**changes: Any) -> SourceSeen:
         monkeypatch.setattr(loss, "read_mark", lambda *_: replace(mark, **changes))
-        return read_source_seen(lake, flow, {ORDERS: PartitionProgress(90, 90)})
+        return read_source_seen(lake, EAST_TO_CENTRAL, {ORDERS: PartitionProgress(90, 90)})
 
     later = NOON + timedelta(hours=1)
     assert rpo_seconds(seen(silent_at=NOON + 10 * second), lost_at=later) == 1
@@ -141,8 +130,7 @@ def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: p
 
 
 def test_nobody_looked(lake: Lake) -> None:
-    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
-    seen = read_source_seen(lake, flow, {})
+    seen = read_source_seen(lake, EAST_TO_CENTRAL, {})
     assert seen == SourceSeen(ends={})
     assert rpo_seconds(seen, lost_at=NOON) is None
 

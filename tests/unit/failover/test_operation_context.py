@@ -10,16 +10,14 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.failover.loss import PartitionProgress, read_flow_progress
 from mirrorlake.failover.operation_context import OperationContext
-from mirrorlake.lake import METADATA, POSITIONS, Lake, position_row
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake import METADATA, POSITIONS, KnownTopic, position_row
+from mirrorlake.lake.metadata import topic_row
 from mirrorlake.model.patterns import TopicPattern
 from tests.builders import NOON, ORDERS
+from tests.lakes import Relay, lake_in, rows
 
 
 def work_on(says: MirrorlakeError, *, paused: bool = False) -> OperationContext:
@@ -75,28 +73,15 @@ def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
     assert clock[0] == (20 if runs else 0), "live tasks that were killed left their marker, and are not waited for"
 
 
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
-
-
 @pytest.mark.law("E")
 def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Path) -> None:
-    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path / "lake"))), FolderTables()
-    tables.create(lake.relay_location("east"), RELAY)
-    for table in (METADATA, POSITIONS):
-        tables.create(lake.meta_location(table), table)
-    empty: dict[str, Any] = dict.fromkeys(("key", "value", "headers"))
-    places = {"topic": "orders", "generation": 1, "partition": 0, "timestamp": NOON, "timestamp_type": 0}
-
-    def land(offsets: range) -> None:
-        rows = [{**empty, **places, "offset": offset, "landed_at": NOON} for offset in offsets]
-        tables.append(lake.relay_location("east"), arrow_table(RELAY, rows))
-
-    land(range(8))
+    lake = lake_in(tmp_path, METADATA, POSITIONS)
+    relay = Relay(lake.relay_location("east"))
+    relay.land(rows("orders", 0, *range(8), landed_at=NOON))
     # 8 was a marker, and 9 was landed and erased.
     lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
-    topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
-    lake.append_rows(METADATA, [{**topic, "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}])
+    topic = KnownTopic(name="orders", generation=1, topic_id="x", partitions=1)
+    lake.append_rows(METADATA, [topic_row("east", "source", topic, NOON)])
     there = work_on(ClusterUnreachable("gone"))
     flow = there.flow.bound_to(TopicPattern(), adds_hops=False)
     there.context.lake = lake  # type: ignore[misc]
@@ -107,6 +92,6 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
         "nothing of it is lost with the source"
     )
     assert read_flow_progress(lake, flow, {ORDERS: 6}) == {ORDERS: PartitionProgress(10, 6)}
-    land(range(10, 12))
+    relay.land(rows("orders", 0, 10, 11, landed_at=NOON))
     assert there.unsent(flow, {ORDERS: 8}, {ORDERS: 10}) == [], "what came later is not what was held then"
     assert there.unsent(flow, {ORDERS: 8}) == [(ORDERS, 4)]

@@ -8,25 +8,14 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import (
-    GAPS,
-    BrokenFile,
-    FolderTables,
-    Lake,
-    broken_files,
-    gap_row,
-    land_rows,
-    relay_schema,
-    write_files,
-)
+from mirrorlake.lake import GAPS, BrokenFile, Lake, broken_files, gap_row
 from mirrorlake.landing import Mending, mending
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON
-from tests.lakes import lake_in
+from tests.lakes import Relay, lake_in, rows
 
 RECORDS = 40
 # One file holds them all.
@@ -36,24 +25,11 @@ SOURCES = [SourcePartition("clicks", 1, 2), SourcePartition("orders", 1, 0), Sou
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Make a relay of one file, which is empty."""
-    lake, tables = lake_in(tmp_path, GAPS, relays=["east"]), FolderTables()
-    given = pa.table(
-        {
-            "offset": pa.array(range(RECORDS), pa.int64()),
-            "timestamp": pa.array([NOON] * RECORDS, pa.timestamp("us", tz="UTC")),
-            "timestamp_type": pa.array([0] * RECORDS, pa.int32()),
-            "key": pa.array([b"k"] * RECORDS, pa.binary()),
-            "value": pa.array([b"v"] * RECORDS, pa.binary()),
-            "headers": pa.array([None] * RECORDS, relay_schema().field("headers").type),
-        }
-    )
-    location = lake.relay_location("east")
-    counts, both = [RECORDS] * len(SOURCES), pa.concat_tables([given] * len(SOURCES))
-    rows = land_rows(relay_schema(), SOURCES, counts, both, NOON)
-    files = list(write_files(location, relay_schema(), rows))
-    tables.commit(location, files, app_id="test", version=1, signature="{}")
-    for file in files:
-        Path(location, file.path).write_bytes(b"")
+    lake = lake_in(tmp_path, GAPS)
+    relay = Relay(lake.relay_location("east"))
+    relay.land(*(rows(source.topic, source.partition, *range(RECORDS)) for source in SOURCES))
+    for file in Path(relay.path).glob("*.parquet"):
+        file.write_bytes(b"")
     return lake
 
 

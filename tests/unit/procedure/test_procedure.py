@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.lake import Lake
-from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.procedure import DONE, Journal, Operation, Procedure, Refusal, Step
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-
-
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
+from tests.builders import NOON
+from tests.lakes import lake_in
 
 
 class Killed(Exception):
@@ -73,9 +67,7 @@ class Move(Procedure[str]):
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
-    FolderTables().create(lake.meta_location(AUDIT), AUDIT)
-    return lake
+    return lake_in(tmp_path, AUDIT)
 
 
 def journal_of(lake: Lake, hook: Callable[[str, str], None] = lambda *_: None) -> Journal:
