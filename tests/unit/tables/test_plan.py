@@ -21,10 +21,6 @@ SALES = {"east": ["sales"]}
 APPENDED = {"mode": "append", "keys": "text", "values": "json", "schema": "inferred", "columns": {}}
 
 
-def _apply(context: Context) -> None:
-    settings_in_force.put_in_force(context.config, context.control())
-
-
 def _notes(context: Context) -> list[str]:
     return [note.reason for note in plan_tables(context).notes]
 
@@ -41,12 +37,13 @@ def test_law_g_plan_shows_the_tables_to_come_and_once_applied_no_more(tmp_path: 
         ("{topic}", "create", "append", "to_come.*", "come with the first records"),
     }
     assert "its first record makes it" in str(made)
-    _apply(context)
+    settings_in_force.put_in_force(context.config, context.control())
     assert not plan_tables(context)
 
 
 def test_plan_shows_what_changed_and_what_is_gone(tmp_path: Path) -> None:
-    _apply(mirror(tmp_path, {"topics": "sales"}, {"topics": "orders"}, topics=["sales", "orders"]))
+    before = mirror(tmp_path, {"topics": "sales"}, {"topics": "orders"}, topics=["sales", "orders"])
+    settings_in_force.put_in_force(before.config, before.control())
     edited = mirror(tmp_path, {"topics": "sales", "every": "1m", "columns": {"day": "to_date(_timestamp)"}})
     changes = {one.name: one for one in plan_tables(edited).changes}
     assert isinstance(changes["sales"], Change)
@@ -131,9 +128,33 @@ def test_plan_tells_of_two_entries_of_one_table_and_of_names_that_sql_takes_for_
             "tables[0].keys",
             "these records name schemas, and no schema registry of east is known",
         ),
+        *(
+            (f"[{{topics: sales, {entry}}}]", f"tables[0].{place}", problem)
+            for entry, place, problem in (
+                ("partition_by: [n, _offset]", "partition_by[1]", "each record has a '_offset' of its own"),
+                (
+                    "partition_by: 'd, D', columns: {d: to_date(_timestamp)}",
+                    "partition_by[1]",
+                    "'D' stands there twice",
+                ),
+                ("partition_by: [m], schema: n BIGINT", "partition_by[0]", "the table has no column 'm'"),
+                (
+                    "partition_by: [n], schema: 'n ARRAY<INT>'",
+                    "partition_by[0]",
+                    "'n' is not of a type that partitions have",
+                ),
+                (
+                    "partition_by: [value], values: binary",
+                    "partition_by[0]",
+                    "'value' is not of a type that partitions have",
+                ),
+                ("columns: {day: n, Day: m}", "columns.Day", "'Day' is another column, too"),
+                ("columns: {value: lower(value)}, values: text", "columns.value", "'value' is another column, too"),
+            )
+        ),
     ],
 )
-def test_faults_across_the_file_have_their_place(tables: str, place: str, problem: str) -> None:
+def test_faults_of_tables_have_their_place(tables: str, place: str, problem: str) -> None:
     text = f"""
 lake: {{root: ./lake}}
 clusters: {{east: {{bootstrap_servers: "e:9092"}}, west: {{bootstrap_servers: "w:9092"}}}}
@@ -144,32 +165,6 @@ tables: {tables}
         loads(text)
     assert place in str(refused.value)
     assert problem in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        ("partition_by: [n, _offset]", "partition_by[1]|each record has a '_offset' of its own"),
-        ("partition_by: 'day, Day', columns: {day: to_date(_timestamp)}", "partition_by[1]|'Day' stands there twice"),
-        ("partition_by: [m], schema: n BIGINT", "partition_by[0]|the table has no column 'm'"),
-        ("partition_by: [n], schema: 'n ARRAY<INT>'", "partition_by[0]|'n' is not of a type that partitions have"),
-        ("partition_by: [value], values: binary", "partition_by[0]|'value' is not of a type that partitions have"),
-        ("columns: {day: n, Day: m}", "columns.Day|'Day' is another column, too"),
-        ("columns: {value: lower(value)}, values: text", "columns.value|'value' is another column, too"),
-    ],
-)
-def test_faults_of_one_table_have_their_place(entry: str, problem: str) -> None:
-    text = f"""
-lake: {{root: ./lake}}
-clusters: {{east: {{bootstrap_servers: "e:9092"}}, west: {{bootstrap_servers: "w:9092"}}}}
-flows: [{{source: east, target: west, topics: .*}}]
-tables: [{{topics: sales, {entry}}}]
-"""
-    with pytest.raises(ConfigError) as refused:
-        loads(text)
-    place, _, said = problem.partition("|")
-    assert f"tables[0].{place}" in str(refused.value)
-    assert said in str(refused.value)
 
 
 def test_partitions_of_known_and_of_unknown_columns_are_taken() -> None:

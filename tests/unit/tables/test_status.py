@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from mirrorlake.lag import Figures
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import Status
-from mirrorlake.lake import BAD_RECORDS
+from mirrorlake.lake import BAD_RECORDS, landed_positions
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
@@ -22,6 +23,11 @@ from mirrorlake.tables import TableStatus, read_tables
 from tests.builders import NOON
 from tests.lakes import LANDED_AT
 from tests.unit.tables.kit import keep, mirror
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
 
 
 def stands(context: Context, *, after: timedelta = timedelta()) -> TableStatus:
@@ -39,15 +45,15 @@ def park(context: Context, table: str) -> None:
     )
 
 
-def test_a_table_that_holds_all_landed_records_has_no_lag(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_a_table_that_holds_all_landed_records_has_no_lag(context: Context) -> None:
     keep(context, "sales", position=4)
     one = stands(context)
     assert (one.offset_lag, one.time_lag_ms, one.verdict, one.state, one.why()) == (0, 0, "OK", "ok", "")
 
 
-def test_lag_is_that_of_the_records_which_wait_and_a_table_is_given_some_batches(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_lag_is_that_of_the_records_which_wait_and_a_table_is_given_some_batches(
+    context: Context, tmp_path: Path
+) -> None:
     keep(context, "sales", position=2)
     early, late = stands(context, after=timedelta(seconds=30)), stands(context)
     # Record 3 was produced three seconds before all were landed.
@@ -58,28 +64,19 @@ def test_lag_is_that_of_the_records_which_wait_and_a_table_is_given_some_batches
     assert slow.verdict == "OK"
 
 
-def test_a_table_without_batches_stalls(tmp_path: Path) -> None:
-    one = stands(mirror(tmp_path, {"topics": "sales"}, topics=["sales"]))
+def test_a_table_without_batches_stalls(context: Context) -> None:
+    one = stands(context)
     assert (one.state, one.verdict) == ("new", "STALL")
     assert "mirrorlake tables --run" in one.why()
 
 
-def test_offsets_without_a_record_are_no_lag(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_offsets_without_a_record_are_no_lag(context: Context) -> None:
     keep(context, "sales", position=4)
-    landed: Any = {"east": _Landed(context, further=2)}
+    reached = landed_positions(context.lake, "east").reached
+    # Only markers of transactions follow.
+    landed: Any = {"east": SimpleNamespace(reached={source: position + 2 for source, position in reached.items()})}
     [one] = read_tables(context, landed=landed).tables
     assert (one.offset_lag, one.verdict) == (0, "OK")
-
-
-class _Landed:
-    """Landed positions past which only markers of transactions follow."""
-
-    def __init__(self, context: Context, *, further: int) -> None:
-        from mirrorlake.lake import landed_positions
-
-        reached = landed_positions(context.lake, "east").reached
-        self.reached = {source: position + further for source, position in reached.items()}
 
 
 @pytest.mark.parametrize("how", ["parked", "paused", "fault"])
@@ -112,17 +109,14 @@ def test_status_and_lag_show_a_table_that_stands_still_with_its_reason(tmp_path:
         assert "table sales is parked" in status.to_text()
 
 
-def test_a_page_of_lag_ends_with_the_tables(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_a_page_of_lag_ends_with_the_tables(context: Context) -> None:
     keep(context, "sales", position=1)
-    row: Any = type("Row", (), {})()
-    vars(row).update(flow="f", topic="sales", generation=1, partition=0, hop="landed", group_id=None, cluster="east")
-    vars(row).update(position=4, end_position=4, offset_lag=0, time_lag_ms=0, observed_at=NOON)
-    assert "in_table" in LagPage([row], tables=[stands(context)]).to_text()
+    row = {"flow": "f", "topic": "sales", "generation": 1, "partition": 0, "hop": "landed", "group_id": None}
+    row |= {"cluster": "east", "position": 4, "end_position": 4, "offset_lag": 0, "time_lag_ms": 0}
+    assert "in_table" in LagPage([SimpleNamespace(**row, observed_at=NOON)], tables=[stands(context)]).to_text()
 
 
-def test_metrics_have_lag_and_bad_records_of_each_table(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_metrics_have_lag_and_bad_records_of_each_table(context: Context) -> None:
     keep(context, "sales", position=1)
     bad = {"table_name": "sales", "source": "east", "topic": "sales", "generation": 1, "partition": 0, "offset": 0}
     bad |= {"timestamp": NOON, "key": None, "value": b"{", "reason": "the value is not JSON", "recorded_at": NOON}
@@ -136,8 +130,7 @@ def test_metrics_have_lag_and_bad_records_of_each_table(tmp_path: Path) -> None:
     assert value("mirrorlake_table_bad_records", {"table": "sales"}) == 1
 
 
-def test_events_tell_of_paused_and_parked_tables(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_events_tell_of_paused_and_parked_tables(context: Context) -> None:
     park(context, "sales")
     pause_stream(context, table="sales", reason="a look")
     told = [(one.kind, one.subject) for one in read_events(context, NOON - timedelta(days=1))]

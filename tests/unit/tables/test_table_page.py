@@ -20,6 +20,12 @@ from tests.builders import NOON
 from tests.commands import told
 from tests.unit.tables.kit import keep, mirror
 
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+
+
 SALES = pa.schema(
     [
         pa.field("_source", pa.string(), metadata={"comment": "Alias of the source cluster"}),
@@ -52,8 +58,7 @@ def offsets(page: TablePage) -> list[int]:
     return [row["_offset"] for row in page.newest]
 
 
-def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context: Context) -> None:
     day = [[NOON + timedelta(hours=hour, minutes=minute) for minute in range(10)] for hour in (3, 0, 2, 1)]
     batches = [[sale(10 * at + n, time) for n, time in enumerate(times)] for at, times in enumerate(day)]
     keep_sales(context, *batches, [sale(99, None)])
@@ -80,8 +85,7 @@ def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(tmp_pat
     assert "<b>" not in html.replace("<b>sales</b>", "")
 
 
-def test_the_command_shows_the_page_of_a_table(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_the_command_shows_the_page_of_a_table(context: Context, tmp_path: Path) -> None:
     keep_sales(context, [sale(1, NOON)])
     page = told("tables", "--table", "sales", "--conf", str(tmp_path / "mirror.yml"))
     assert (page["status"]["verdict"], page["rows"], len(page["columns"])) == ("WARNING", 1, 6)
@@ -89,8 +93,7 @@ def test_the_command_shows_the_page_of_a_table(tmp_path: Path) -> None:
     assert (row["_offset"], row["amount"], row["lines"]) == (1, "0.25", [{"item": "<b>"}])
 
 
-def test_newest_rows_are_read_from_the_files_that_may_have_them(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_newest_rows_are_read_from_the_files_that_may_have_them(context: Context) -> None:
     keep_sales(context, *([sale(n, NOON + timedelta(hours=n))] for n in range(4)))
     location = Path(context.lake.typed_location("sales"))
     oldest = min(location.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
@@ -109,8 +112,7 @@ def test_rows_of_a_topic_that_never_leaves_are_not_shown(tmp_path: Path) -> None
     assert page.notes == ("rows of sales.pii are not shown: the settings say that it never leaves east",)
 
 
-def test_of_a_table_with_many_columns_the_first_are_shown(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_of_a_table_with_many_columns_the_first_are_shown(context: Context) -> None:
     rows = pa.Table.from_pylist([{**sale(1, NOON), **{f"c{n}": n for n in range(100)}}])
     keep(context, "sales", position=1, rows=rows)
     page = read_page(context, "sales", newest=5)
@@ -119,9 +121,8 @@ def test_of_a_table_with_many_columns_the_first_are_shown(tmp_path: Path) -> Non
 
 
 def test_a_table_without_a_row_and_one_that_only_spark_reads_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
     page = read_page(context, "sales", newest=5)
     assert (page.status.state, page.columns) == ("new", ())
     assert "its first record makes it" in page.to_text()
@@ -138,7 +139,6 @@ def test_a_table_without_a_row_and_one_that_only_spark_reads_say_so(
     assert page.notes == (f"columns and rows {said}",)
 
 
-def test_a_name_of_no_table_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
-    context = mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
+def test_a_name_of_no_table_is_refused_with_the_nearest_one(context: Context) -> None:
     with pytest.raises(UsageError, match="did you mean 'sales'"):
         read_page(context, "sale", newest=5)
