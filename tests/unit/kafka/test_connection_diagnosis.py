@@ -10,13 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from cryptography.hazmat.primitives import serialization
 
+from mirrorlake.config import loads
 from mirrorlake.errors import ClusterError, ConfigError, Fault
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.client_files import ClientFiles
-from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
+from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, ConnectionFault, diagnose_connection
+from mirrorlake.kafka.errors import ClientErrors
 from tests.servers.secured import STORE_PASSWORD, Certificates
 
 Listen = Callable[..., str]
@@ -60,6 +62,16 @@ def context_of(certificates: Certificates, name: str) -> ssl.SSLContext:
     return context
 
 
+def diagnosed(options: dict[str, str], said: ClientErrorListener | None = None, **more: bool) -> ConnectionFault | None:
+    return diagnose_connection("east", options, said or ClientErrorListener(), **more)
+
+
+def fault(options: dict[str, str], said: ClientErrorListener | None = None) -> ConnectionFault:
+    found = diagnosed(options, said)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("served", "ca", "problem", "remedy"),
     [
@@ -78,8 +90,7 @@ def test_a_certificate_that_is_refused_says_why(
 ) -> None:
     address = listen(context_of(certificates, served))
     options = {"bootstrap.servers": address, "security.protocol": "SSL", "ssl.ca.location": certificates.path(ca)}
-    found = diagnose_connection("east", options, ClientErrorListener())
-    assert found is not None
+    found = fault(options)
     assert found.layer == "TLS"
     assert problem in found.problem
     assert remedy in found.remedy
@@ -88,35 +99,20 @@ def test_a_certificate_that_is_refused_says_why(
 def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
     options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
     good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
-    assert diagnose_connection("east", good, ClientErrorListener()) is None
+    assert diagnosed(good) is None
     unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
-    assert (
-        diagnose_connection(
-            "east", {**unchecked, "ssl.endpoint.identification.algorithm": "none"}, ClientErrorListener()
-        )
-        is None
-    )
+    assert diagnosed({**unchecked, "ssl.endpoint.identification.algorithm": "none"}) is None
 
 
 @pytest.mark.parametrize("reads", [10, 10_000], ids=["reset", "closed"])
 def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen, reads: int) -> None:
-    plain = diagnose_connection(
-        "east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, ClientErrorListener()
-    )
-    assert plain is not None
+    plain = fault({"bootstrap.servers": listen(context_of(certificates, "good"))})
     assert "speaks TLS, but security.protocol is PLAINTEXT" in plain.problem
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
-    secure = diagnose_connection(
-        "east", {**options, "bootstrap.servers": listen(None, reads=reads)}, ClientErrorListener()
-    )
-    assert secure is not None
+    secure = fault({**options, "bootstrap.servers": listen(None, reads=reads)})
     assert "does not speak TLS, but security.protocol is SSL" in secure.problem
-    assert diagnose_connection("east", {"bootstrap.servers": listen(None)}, ClientErrorListener()) is None, (
-        "a plain one is none"
-    )
-    assert diagnose_connection("east", {"bootstrap.servers": "127.0.0.1:1"}, ClientErrorListener()) is None, (
-        "TCP is looked at before"
-    )
+    assert diagnosed({"bootstrap.servers": listen(None)}) is None, "a plain one is none"
+    assert diagnosed({"bootstrap.servers": "127.0.0.1:1"}) is None, "TCP is looked at before"
 
 
 def heard(code: int, text: str) -> ClientErrorListener:
@@ -147,8 +143,7 @@ def heard(code: int, text: str) -> ClientErrorListener:
     ],
 )
 def test_a_refused_login_is_told_in_librdkafkas_words(text: str, layer: str, remedy: str) -> None:
-    found = diagnose_connection("east", {"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
-    assert found is not None
+    found = fault({"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
     assert found.layer == layer
     assert remedy in found.remedy
     assert "bootstrap:" not in found.problem
@@ -159,22 +154,19 @@ def test_a_missing_client_certificate_is_told(certificates: Certificates, listen
     text = "ssl://a:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
     address = listen(context_of(certificates, "good"))
-    found = diagnose_connection("east", {**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
-    assert found is not None
+    found = fault({**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
     assert "add ssl.certificate.location" in found.remedy
 
 
 def test_an_outage_is_none_of_tls(certificates: Certificates) -> None:
     options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
     trusting = {**options, "ssl.ca.location": certificates.path("ca.pem")}
-    assert diagnose_connection("east", trusting, heard(KafkaError._TRANSPORT, "Disconnected")) is None
+    assert diagnosed(trusting, heard(KafkaError._TRANSPORT, "Disconnected")) is None
     token = {**trusting, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    assert diagnose_connection("east", token, ClientErrorListener()) is None
+    assert diagnosed(token) is None
 
 
 def test_what_a_call_did_that_went_out_before_a_login_was_refused_is_in_doubt() -> None:
-    from mirrorlake.kafka.errors import ClientErrors
-
     errors = ClientErrors.from_options("east", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
     errors.listener(KafkaError(KafkaError._AUTHENTICATION, "no"))
     timed_out = KafkaError(KafkaError._TIMED_OUT)
@@ -189,19 +181,12 @@ def test_a_token_that_never_comes_is_told(listen: Listen) -> None:
         "security.protocol": "SASL_PLAINTEXT",
         "bootstrap.servers": listen(None),
     }
-    assert diagnose_connection("east", options, ClientErrorListener(), has_worked=True) is None, (
-        "it had one: the broker may be slow"
-    )
-    found = diagnose_connection("east", {**options, "bootstrap.servers": listen(None)}, ClientErrorListener())
-    assert found is not None
+    assert diagnosed(options, has_worked=True) is None, "it had one: the broker may be slow"
+    found = fault({**options, "bootstrap.servers": listen(None)})
     assert (found.layer, found.problem) == ("SASL (token)", "no OAUTHBEARER token came in time")
 
 
 def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
-    from confluent_kafka import KafkaException
-
-    from mirrorlake.kafka.errors import ClientErrors
-
     asked: list[float] = []
 
     def call(timeout_s: float) -> str:
@@ -229,8 +214,6 @@ def test_what_was_said_before_a_success_counts_no_more() -> None:
 
 
 def test_a_page_for_both_loads_as_it_stands() -> None:
-    from mirrorlake.config import loads
-
     page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
     examples = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
     assert len(examples) == 5

@@ -78,6 +78,11 @@ class World:
         written = list(write_files(seat.path, SCHEMA, iter([batch(files)])))
         LandingLog(seat).append(written, 1, at, read_to, is_whole=is_whole)
 
+    def account(self, lander: Any) -> None:
+        """Account for the only turn of a lander, as it does when its time has come."""
+        lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=self.landed)
+        lander.account_for_landed()
+
     def gaps(self) -> list[tuple[Any, ...]]:
         return [tuple(vars(row).values()) for row in self.lake.query_rows(GAP)]
 
@@ -89,8 +94,7 @@ def world(tmp_path: Path) -> World:
     lander, start = found.started()
     assert start == {ORDERS: 0, CLICKS: 0}
     found.land(lander, start, {ORDERS: ([0, 1, 2, 3, 4], 5), CLICKS: ([0, 1, 2, 3, 4], 6)})
-    lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=1)
-    lander.account_for_landed()
+    found.account(lander)
     return found
 
 
@@ -133,8 +137,7 @@ def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path) -> None:
     for offsets in ([0, 1, 2, 3, 4], [5, 6]):
         lander, start = world.started()
         world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
-        lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=world.landed)
-        lander.account_for_landed()
+        world.account(lander)
     log = Path(world.lake.relay_location("east"), "_delta_log")
     sorted(log.glob("*.json"))[-1].write_bytes(b"")
     world.lake = lake_in(tmp_path)
@@ -193,8 +196,7 @@ def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world:
     world.source.cleanup = "compact"
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
-    lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=2)
-    lander.account_for_landed()
+    world.account(lander)
     assert ("orders", 1, "compacted", 5, 8) in world.gaps(), (
         "law E: a topic without a policy of its own has the brokers'"
     )

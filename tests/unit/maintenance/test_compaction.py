@@ -31,12 +31,11 @@ from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_file
 from mirrorlake.maintenance.splits import Split
 from mirrorlake.maintenance.tiers import FANOUT, FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
-from tests.builders import mirror_config
+from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, rows
 
 LATER = LANDED_AT + timedelta(hours=1)
 DAY = timedelta(days=1)
-ORDERS = SourcePartition("orders", 1, 0)
 FLOW = mirror_config({"target": "central"}).flows[0]
 
 

@@ -29,12 +29,10 @@ from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.tiers import FANOUT
-from mirrorlake.model.flow import SourcePartition
-from tests.builders import mirror_config
+from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, Relay, lake_in, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
-ORDERS = SourcePartition("orders", 1, 0)
 LATER = LANDED_AT + timedelta(hours=1)
 FLOW = mirror_config({"target": "central"}).flows[0]
 ADA = Selector(key=b"ada")

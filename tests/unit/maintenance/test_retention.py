@@ -29,12 +29,11 @@ from mirrorlake.maintenance.retention import replaying
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
-from tests.builders import mirror_config
+from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, no_session, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-ORDERS = SourcePartition("orders", 1, 0)
 FLOW = mirror_config({"target": "central"}).flows[0]
 THREE_DAYS = {"orders": {"age": "3d"}}
 

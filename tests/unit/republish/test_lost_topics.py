@@ -41,9 +41,9 @@ def own(topic: str) -> str:
     return f"east.{topic}"
 
 
-def found_lost(known: Mapping[str, Remote], there: Mapping[str, str], remote_topic=own) -> list[LostTopic]:  # type: ignore[no-untyped-def]
+def found_lost(known: Mapping[str, Remote], there: Mapping[str, str], remote_topic=own, sent=(A, B)) -> list[LostTopic]:  # type: ignore[no-untyped-def]
     return detect_lost_topics(
-        flow="f", target="west", known=known, positions=[A, B], found=there, remote_topic=remote_topic
+        flow="f", target="west", known=known, positions=sent, found=there, remote_topic=remote_topic
     )
 
 
@@ -90,9 +90,7 @@ def test_law_e_a_topic_that_is_carried_again_later_is_sent_again_with_those_that
     known = {"a": Remote("all", "1"), "b": Remote("all", "1"), "c": Remote("elsewhere", "3")}
     positions = {A: 5, B: 7, SourcePartition("c", 1, 0): 9}
     # The flow does not carry b now.
-    held = detect_lost_topics(
-        flow="f", target="west", known=known, positions=[A], found={"all": "2"}, remote_topic=all_in_one
-    )
+    held = found_lost(known, {"all": "2"}, all_in_one, sent=[A])
     assert [one.topics for one in held] == [("a",)]
     for action, left in ((SEND_AGAIN, {SourcePartition("c", 1, 0): 9}), (ACCEPT_EMPTY, positions)):
         choice = LossChoice(flow="f", remote="all", known="1", action=action)
@@ -107,9 +105,7 @@ def test_law_e_a_topic_that_is_carried_again_later_is_sent_again_with_those_that
 def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remote_topic() -> None:
     # Of b nothing was sent since the topic was begun again before.
     known = {"a": Remote("all", "2"), "b": Remote("all", "2")}
-    held = detect_lost_topics(
-        flow="f", target="west", known=known, positions=[A], found={"all": "3"}, remote_topic=all_in_one
-    )
+    held = found_lost(known, {"all": "3"}, all_in_one, sent=[A])
     there = {"lost": held, "known": known, "positions": {A: 5}, "found": {"all": "3"}, "remote_topic": all_in_one}
     choice = LossChoice(flow="f", remote="all", known="2", action=SEND_AGAIN)
     again = resolve_losses(choices=[choice], **there)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import LossResolution, LostTopic, Remote
-from mirrorlake.republish import Tenure
 from mirrorlake.republish.owned_flow import OwnedFlow
 from tests.builders import ledger_record, run
+from tests.unit.republish.kit import owned_flow
 
 
 class Ledger:
@@ -42,16 +42,11 @@ def copied() -> list[list[int]]:
 def owned(copied: list[list[int]]) -> OwnedFlow:
     claim = committed(0, 0).claim
     heard = SimpleNamespace(committed=lambda _: None, passed=lambda _: None)
-    return OwnedFlow(
-        lake=cast("Any", None),
-        settings=cast("Any", SimpleNamespace(listener=heard)),
-        topics=cast("Any", None),
-        remotes=cast("Any", None),
-        copy=cast("Any", SimpleNamespace(add=lambda records: copied.append([one.seq for one in records]))),
-        claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
-        resolution=LossResolution(),
-        progress=cast("Any", heard),
-        tenure=Tenure(),
+    return owned_flow(
+        settings=SimpleNamespace(listener=heard),
+        copy=SimpleNamespace(add=lambda records: copied.append([one.seq for one in records])),
+        claims=SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={}),
+        progress=heard,
     )
 
 
@@ -141,22 +136,18 @@ class Remotes:
 
 
 @pytest.mark.law("G")
-def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target_stays_as_it_is(
-    owned: OwnedFlow,
-) -> None:
+def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target_stays_as_it_is() -> None:
     names = ("sent", "empty", "grown", "missing", "another's", "gone", "paused")
     known = {name: KnownTopic(name=name, partitions=2, present=name != "gone") for name in names}
     known["grown"] = replace(known["grown"], truncations=(LogTruncation(partition=1, generation=3, first_offset=5),))
     remotes = Remotes(whole={*names} - {"missing"}, refused={"another's"})
     claim = SimpleNamespace(scope=SimpleNamespace(without={"paused"}))
     flow = SimpleNamespace(carries=lambda _: True, denies=lambda _: False, remote_topic=lambda name: name)
-    owned = replace(
-        owned,
-        settings=cast("Any", SimpleNamespace(flow=flow)),
-        topics=cast("Any", SimpleNamespace(known=known, load=lambda: known)),
-        remotes=cast("Any", remotes),
-        claims=cast("Any", SimpleNamespace(claim=claim, positions={})),
-        resolution=LossResolution(),
+    owned = owned_flow(
+        settings=SimpleNamespace(flow=flow),
+        topics=SimpleNamespace(known=known, load=lambda: known),
+        remotes=remotes,
+        claims=SimpleNamespace(claim=claim, positions={}),
         ready={SourcePartition("sent", 0, 0)},
     )
     assert owned.ensure_empty_topics()

@@ -20,11 +20,10 @@ from mirrorlake.lake import KnownTopic
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import CLEAR, PARK, ControlState
 from mirrorlake.model.parked import Parked, parked_of, whole_stream
-from mirrorlake.model.remotes import LossResolution
 from mirrorlake.republish.follower_driver import LedgerOutages
-from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.waiting_topics import WaitingTopics, topics_at_fault
 from tests.builders import NOON, mirror_config
+from tests.unit.republish.kit import owned_flow
 
 FLOW = mirror_config({"target": "central", "topics": "orders, clicks"}).flows[0]
 KNOWN = ("orders", "clicks", "others")
@@ -107,16 +106,11 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
     for name in known:
         waiting.add({name: RecordTooLarge("r", topic=f"east.{name}", source_topic=name)}, limit="5")
     remotes = Remotes(limits={"east.orders": "9", "east.third": "5"}, silent="east.clicks")
-    owned = OwnedFlow(
-        lake=cast("Any", None),
-        settings=cast("Any", SimpleNamespace(flow=FLOW)),
-        topics=cast("Any", SimpleNamespace(load=lambda: known, known=known)),
-        remotes=cast("Any", remotes),
-        copy=cast("Any", None),
-        claims=cast("Any", SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope()))),
-        resolution=LossResolution(),
-        progress=cast("Any", None),
-        tenure=cast("Any", None),
+    owned = owned_flow(
+        settings=SimpleNamespace(flow=FLOW),
+        topics=SimpleNamespace(load=lambda: known, known=known),
+        remotes=remotes,
+        claims=SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope())),
         waiting=waiting,
     )
     assert owned.release_topics(), "whoever asks sends what the relay holds of it before what is new"
