@@ -47,16 +47,9 @@ _ELSEWHERE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Acl:
-    """One ACL, as Kafka's tools print it.
+    """One ACL, as Kafka's tools print it: the name * alone with LITERAL means all, the principal User:* everybody.
 
-    Attributes:
-        resource: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, or UNKNOWN for a type of a newer broker.
-        name: the resource's name; * alone with LITERAL means all.
-        pattern: LITERAL or PREFIXED.
-        principal: such as User:alice; User:* means everybody.
-        host: an address, * for any.
-        operation: READ, WRITE, ALL ...
-        permission: ALLOW or DENY.
+    `resource` is UNKNOWN for a type of a newer broker.
     """
 
     resource: str
@@ -104,16 +97,9 @@ class LeftOut:
 class AclFlow:
     """The properties of a flow that the translation reads.
 
-    Attributes:
-        topics: `topics` of the flow.
-        exclude_topics: `exclude_topics` of the flow.
-        carries: whether the flow mirrors a topic of this name.
-        remote: the topic's name on the target, or None if that is not legal.
-        remote_prefix: the prefix of exactly the remote topics whose source topics have a prefix, or None.
-        shared: whether the remote topic of a source topic also has records of other topics.
-        existing: the source's topics that the flow carries now.
-        foreign: topics of the target that this flow does not write to.
-        principals: the target's principal by the source's.
+    `remote` and `remote_prefix` return None if there is no legal name, or no prefix of exactly these remote topics.
+    `shared` is whether the remote topic of a source topic also has records of other topics. `foreign` are topics of the
+    target that this flow does not write to.
     """
 
     topics: TopicPattern
@@ -136,20 +122,7 @@ class Translated:
 
 
 def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
-    """Return the target's ACLs for those of the source.
-
-    Args:
-        acls: all ACLs of the source.
-        flow: the flow they are translated for.
-
-    Example:
-        >>> read = Acl(resource="TOPIC", name="ord", pattern="PREFIXED", principal="User:a", host="*",
-        ...            operation="READ", permission="ALLOW")
-        >>> flow = AclFlow(topics=TopicPattern((".*",)), carries=lambda name: True, remote=lambda name: f"east.{name}",
-        ...                remote_prefix=lambda prefix: f"east.{prefix}")
-        >>> [str(acl) for acl in translate([read], flow).wanted]
-        ['User:a may READ topic prefixed east.ord']
-    """
+    """Return the target's ACLs for those of the source."""
     wanted: dict[Acl, Acl] = {}
     left_out: list[LeftOut] = []
     narrowed: set[str] = set()

@@ -31,10 +31,5 @@ class CheckpointScope:
         return cls(selection, frozenset(without))
 
     def continues(self, before: CheckpointScope) -> bool:
-        """Return whether this scope may resume in a checkpoint location of `before`: nothing that it carries was skipped.
-
-        >>> whole, less = CheckpointScope("1f0c"), CheckpointScope("1f0c", frozenset({"orders"}))
-        >>> less.continues(whole), whole.continues(less), CheckpointScope("77aa").continues(whole)
-        (True, False, False)
-        """
+        """Return whether this scope may resume in a checkpoint location of `before`: nothing that it carries was skipped."""
         return bool(self.selection) and self.selection == before.selection and before.without <= self.without

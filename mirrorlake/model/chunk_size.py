@@ -19,20 +19,7 @@ _MAX_GROWTH = 4
 
 
 class ChunkSize:
-    """Follow a measured rate; `limit` is the size of the next chunk, in bytes unless the caller uses another unit.
-
-    Args:
-        max_size: the largest size.
-        start: the first size.
-        min_size: the smallest size.
-        aim_s: the target time of a chunk, in seconds.
-
-    Example:
-        >>> size = ChunkSize(2**26)
-        >>> size.record_success(2**20, seconds=10.0)
-        >>> size.limit
-        314572
-    """
+    """Follow a measured rate; `limit` is the size of the next chunk, in bytes unless the caller uses another unit."""
 
     def __init__(self, max_size: int, *, start: int = _START, min_size: int = _MIN_SIZE, aim_s: float = AIM_S) -> None:
         self._most = max_size

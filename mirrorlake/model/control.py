@@ -91,7 +91,7 @@ class Pause(Displayable):
 class ControlState:
     """The state in force: the newest `apply`, the pauses, the choices for lost remote topics, and the parked streams.
 
-    `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
+    `resumed` lacks parked streams that failed again after that.
     `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
     and that nobody has retired.
     """

@@ -93,11 +93,6 @@ def advance(positions: dict[SourcePartition, int], moved: Mapping[SourcePartitio
 
 
 def kafka_name(flow: str) -> str:
-    """Return the flow's name in the characters that Kafka allows.
-
-    >>> kafka_name("east->central")
-    'east.central'
-    """
     return _NOT_ALLOWED_IN_KAFKA.sub("_", flow.replace("->", "."))
 
 

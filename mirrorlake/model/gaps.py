@@ -16,11 +16,7 @@ _LIKELY = ("compacted",)
 
 
 def certainty(kind: str) -> str:
-    """Return `certain` for a gap's kind, or `likely` if the log does not show it.
-
-    >>> certainty("transactional"), certainty("compacted")
-    ('certain', 'likely')
-    """
+    """Return `certain` for a gap's kind, or `likely` if the log does not show it."""
     return "likely" if kind in _LIKELY else "certain"
 
 

@@ -255,11 +255,7 @@ class Interleaved:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, with touching ones merged.
-
-    >>> merged([(5, 7), (1, 3), (3, 4)])
-    [(1, 4), (5, 7)]
-    """
+    """Return spans in order, with touching ones merged."""
     found: list[Span] = []
     for first, last in sorted(spans):
         if found and first <= found[-1][1]:
@@ -270,11 +266,6 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
-    """Intersect two lists of ordered spans.
-
-    >>> common([(0, 5), (8, 12)], [(3, 9)])
-    [(3, 5), (8, 9)]
-    """
     found: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(two):
@@ -289,11 +280,6 @@ def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
 
 
 def without(span: Span, taken: Sequence[Span]) -> list[Span]:
-    """Remove spans from a span.
-
-    >>> without((0, 10), [(2, 4), (8, 12)])
-    [(0, 2), (4, 8)]
-    """
     found: list[Span] = []
     first = span[0]
     index = max(0, bisect_right(taken, (first, END)) - 1)

@@ -13,12 +13,6 @@ EARLIEST_MS = -62_135_596_800_000
 
 
 def too_late(topic: str, partition: int, offset: int, timestamp_ms: int, *, alias: str = "") -> StoreError:
-    """Return the error that names a record with such a timestamp.
-
-    Example:
-        >>> too_late("orders", 0, 7, 1_795_338_937_000_000).cause[:60]
-        'orders-0: the record at offset 7 has the timestamp 179533893'
-    """
     of = f" of {alias}" if alias else ""
     where = "past the year 9999; its producer may have meant micro- or nanoseconds"
     if timestamp_ms < EARLIEST_MS:

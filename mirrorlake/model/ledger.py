@@ -27,10 +27,9 @@ VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class FlowOrigin:
-    """The source of a flow's records: a flow of the same name from another cluster is refused.
+    """The source of a flow's records, by the aliases in the flow's own file: a flow of the same name from another cluster is refused.
 
-    `source` and `target` are the aliases in the flow's own file. `cluster_id` is the source's, or "" if it was never
-    recorded. `adds_hops` is whether the flow writes hop headers (`model/loops/hops.py`).
+    `cluster_id` is "" if it was never recorded. `adds_hops` is whether the flow writes hop headers.
     """
 
     source: str
@@ -41,11 +40,10 @@ class FlowOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The owner of a flow's lane, and the owner's checkpoint location.
+    """The owner of a flow's lane, and the owner's checkpoint location: a number, 0 before the first one.
 
     `epoch` counts the owners of the flow: an owner that meets a higher epoch was replaced and stops.
-    `checkpoint_location` is a number, 0 before the first one. `batch` is the newest batch sent from it, or -1. `scope`
-    is what the flow carried there.
+    `batch` is the newest batch sent from it, or -1.
     """
 
     flow: str
@@ -117,11 +115,7 @@ class LedgerRecord:
 
     @classmethod
     def from_json(cls, value: bytes) -> LedgerRecord:
-        """Parse a record.
-
-        Raises:
-            ValueError: the bytes are not a ledger record, or one of another release.
-        """
+        """Parse a record; ValueError if the bytes are not one, or one of another release."""
         try:
             document = json.loads(value)
             if document["v"] != VERSION:
@@ -171,10 +165,6 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
 
     Law F (repeatable): the result equals the newest record if every record were full, wherever the reading began at or
     before the last full record. Otherwise the result is not `is_whole`, and no owner may resume from it.
-
-    Args:
-        records: records of one lane in the order of its ledger, also those of replaced owners.
-        before: the result of this function for the earlier records.
     """
     newest, is_whole = before, before is not None and before.is_whole
     positions = dict(before.positions) if before else {}

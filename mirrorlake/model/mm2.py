@@ -50,23 +50,14 @@ class _FieldsInOrder:
 
     @classmethod
     def from_record(cls: type[R], key: bytes | None, value: bytes | None) -> R:
-        """Decode a record.
-
-        Raises:
-            Mm2FormatError: the bytes are not such a record, or one of a later version.
-        """
+        """Decode a record; Mm2FormatError if the bytes are not one, or one of a later version."""
         make: Callable[..., R] = cls
         return make(*unpack(cls._KEY, key, "key"), *unpack(cls._VALUE, value, "value"))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetSync(_FieldsInOrder):
-    """One delivered record: `upstream_offset` of a source partition is `downstream_offset` of the remote partition.
-
-    Example:
-        >>> OffsetSync("orders", 3, 1234567890123, 42).value().hex()
-        '0000011f71fb04cb000000000000002a'
-    """
+    """One delivered record: `upstream_offset` of a source partition is `downstream_offset` of the remote partition."""
 
     _KEY, _VALUE = "si", "qq"
     topic: str
@@ -77,12 +68,7 @@ class OffsetSync(_FieldsInOrder):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Checkpoint(_FieldsInOrder):
-    """A translated group position: `topic` is the target's name, both offsets are the next record to read.
-
-    Example:
-        >>> Checkpoint("billing", "A.orders", 3, 1000, 987).value().hex()
-        '000000000000000003e800000000000003db0000'
-    """
+    """A translated group position: `topic` is the target's name, both offsets are the next record to read."""
 
     _KEY, _VALUE = "ssi", "vqqs"
     group: str
@@ -95,13 +81,6 @@ class Checkpoint(_FieldsInOrder):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Heartbeat(_FieldsInOrder):
-    """A heartbeat of the mirror from `source` to `target`.
-
-    Example:
-        >>> Heartbeat("A", "B", 1700000000000).key().hex()
-        '000141000142'
-    """
-
     _KEY, _VALUE = "ss", "vq"
     source: str
     target: str
@@ -130,14 +109,6 @@ class SourceOffset:
         """Decode a record of Connect's offsets topic; None for another kind (checkpoints, heartbeats, others).
 
         Decoded as JSON, because the order inside the map is whatever the Java map yields.
-
-        Raises:
-            Mm2FormatError: the key is not one of Connect's, or the offset of a mirrored partition cannot be read.
-
-        Example:
-            >>> SourceOffset.from_record(
-            ...     b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"orders"}]', b'{"offset":41}')
-            SourceOffset(connector='MirrorSourceConnector', cluster='A', topic='orders', partition=0, offset=41)
         """
         parts = document(key, "key")
         if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], str):
@@ -203,20 +174,12 @@ class Mm2Names:
 
 
 def source_offsets_topic(source: str) -> str:
-    """Return Connect's offsets topic of MirrorMaker in dedicated mode, on the target.
-
-    >>> source_offsets_topic("east")
-    'mm2-offsets.east.internal'
-    """
+    """Return Connect's offsets topic of MirrorMaker in dedicated mode, on the target."""
     return f"mm2-offsets.{source}.internal"
 
 
 def connect_group(source: str) -> str:
-    """Return the group of MirrorMaker's workers in dedicated mode, on the target.
-
-    >>> connect_group("east")
-    'east-mm2'
-    """
+    """Return the group of MirrorMaker's workers in dedicated mode, on the target."""
     return f"{source}-mm2"
 
 
@@ -229,13 +192,6 @@ def syncs_of(run: MappedRange, *, every: int) -> Iterator[OffsetSync]:
     MirrorMaker emits a sync after `offset.lag.max` records and after each gap (`MirrorSourceTask.PartitionState`).
     Its readers translate a position to the sync before it, plus one. So law A is true whichever syncs are left out,
     and the last record's sync makes a group at the end of the range exact.
-
-    Example:
-        >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
-        >>> run = MappedRange(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0),
-        ...           first_upstream=0, last_upstream=9, first_downstream=100, count=8, holes=((3, 2),))
-        >>> [(sync.upstream_offset, sync.downstream_offset) for sync in syncs_of(run, every=4)]
-        [(0, 100), (6, 104), (9, 107)]
     """
     holes = iter(run.holes)
     hole = next(holes, None)
@@ -254,18 +210,6 @@ def is_outdated(sync: OffsetSync, runs: Iterable[MappedRange], *, position: int 
     """Return whether a sync belongs to an earlier incarnation of the remote topic, or an earlier source topic, than these ranges.
 
     Law A: the syncs of the present incarnation may begin at any offset; none may be left out for being before an outdated one.
-
-    Args:
-        sync: the newest sync of a source partition in a topic.
-        runs: the ranges of the source partition's newest generation in the present remote topic.
-        position: the next upstream offset to send, or None if it is unknown.
-
-    Example:
-        >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
-        >>> run = MappedRange(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0), first_upstream=5,
-        ...           last_upstream=9, first_downstream=0, count=5)
-        >>> [is_outdated(OffsetSync("orders", 0, up, down), [run], position=10) for up, down in ((9, 4), (9, 9), (99, 99), (4, 4))]
-        [False, True, True, True]
     """
     if position is not None and sync.upstream_offset >= position:
         return True
@@ -278,11 +222,7 @@ def is_outdated(sync: OffsetSync, runs: Iterable[MappedRange], *, position: int 
 
 
 def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
-    """Return the checkpoints of a group plan: of every translated position, moved on the target or not.
-
-    MirrorMaker emits them for active groups, too, and whether or not it writes group offsets
-    (`MirrorCheckpointTask`).
-    """
+    """Return the checkpoints of every translated position, moved or not, also of active groups (`MirrorCheckpointTask`)."""
     return [
         Checkpoint(
             one.group,

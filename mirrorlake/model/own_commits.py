@@ -66,12 +66,6 @@ def may_move(place: K, held: Mapping[K, CommittedPosition]) -> MovePermission:
     """Return whether a group may be moved on a cluster.
 
     Law: never where it last committed itself, never by a position that mirrorlake set.
-
-    Example:
-        >>> may_move("west", {"east": CommittedPosition(5, own_since=1), "west": CommittedPosition(3)}).is_free
-        True
-        >>> may_move("east", {"east": CommittedPosition(5, own_since=1), "west": CommittedPosition(3)}).reason
-        'the group itself committed last here; it is never moved where it reads'
     """
     last = find_last_committed(held)
     if not last:

@@ -15,33 +15,17 @@ _NAMED = re.compile(r"(?P<host>[^/]+)/(?P<process>\d+)/(?P<own>[0-9a-f]+)(/(?P<s
 
 
 def new_owner(sign: str = "") -> str:
-    """Return a new owner's name in this process; a temporary owner's if `sign` is given.
-
-    Example:
-        >>> new_owner().count("/")
-        2
-    """
+    """Return a new owner's name in this process; a temporary owner's if `sign` is given."""
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}" + (f"/{sign}" if sign else "")
 
 
 def temporary_sign(owner: str) -> str:
-    """Return the announced id of a temporary owner, or "" for a permanent one.
-
-    Example:
-        >>> temporary_sign("loader-3/4711/5f2a91c04d6e/ab12"), temporary_sign("loader-3/4711/5f2a91c04d6e")
-        ('ab12', '')
-    """
+    """Return the announced id of a temporary owner, or "" for a permanent one."""
     found = _NAMED.fullmatch(owner)
     return (found["sign"] or "") if found else ""
 
 
 def said_owner(owner: str) -> str:
-    """Describe an owner.
-
-    Example:
-        >>> said_owner("loader-3/4711/5f2a91c04d6e4e6c8f0b3c1d2e3f4a5b")
-        'process 4711 on loader-3 (5f2a91c0)'
-    """
     found = _NAMED.fullmatch(owner)
     return f"process {found['process']} on {found['host']} ({found['own'][:8]})" if found else owner[:8] or "nobody"
 

@@ -41,12 +41,7 @@ _SCOPED_FLAG = re.compile(r"\(\?(-?i)\)")
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """A set of names, as Java regular expressions; one of them must match the whole name.
-
-    Example:
-        >>> parse_patterns("orders, (?i)clicks.*")
-        TopicPattern(expressions=('orders', '(?i:clicks.*)'))
-    """
+    """Java regular expressions; one of them must match the whole name."""
 
     expressions: tuple[str, ...] = ()
 
@@ -61,9 +56,6 @@ class TopicPattern:
         """One alternation, to be matched against the whole name.
 
         Each item is a group of its own, so neither `|` nor a flag reaches beyond it.
-
-        >>> parse_patterns("orders, clicks.*").java_regex
-        '(?:orders)|(?:clicks.*)'
         """
         return "|".join(f"(?:{expression})" for expression in self.expressions)
 
@@ -86,19 +78,9 @@ DEFAULT_EXCLUDE_GROUPS = TopicPattern((r"console-consumer-.*", r"connect-.*", r"
 
 
 def parse_patterns(selection: str | Iterable[str], *, required: bool = True) -> TopicPattern:
-    """Parse a selection in any of its spellings.
+    """Parse a selection in any of its spellings; PatternError if nothing is selected although `required`.
 
-    Args:
-        selection: one string with `,` or `|` between items, or several such strings. Blanks around items and empty
-            items do not count. A lone `*` means every name, as in MirrorMaker 1's manual.
-        required: whether an empty selection is an error; an empty exclude list excludes nothing.
-
-    Raises:
-        PatternError: an item is not a regular expression that Java, RE2 and Python read alike, or nothing is selected.
-
-    Example:
-        >>> parse_patterns(["orders | payments", "clicks.*"]).expressions
-        ('orders', 'payments', 'clicks.*')
+    Blanks around items and empty items do not count. A lone `*` means every name, as in MirrorMaker 1's manual.
     """
     texts = [selection] if isinstance(selection, str) else list(selection)
     if [text.strip() for text in texts] == ["*"]:
@@ -112,13 +94,7 @@ def parse_patterns(selection: str | Iterable[str], *, required: bool = True) -> 
 def subscribe_pattern(*selections: tuple[TopicPattern, TopicPattern]) -> str:
     r"""Return the pattern for Spark's `subscribePattern`; it has anchors because Spark matches with *find*.
 
-    Args:
-        *selections: (include, exclude) of every flow of one source; a topic that any of them selects is subscribed.
-            Internal topics (KIP-1074) and ledgers are excluded from all.
-
-    Example:
-        >>> subscribe_pattern((TopicPattern(("clicks.*",)), TopicPattern(("clicks-tmp",))))  # doctest: +ELLIPSIS
-        '^(?!(?:(?:__.*)|...|(?:mirrorlake\\..*\\.ledger))$)(?:(?!(?:(?:clicks-tmp))$)(?:(?:clicks.*)))$'
+    A topic that any (include, exclude) selects is subscribed. Internal topics (KIP-1074) and ledgers are excluded from all.
     """
     wanted = "|".join(_without(exclude) + f"(?:{include.java_regex})" for include, exclude in selections if include)
     return f"^{_without(INTERNAL_TOPICS)}(?:{wanted})$" if wanted else "^(?!)$"
@@ -129,12 +105,7 @@ def _without(exclude: TopicPattern) -> str:
 
 
 class Shape(NamedTuple):
-    """What is certain about the names an expression matches: their beginning, and whether they end after it.
-
-    Attributes:
-        cells: the leading characters; None for any character.
-        open: whether more characters may follow.
-    """
+    """The beginning of the names an expression matches (None for any character), and whether more may follow."""
 
     cells: tuple[str | None, ...]
     open: bool
@@ -163,11 +134,6 @@ class Shape(NamedTuple):
 
 
 def shape_of(expression: str) -> Shape:
-    r"""Derive the shape of a parsed expression: what is certain about every name that it matches.
-
-    >>> shape_of(r"clicks\.eu").literal, shape_of("clicks-.*").open
-    ('clicks.eu', True)
-    """
     cells: list[str | None] = []
     for token in tokens(expression):
         if token.kind == "repeat":

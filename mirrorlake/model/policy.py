@@ -29,20 +29,12 @@ class TopicNameError(TopicConflict):
 
 
 def is_legal_topic(name: str) -> bool:
-    """Return whether Kafka accepts the name (`org.apache.kafka.common.internals.Topic.validate`).
-
-    >>> [is_legal_topic(name) for name in ("orders.v1", "..", "commandé", "")]
-    [True, False, False, False]
-    """
+    """Return whether Kafka accepts the name (`org.apache.kafka.common.internals.Topic.validate`)."""
     return name not in (".", "..") and _LEGAL_TOPIC.fullmatch(name) is not None
 
 
 def check_topic(name: str) -> str:
-    """Return the name if Kafka accepts it.
-
-    Raises:
-        TopicNameError: it does not.
-    """
+    """Return the name; TopicNameError if Kafka does not accept it."""
     if not is_legal_topic(name):
         why = (
             f"{len(name)} characters"
@@ -69,11 +61,7 @@ class ReplicationPolicy(Protocol):
         """Return whether a remote topic's name contains every cluster the topic has been on."""
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
-        """Return the topic's name on the target.
-
-        Raises:
-            TopicNameError: the name would not be legal.
-        """
+        """Return the topic's name on the target; TopicNameError if it would not be legal."""
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
         """Return the common prefix of the remote names of all topics that begin with `prefix`, or None if there is none."""
@@ -93,12 +81,6 @@ class DefaultPolicy:
     """Prefix the source's alias: `orders` from east is `east.orders`.
 
     Any name with a separator reads as a remote topic, also an ordinary `foo.bar`, as in MirrorMaker 2.
-
-    Example:
-        >>> DefaultPolicy().remote_topic("east", "central", "orders")
-        'east.orders'
-        >>> DefaultPolicy().original_topic("central.east.orders")
-        'orders'
     """
 
     separator: str = DEFAULT_SEPARATOR
@@ -139,15 +121,7 @@ class DefaultPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IdentityPolicy:
-    """Use the source topic's name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`).
-
-    Args:
-        source: the flow's source alias, which `topic_source` returns for every topic.
-
-    Example:
-        >>> IdentityPolicy().remote_topic("east", "central", "orders")
-        'orders'
-    """
+    """Use the source topic's name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`)."""
 
     source: str | None = None
     separator: str = DEFAULT_SEPARATOR
@@ -187,18 +161,7 @@ class IdentityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TemplatePolicy:
-    """Name remote topics by a template; without `{topic}` every selected topic merges into one.
-
-    Args:
-        template: text with `{topic}`, `{source}` and `{target}` in it.
-
-    Raises:
-        TopicNameError: an unknown placeholder, or text that no legal topic name holds.
-
-    Example:
-        >>> TemplatePolicy("all.{topic}").remote_topic("east", "central", "orders")
-        'all.orders'
-    """
+    """Name remote topics by a template of `{topic}`, `{source}`, `{target}`; without `{topic}` all topics merge into one."""
 
     template: str
 
@@ -263,11 +226,7 @@ def original_topic(topic: str, *, separator: str = DEFAULT_SEPARATOR) -> str:
 
 
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
-    """Return whether the topic has been on the target, as far as its name shows it (`MirrorSourceConnector.isCycle`).
-
-    >>> is_cycle(DefaultPolicy(), "west.east.orders", "east"), is_cycle(DefaultPolicy(), "west.orders", "east")
-    (True, False)
-    """
+    """Return whether the topic has been on the target, as far as its name shows it (`MirrorSourceConnector.isCycle`)."""
     while (source := policy.topic_source(topic)) is not None:
         if source == target_alias:
             return True

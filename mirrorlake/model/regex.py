@@ -22,13 +22,7 @@ _SIMPLE = {"|": "pipe", ",": "comma", ")": "close", ".": "dot", "^": "edge", "$"
 
 
 class PatternError(ValueError):
-    """A selection is wrong: the problem, its position, and what to write instead.
-
-    Attributes:
-        problem: the fault, with the offending text.
-        remedy: what to write instead; may be empty.
-        position: index into the text (0-based), or None if the engine does not report it.
-    """
+    """A selection is wrong: `position` is the index into the text, or None if the engine does not report it; `remedy` may be ""."""
 
     def __init__(self, problem: str, *, remedy: str = "", position: int | None = None) -> None:
         self.problem = problem if position is None else f"{problem} (at character {position + 1})"
@@ -38,13 +32,7 @@ class PatternError(ValueError):
 
 
 class Token(NamedTuple):
-    """One token of an expression.
-
-    Attributes:
-        kind: literal, class, dot, edge, open, close, flag, repeat, pipe, comma or blank.
-        text: the token as all three engines read it.
-        start: its index in the text.
-    """
+    """One token, its text as all three engines read it: literal, class, dot, edge, open, close, flag, repeat, pipe, comma or blank."""
 
     kind: str
     text: str
@@ -52,15 +40,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    r"""Split an expression into its tokens.
-
-    Raises:
-        PatternError: a token that the engines read differently, or that one of them does not read at all.
-
-    Example:
-        >>> [token.kind for token in tokens(r"a\.(b|c)*")]
-        ['literal', 'literal', 'open', 'literal', 'pipe', 'literal', 'close', 'repeat']
-    """
+    r"""Split an expression into tokens; PatternError for one that the engines read differently or not at all."""
     start = 0
     while start < len(text):
         if text.startswith(r"\Q", start):

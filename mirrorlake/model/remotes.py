@@ -58,12 +58,7 @@ def is_different_topic(known: str, found: str) -> bool:
 
 
 def truncated_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
-    """Return the id that a claim gives a truncated topic; `lacking` is the present and the former end by partition.
-
-    Example:
-        >>> truncated_id("x1", {0: (120, 216)}), base_id("cut 0@120..216 of x1")
-        ('cut 0@120..216 of x1', 'x1')
-    """
+    """Return the id that a claim gives a truncated topic; `lacking` is the present and the former end by partition."""
     places = " ".join(f"{partition}@{end}..{sent}" for partition, (end, sent) in sorted(lacking.items()))
     return f"{_TRUNCATED}{places} of {topic_id}"
 
@@ -153,14 +148,7 @@ def detect_lost_topics(
 ) -> list[LostTopic]:
     """Return the remote topics with positions in the ledger that are gone or differ from the ledger's.
 
-    `known` is the remote topic of each source topic by the ledger, `found` the ids of the remote topics that exist.
-
-    Example:
-        >>> sent = [SourcePartition("orders", 1, 0)]
-        >>> [held] = detect_lost_topics(flow="a->b", target="b", known={"orders": Remote("a.orders", "x1")}, positions=sent,
-        ...                      found={"a.orders": "x2"}, remote_topic="a.{}".format)
-        >>> print(held.cause)
-        a.orders was deleted and created again on b; a->b had sent records to it
+    `known` is the ledger's remote topic by source topic, `found` the ids of the remote topics that exist.
     """
     by_remote: dict[str, set[str]] = {}
     for topic in {source.topic for source in positions}:

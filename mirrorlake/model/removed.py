@@ -20,19 +20,9 @@ LEFT = {ERASED: "erased", EXPIRED: "expired_from_relay"}
 class Removed:
     """Records of one source partition that left the relay in one act.
 
-    Attributes:
-        removal: the id of the act, shared by its rows.
-        source: the source partition.
-        first_offset: the first upstream offset of a record that left.
-        last_offset: the last such offset.
-        ranges: the offsets that left as pairs `(first, length)`, ascending; empty if the relay had no other record between
-            the first and the last.
-        records: how many records left.
-        kind: `expired` or `erased`.
-        reason: the setting, or the person's reason.
-        evidence: files and versions of the relay, as JSON has them; never a key or a value in clear.
-        relay_version: the first version of the relay without them; None until that commit is confirmed.
-        removed_at: when it was decided.
+    `ranges` are the offsets that left as pairs `(first, length)`, ascending; empty if the relay had no other record between
+    the first and the last. `kind` is `expired` or `erased`; `evidence` never has a key or a value in clear.
+    `relay_version` is the first version of the relay without them, None until that commit is confirmed.
     """
 
     removal: str
@@ -63,10 +53,6 @@ class Removed:
 
 
 def why_left(removed: Iterable[Removed], offset: int) -> str | None:
-    """Return why the record at an offset left the relay, or None if none of these acts removed it.
-
-    Example:
-        >>> why_left([], 17)
-    """
+    """Return why the record at an offset left the relay, or None if none of these acts removed it."""
     words = {one.word for one in removed if one.holds(offset)}
     return next((word for word in LEFT.values() if word in words), None)

@@ -44,24 +44,9 @@ class TopicThen:
 class Definition:
     """Everything that decides which records a replay sends; stored before it starts.
 
-    Attributes:
-        name: of its flow, which begins with `replay.`.
-        asked: the person's request.
-        source: the alias of the relay's cluster.
-        target: the alias of the target cluster.
-        into: the target topic.
-        topic: the source topic.
-        spans: the offsets.
-        since_ms: only records with a timestamp at or after it.
-        until_ms: only records with a timestamp before it.
-        predicates: names and texts of predicates; only records for which all are true.
-        through: the flow whose rules apply; empty for none.
-        rules: the fingerprint of these rules.
-        shift_ms: how far timestamps are moved.
-        fixed_ms: the timestamp of every record, None for their own.
-        hops: whether a header names the source of each record.
-        overrides: settings of the created topics, instead of the source's.
-        planned_at_ms: when it was planned.
+    `since_ms` is inclusive, `until_ms` exclusive. Only records for which all `predicates` (name, text) are true are sent.
+    `through` is the flow whose rules apply, "" for none. `fixed_ms` is the timestamp of every record, None for their own.
+    `overrides` are settings of the created topics, instead of the source's.
     """
 
     name: str
@@ -126,11 +111,7 @@ class Definition:
 
 
 def replay_name(topic: str, asked: Mapping[str, Any]) -> str:
-    """Build a name from the request: the same request gives the same name, so the same command resumes.
-
-    >>> replay_name("orders", {"source": "east"})
-    'replay.orders.34c2c327'
-    """
+    """Build a name from the request: the same request gives the same name, so the same command resumes."""
     return f"{REPLAY}{topic[: MAX_CHARACTERS - 30]}.{_digest(asked, 8)}"
 
 
@@ -139,14 +120,6 @@ def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[i
 
     After a truncation a log continues in a generation of its own. Later offsets of earlier generations are no longer
     the source's.
-
-    Args:
-        cuts: generation and first offset of each log truncation since the topic was created.
-        generation: the topic's generation when it was created.
-
-    Example:
-        >>> chain([(2, 100), (3, 40)], 1)
-        {1: (0, 40), 2: (100, 40), 3: (40, None)}
     """
     starts = [(generation, 0), *sorted(cuts)]
     return {

@@ -100,18 +100,7 @@ def nothing_excluded(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSync:
-    """How one flow copies topic settings.
-
-    Attributes:
-        enabled: whether the source's settings are copied at all; overrides are set in any case.
-        excluded: whether `sync.configs_exclude` names a setting.
-        overrides: the target's settings for a source topic, from `sync.configs_override`.
-
-    Example:
-        >>> sync = ConfigSync(excluded=lambda name: name == "segment.ms")
-        >>> sync.wanted("orders", {"retention.ms": "1", "segment.ms": "2", "remote.storage.enable": "true"})
-        {'retention.ms': '1'}
-    """
+    """How one flow copies topic settings; overrides are set even if it is not `enabled`."""
 
     enabled: bool = True
     excluded: Callable[[str], bool] = field(default=nothing_excluded)
@@ -135,12 +124,7 @@ class ConfigSync:
         return known
 
     def wanted(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that the remote topic should set itself.
-
-        Args:
-            topic: the source topic.
-            configs: the settings of the source topic itself.
-        """
+        """Return the settings that the remote topic should set itself."""
         copied = {name: value for name, value in configs.items() if self.rule(topic, name).sync_class == "synced"}
         return copied | dict(self.overrides(topic))
 
@@ -153,18 +137,6 @@ def given_up(
     These were copied with exactly their present value and are no longer wanted. Values that somebody changed since,
     and settings that were never copied, stay. So do settings that are now excluded: an exclusion leaves a setting
     alone.
-
-    Args:
-        actual: the settings of the remote topic itself.
-        wanted: the settings it should have.
-        copied: the values that mirrorlake last set, by setting.
-        rule: what the flow does with a setting.
-
-    Example:
-        >>> given_up(
-        ...     {"retention.ms": "1", "segment.ms": "5"}, wanted={}, copied={"retention.ms": "1"}, rule=RULES.__getitem__
-        ... )
-        ('retention.ms',)
     """
     return tuple(
         sorted(

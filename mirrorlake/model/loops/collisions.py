@@ -35,15 +35,6 @@ class ProvenanceLike(FlowLike, RouteLike, Protocol):
 
 
 class Collision(NamedTuple):
-    """Why the settings of a flow are refused.
-
-    Attributes:
-        flow: its name.
-        key: the setting to change.
-        problem: what would happen.
-        remedy: what to change.
-    """
-
     flow: str
     key: str
     problem: str
@@ -52,12 +43,7 @@ class Collision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """How the flows of a file affect each other.
-
-    Attributes:
-        provenance: names of the flows that write hop headers.
-        refusals: why the file cannot be used.
-    """
+    """How the flows of a file affect each other; `provenance` names the flows that write hop headers."""
 
     provenance: frozenset[str] = field(default_factory=frozenset)
     refusals: tuple[Collision, ...] = ()
@@ -98,19 +84,12 @@ def collide(first: str, second: str) -> bool:
     """Return whether Kafka's metrics treat two different names as one, so that Kafka refuses the second topic.
 
     `org.apache.kafka.common.internals.Topic.hasCollision`.
-
-    >>> collide("a.b", "a_b"), collide("a.b", "a.b")
-    (True, False)
     """
     return first != second and unified(first) == unified(second)
 
 
 def unified(topic: str) -> str:
-    """Return a topic's name in Kafka's metrics; topics that share it collide.
-
-    >>> unified("a.b")
-    'a_b'
-    """
+    """Return a topic's name in Kafka's metrics; topics that share it collide."""
     return topic.replace(".", "_")
 
 

@@ -46,12 +46,8 @@ def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:
     Conservative: two regular expressions count as overlapping unless their certain beginnings differ. Literal names
     are followed exactly, exclusions included.
 
-    Args:
-        flows: all flows of the settings.
-
-    Returns:
-        The flows in the order of travel by the name of the first one. Flows whose policy does not show the origin come first;
-        the others are on a round trip only together with one of them.
+    Flows are in the order of travel by the name of the first one. Flows whose policy does not show the origin come first;
+    the others are on a round trip only together with one of them.
     """
     leaving: dict[str, list[FlowLike]] = {}
     for flow in flows:

@@ -24,13 +24,9 @@ class RouteLike(Directed, Protocol):
 
 
 def ways_from(origin: TopicPlace, flows: Sequence[RouteLike]) -> dict[TopicPlace, tuple[TopicPlace, ...]]:
-    """Return the topics that the records of an origin reach, each with the route to it, both ends included.
+    """Return the topics that the records of an origin reach over flows with hop headers, each with the whole route to it.
 
     Law: each topic is entered by one flow, and no route visits a cluster twice.
-
-    Args:
-        origin: the topic that the records were produced to.
-        flows: the flows that write hop headers.
     """
     ways: dict[TopicPlace, tuple[TopicPlace, ...]] = {origin: (origin,)}
     queue = [origin]
