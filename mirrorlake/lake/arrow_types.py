@@ -30,12 +30,7 @@ def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
 
 @lru_cache(maxsize=64)
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a type's name in Spark's SQL.
-
-    Example:
-        >>> arrow_type("array<struct<key:string,value:binary>>")
-        ListType(list<item: struct<key: string, value: binary>>)
-    """
+    """Return the Arrow type of a type's name in Spark's SQL."""
     return _next(_WORD.findall(kind)[::-1])
 
 

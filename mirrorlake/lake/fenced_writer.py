@@ -41,16 +41,8 @@ _ATTEMPTS = 5
 class FencedRelayWriter:
     """Write to the relay of a source as its only lander.
 
-    Args:
-        lake: the lake.
-        alias: the source.
-        owner: the name under which it claims; a new one by default.
-
-    Attributes:
-        number: the newest checkpoint number.
-        keeps_number: whether this writer lands under it, or did before another one claimed the relay.
-        cluster_id: the id of the cluster whose records are in the relay; None if it was never recorded.
-        history: the newest landing commits, as last read.
+    `keeps_number` is whether this writer lands under the number, or did before another one claimed the relay. `cluster_id`
+    is of the cluster whose records are in the relay, None if it was never recorded.
     """
 
     def __init__(self, lake: Lake, alias: str, *, owner: str = "") -> None:
@@ -65,11 +57,7 @@ class FencedRelayWriter:
         self.history = LandingHistory()
 
     def refresh(self) -> None:
-        """Read the newest number and the newest landing commit of the relay.
-
-        Raises:
-            LanderReplaced: the number of this writer is no longer the newest.
-        """
+        """Read the newest number and landing commit; LanderReplaced if this writer's number is no longer the newest."""
         if self.keeps_number:
             self.require_unfenced()
         properties = self._lake.properties(self._location)
@@ -94,9 +82,6 @@ class FencedRelayWriter:
         """Claim the relay under a new number, and return whether others landed a batch since the last read.
 
         `read_to` are the next offsets to read, if the caller knows more than the commits.
-
-        Raises:
-            LanderReplaced: another lander claimed the relay at the same time.
         """
         before, number = self.history, self.number + 1
         claim = LandingCommit(number, CLAIM, self._owner, read_to=before.read_to if read_to is None else read_to)
@@ -128,11 +113,7 @@ class FencedRelayWriter:
         return self.history.last_batch != before.last_batch
 
     def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
-        """Append a batch, its rows without `landed_at`; a batch that is in the table already is dropped.
-
-        Raises:
-            LanderReplaced: another lander has claimed the relay, and nothing was written.
-        """
+        """Append a batch, its rows without `landed_at`; a batch that is in the table already is dropped."""
         try:
             self._append(rows, LandingCommit(self.number, batch, self._owner, landed_at))
         except Exception:
@@ -141,11 +122,7 @@ class FencedRelayWriter:
         self.require_unfenced()
 
     def require_unfenced(self) -> None:
-        """Check that this writer's number is the newest.
-
-        Raises:
-            LanderReplaced: it is not.
-        """
+        """Raise LanderReplaced unless this writer's number is the newest."""
         if self._recorded() != self.number:
             raise self._replaced_error()
 
@@ -160,11 +137,7 @@ class FencedRelayWriter:
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
 
     def resume_after(self, owner: str) -> None:
-        """Resume under the number that a temporary owner claimed last; a later claim is newer.
-
-        Raises:
-            LanderReplaced: another lander has claimed the relay since.
-        """
+        """Resume under the number that a temporary owner claimed last; a later claim is newer."""
         self.number = self._recorded()
         if self.newest_owner() != owner:
             raise self._replaced_error()

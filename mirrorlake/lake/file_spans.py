@@ -48,12 +48,7 @@ class FileSpan(NamedTuple):
 
 
 def spans_to_text(spans: Sequence[FileSpan]) -> str:
-    """Return spans, in the order of their rows, as a text of about 20 bytes each, with differences of offsets and times.
-
-    Example:
-        >>> spans_to_text([FileSpan(SourcePartition("t", 1, 0), 5, 7, 0, 3, 1000)])
-        '{"newest":1000,"spans":[["t",1,[0,5,2,3,0]]]}'
-    """
+    """Return spans, in the order of their rows, as a text of about 20 bytes each, with differences of offsets and times."""
     newest = max(span.newest_ms for span in spans)
     groups = [
         [

@@ -33,12 +33,8 @@ class NamedTable:
 class LakeQuery:
     """A query in Spark's SQL (see `Lake.query_rows`).
 
-    Args:
-        text: the query; names in braces are tables, `:name` is a value.
-        relays: the alias and part of each relay's name.
-        tables: further tables that the query names in braces; these go before tables of the lake.
-        values: the values.
-        cache: whether to cache the answer until one of its tables has a new version; not for given tables.
+    Names in braces are tables, `:name` is a value. `tables` go before tables of the lake. With `cache` the answer is kept until
+    a table has a new version; not for given tables.
     """
 
     text: str

@@ -24,11 +24,9 @@ class LandedMark:
     """The state of a source and its relay by a live lander, with times of its machine's clock.
 
     Attributes:
-        landed: the relay's newest batch, after the number of its lander; None before the first.
         complete_at: all records acknowledged by then are landed, of each partition that is not in `behind`.
         behind: the same time for partitions that lag behind it, None if unknown.
-        answered_at: when the source last answered.
-        silent_at: when the source first failed to answer after that.
+        silent_at: when the source first failed to answer after `answered_at`.
     """
 
     landed: tuple[int, int] | None
@@ -85,11 +83,7 @@ class LandedMarks:
         self._folder.replace_older(self._name, spares_equals=True)
 
     def write(self, mark: LandedMark) -> None:
-        """Replace the last mark.
-
-        Raises:
-            OSError: the folder cannot be written to.
-        """
+        """Replace the last mark; OSError if the folder cannot be written to."""
         self._folder.write(self._name, mark.to_json())
 
 

@@ -79,12 +79,7 @@ class LandingCommit:
 
 
 def read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[str, Any]]:
-    """Return offsets by topic and partition, each after its generation unless that is the first.
-
-    Example:
-        >>> read_to_document({SourcePartition("orders", 1, 0): 17, SourcePartition("orders", 2, 1): 5})
-        {'orders': {'0': 17, '1': [2, 5]}}
-    """
+    """Return offsets by topic and partition, each after its generation unless that is the first."""
     document: dict[str, dict[str, Any]] = {}
     # The newest generation of a partition comes last.
     for source, offset in sorted(read_to.items()):
@@ -104,12 +99,7 @@ def parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourceParti
 
 
 def txn_version(number: int, batch: int) -> int:
-    """Return the transaction version of a batch under a checkpoint number; `batch` is -1 for the claim.
-
-    Example:
-        >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
-        True
-    """
+    """Return the transaction version of a batch under a checkpoint number; `batch` is -1 for the claim."""
     return (number << 32) + 1 + batch
 
 
@@ -117,10 +107,6 @@ def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
     """Return the time of a batch: later than the batch before, even if the clock was set back by hours.
 
     Offset accounts rely on increasing times.
-
-    Example:
-        >>> batch_time(datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 12))
-        datetime.datetime(2026, 1, 1, 12, 0, 0, 1)
     """
     return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))
 
@@ -146,12 +132,7 @@ class RelayClaim:
 
 
 def app_id(alias: str, group: int | None = None) -> str:
-    """Return the application id of a source's landing commits, or that of one landing group.
-
-    Example:
-        >>> app_id("east"), app_id("east", 1)
-        ('mirrorlake.land.east', 'mirrorlake.land.east/1')
-    """
+    """Return the application id of a source's landing commits, or that of one landing group."""
     return f"{APP}.{alias}" if group is None else f"{APP}.{alias}/{group}"
 
 

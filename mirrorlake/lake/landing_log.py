@@ -96,11 +96,7 @@ class LandingLog:
         return txn_version(self._relay_claim.number + 1, CLAIM)
 
     def newest_landed_at(self) -> datetime | None:
-        """Return the time of the newest batch in the relay, or None if the newest commits have none.
-
-        Raises:
-            LanderReplaced: another lander has claimed the relay.
-        """
+        """Return the time of the newest batch in the relay, or None if the newest commits have none."""
         self._follow()
         self._require(self._next_claim)
         return self._landed_at
@@ -118,9 +114,6 @@ class LandingLog:
 
         `landed_at` is the time of the newest batch with records: of this batch, if it has files. `batch` counts the batches of this
         task. If the task is one of several, the signature's number and time follow those of all earlier commits.
-
-        Raises:
-            LanderReplaced: another lander has claimed the relay, and nothing was written.
         """
         seat, version = self._relay_claim, txn_version(self._relay_claim.number, batch)
         wanted = LandingCommit(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)

@@ -34,13 +34,9 @@ CARRY_S = 1.0
 class LandingHistory:
     """The newest landing commits of a relay.
 
-    Attributes:
-        version: the newest version of the table, -1 without one.
-        last: the newest landing commit, claims included.
-        last_batch: the newest commit of a batch.
-        was_restored: whether an older version was restored since (Delta RESTORE).
-        read_to: the next offset to read of partitions that were read past their last landed record, by the commits that are
-            in the relay. None if a checkpoint location has it, or if nothing was landed.
+    `version` is -1 without a table, `last` also a claim, and `was_restored` tells of a Delta RESTORE since. `read_to` has the
+    partitions that were read past their last landed record, by commits that are in the relay. It is None if a checkpoint
+    location has it, or if nothing was landed.
     """
 
     version: int = -1

@@ -128,8 +128,7 @@ def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
 def rewind_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Delete the positions of a source past the records that its relay has, or that left it by retention.
 
-    Returns:
-        The number of offsets to land again, by partition.
+    Return the number of offsets to land again, by partition.
     """
     held = dict(left_before(lake, alias))
     for source, at in update_landed_positions(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
@@ -185,12 +184,6 @@ def landed_and_republished(*, holds: int | None, seen: int, end: int, sent: int)
 
     Control records at its end are read but never landed. `holds` is the offset after the relay's last record, None without one;
     `seen` the next offset to read (`read_to`); `end` the source's; `sent` the next one to republish by the flow's ledger.
-
-    Example:
-        >>> landed_and_republished(holds=7, seen=9, end=9, sent=7)
-        (9, 9)
-        >>> landed_and_republished(holds=7, seen=9, end=9, sent=4)
-        (9, 4)
     """
     held = holds or 0
     reached = min(max(held, seen), max(end, held))

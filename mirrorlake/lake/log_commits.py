@@ -70,9 +70,6 @@ def add_files(
 
     `signature` is the commit's user metadata. The files' spans go into tags, or beside the signature if delta-rs commits from
     `table`, which is open at that version. Unless `is_next`, delta-rs may commit after later versions without a conflict.
-
-    Raises:
-        CommitFailedError: another commit came first (delta-rs' own).
     """
     if table is None:
         if not put_commit(Path(path, "_delta_log"), version + 1, _text(_actions(files, transactions, signature))):
@@ -101,9 +98,6 @@ def replace_files(
     Later commits that only add files are skipped, because a log with fifty commits a second leaves no time to list the files of a
     table again, 25 us each. delta-rs accepts a commit that removes files which another commit has removed (1.6, 2026-11-22), so on
     an object store only the very next version is tried.
-
-    Raises:
-        CommitFailedError: another commit came first, or changed the table's properties; the table must be read again.
     """
     version, properties = table.version(), table.metadata().configuration
     is_refused = is_change and properties.get("delta.appendOnly") == "true"

@@ -48,11 +48,8 @@ _NEWEST_ACLS = """
 class KnownTopic:
     """The newest recorded generation of a topic.
 
-    Attributes:
-        generation: the generation of partitions that were never truncated; 0 before the first.
-        truncations: log truncations of partitions since the topic was created.
-        leader_epochs: the leader epoch of each partition at which all landed records were still there.
-        present: whether the topic existed at the last observation.
+    `generation` is of partitions that were never truncated, 0 before the first. `leader_epochs` are those at which all landed
+    records were still there. `present` is whether the topic existed at the last observation.
     """
 
     name: str
@@ -70,12 +67,7 @@ class KnownTopic:
         return "cleanup.policy" not in self.configs
 
     def may_compact(self, default_cleanup: str = "") -> bool:
-        """Return whether the log cleaner may remove its records; `default_cleanup` is the policy of topics that set none.
-
-        Example:
-            >>> KnownTopic(name="orders").may_compact("compact"), KnownTopic(name="orders").may_compact("delete")
-            (True, False)
-        """
+        """Return whether the log cleaner may remove its records; `default_cleanup` is the policy of topics that set none."""
         return "compact" in self.configs.get("cleanup.policy", default_cleanup)
 
     def generation_of(self, partition: int) -> int:
@@ -226,10 +218,7 @@ class SourceTopics:
         self._record([topic for topic in found if topic != self.known[topic.name]], at)
 
     def compare(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]], at: datetime) -> None:
-        """Record changed partition counts and settings of known topics.
-
-        `observe` records new and recreated topics, because only the lander may begin a generation.
-        """
+        """Record changes of known topics only: `observe` records the others, because only the lander may begin a generation."""
         if self._changed(states, configs):
             # Another process, or this one's lander, may have recorded the change already.
             self.load()

@@ -26,17 +26,12 @@ TARGET_KEY = ("target_topic", "target_partition")
 def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
     """Return the downstream offset of each upstream offset, or the reason for none.
 
-    Args:
-        offsets: `topic`, `partition`, `offset`, and `generation` if it is known (null or absent: the newest generation that
-            was republished).
-        runs: rows of `offset_map`.
+    A null or absent `generation` is the newest one that was republished.
 
-    Returns:
-        The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
-        `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
-        `downstream_offset` (of an exact answer), and `position`, from which a reader of that target partition resumes that has
-        read everything before the offset (null if nothing of the partition was ever republished). If a source partition goes to
-        several target partitions, `mirrorlake.offsets.neighbours` returns the position on each.
+    Adds `status` (`exact`, `in_a_hole`, `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`,
+    `target_partition`, `downstream_offset` (of an exact answer), and `position`, from which a reader of that target partition
+    resumes that has read everything before the offset (null if nothing of the partition was ever republished). If a source
+    partition goes to several target partitions, `mirrorlake.offsets.neighbours` returns the position on each.
     """
     from pyspark.sql import functions as F
 

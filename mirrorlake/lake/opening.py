@@ -57,11 +57,7 @@ def update_table(table: DeltaTable) -> None:
 
 
 def open_table(path: str) -> DeltaTable:
-    """Open the newest version of a table, and rename log checkpoints and commits that a power cut broke.
-
-    Raises:
-        DeltaError: there is no table (`TableNotFoundError`), or its log is still unreadable (delta-rs' own).
-    """
+    """Open the newest version of a table, and rename log checkpoints and commits that a power cut broke."""
     options = store_options(path)
     try:
         return _load(path, options)

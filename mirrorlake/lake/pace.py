@@ -12,34 +12,17 @@ _COPY_S = (5.0, 30.0)
 
 
 def landing_interval_s(path: str, trigger: timedelta) -> float:
-    """Return the seconds between the starts of two turns of landing into a relay: the trigger if one is set.
-
-    Example:
-        >>> landing_interval_s("/lake", timedelta(0)), landing_interval_s("s3a://lake", timedelta(0))
-        (0.03, 2.0)
-        >>> landing_interval_s("s3a://lake", timedelta(seconds=5))
-        5.0
-    """
+    """Return the seconds between the starts of two turns of landing into a relay: the trigger if one is set."""
     return _interval_s(path, trigger, _LANDING_S)
 
 
 def poll_interval_s(path: str, trigger: timedelta) -> float:
-    """Return the seconds between two polls of a flow for the next commit of a relay: the trigger if one is set.
-
-    Example:
-        >>> poll_interval_s("/lake", timedelta(0)), poll_interval_s("s3a://lake", timedelta(0))
-        (0.01, 0.5)
-    """
+    """Return the seconds between two polls of a flow for the next commit of a relay: the trigger if one is set."""
     return _interval_s(path, trigger, _LOOK_S)
 
 
 def copy_interval_s(path: str) -> float:
-    """Return the seconds between two copies of a flow's ledger to the lake.
-
-    Example:
-        >>> copy_interval_s("/lake"), copy_interval_s("s3a://lake")
-        (5.0, 30.0)
-    """
+    """Return the seconds between two copies of a flow's ledger to the lake."""
     return _interval_s(path, timedelta(0), _COPY_S)
 
 

@@ -25,12 +25,7 @@ def split_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def folder_values(name: str) -> dict[str, str]:
-    """Return the partition values in the path of a file that Spark wrote, by its name in the log.
-
-    Example:
-        >>> folder_values("_source=east/day=2026-07-01%252012/part-0.parquet")
-        {'_source': 'east', 'day': '2026-07-01 12'}
-    """
+    """Return the partition values in the path of a file that Spark wrote, by its name in the log."""
     parts = (part.partition("=") for part in unquote(name).split("/")[:-1])
     return {column: unquote(value) for column, _, value in parts}
 
@@ -41,12 +36,7 @@ def partition_texts(rows: pa.Table, columns: Sequence[str]) -> list[tuple[str, s
 
 
 def partition_text(value: Any) -> str | None:
-    """Return a partition value as text, or None for null; an empty text is null in Delta.
-
-    Example:
-        >>> partition_text(Decimal("1.50")), partition_text(datetime(900, 7, 1, 12, tzinfo=timezone.utc)), partition_text("")
-        ('1.50', '0900-07-01T12:00:00.000000Z', None)
-    """
+    """Return a partition value as text, or None for null; an empty text is null in Delta."""
     match value:
         case None | "":
             return None

@@ -177,11 +177,6 @@ class ProofCache:
     Reading `proofs` costs more with each verification, because each one adds a file. The cache is read again if another process
     wrote to `proofs` (by the table's version), and as long as a range differs or a remote topic had an earlier incarnation
     (law E).
-
-    Example:
-        >>> kept = ProofCache(lake)  # doctest: +SKIP
-        >>> kept.of(mirror.flow("east->central").config)  # doctest: +SKIP
-        [ProvenRange(kind='source-relay', ...)]
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -272,10 +267,6 @@ def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:
 
     The proofs are without a break from the flow's first offset, on both hops: source against relay, relay against target. Records
     that had left an end before they were compared do not break it. A partition without a proof is omitted.
-
-    Example:
-        >>> proven_until(lake, mirror.flow("east->central").config)  # doctest: +SKIP
-        {SourcePartition(topic='orders', generation=1, partition=0): 5000}
     """
     by_partition: dict[SourcePartition, list[ProvenRange]] = {}
     for one in proven_ranges(lake, flow):

@@ -25,11 +25,7 @@ _MS = pa.scalar(1, pa.duration("ms"))
 
 
 def open_dataset(table: DeltaTable, schema: pa.Schema, filesystem: fs.FileSystem, root: str) -> ds.Dataset:
-    """Open the newest version of an open table; columns of `schema` that a file lacks are null.
-
-    Raises:
-        DeltaProtocolError: files do not tell all of its rows, as where deletion vectors mark some.
-    """
+    """Open the newest version of an open table; columns of `schema` that a file lacks are null."""
     if features := set(table.protocol().reader_features or ()) - {"timestampNtz"}:
         raise DeltaProtocolError(f"the table needs a reader of {', '.join(sorted(features))}")
     actions = pa.table(table.get_add_actions(flatten=True))

@@ -30,12 +30,8 @@ _BATCH_SIZE = 10
 class Signature:
     """The signature of a publisher's commit.
 
-    Attributes:
-        id: the id of this attempt.
-        version: Delta's transaction version, one above the last.
-        landed_at: the time of the commit; times always increase, whatever the publishers' clocks say.
-        before: the next offset of every partition before this commit.
-        batch_id: the application's name of the batch, None without one.
+    `version` is Delta's transaction version, one above the last. `landed_at` always increases, whatever the publishers' clocks
+    say. `before` is the next offset of every partition before this commit, `batch_id` the application's name of the batch.
     """
 
     id: str
@@ -83,11 +79,7 @@ class Tail:
 class PublishLog:
     """The publishers' commits in one relay's history; each is read once.
 
-    Attributes:
-        table_version: the newest version read, -1 before the first.
-        newest: the newest signed commit.
-        ids: the ids of the committed attempts read so far.
-        batches: the committed named batches read so far.
+    `table_version` is -1 before the first read.
     """
 
     def __init__(self, lake: Lake, alias: str) -> None:

@@ -169,21 +169,10 @@ class LakeReader(LakeAddresses):
     ) -> list[Any]:
         """Return the rows of a query over the newest tables, without Spark if the lake is a folder of this machine.
 
-        Args:
-            text: a query in Spark's SQL; `{offset_map}` is that side table, `{relay}` a relay, `:name` a value.
-                Compare times of the relay by `unix_micros` only, because file statistics truncate them to milliseconds.
-            relay: the source alias of `{relay}`.
-            part: the part of it that the query needs; files without a record of it are not read.
-            relays: for a query of several relays, the alias and part of each of its names in braces.
-            tables: further tables that the query names in braces.
-            missing_ok: return [] if a table does not exist.
-            cache: whether to cache the answer until one of the tables has a new version (see `LakeQuery`).
-            values: the values.
-
-        Example:
-            >>> text = "SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow"
-            >>> lake.query_rows(text, flow="east->central")  # doctest: +SKIP
-            [namespace(epoch=1795338937)]
+        In `text`, `{offset_map}` is that side table, `{relay}` the relay of source `relay`, `:name` a value. Of the relay, only files
+        with a record of `part` are read. `relays` gives alias and part of further names in braces, `tables` their content.
+        Compare times of the relay by `unix_micros` only, because file statistics truncate them to milliseconds.
+        With `missing_ok`, the answer is [] if a table does not exist; `cache` keeps it until a table has a new version.
         """
         query = LakeQuery(text, {RELAY.name: (relay, part), **relays}, tables, values, cache)
         table = self.query_table(query, missing_ok=missing_ok)

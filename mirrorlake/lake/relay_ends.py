@@ -36,9 +36,6 @@ def last_rows(log: RelayLog, within: Mapping[SourcePartition, tuple[int, int]]) 
     """Return the last record of each source partition in a range of offsets `(first, end)`.
 
     Omit a partition without a record in it, or whose newest file goes past the end.
-
-    Raises:
-        StoreError: a file is broken, or was rewritten while it was read.
     """
     newest: dict[SourcePartition, RelayFile] = {}
     for file in log.files({source: low for source, (low, _) in within.items()}):

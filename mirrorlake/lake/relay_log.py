@@ -156,12 +156,7 @@ def _time(value: str | datetime | None) -> datetime | None:
 
 
 def _opened(uri: str) -> list[RelayFile]:
-    """Return a file's `RelayFile` of each source partition, by its footer, or by its columns if another writer made it.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        StoreError: the file is broken.
-    """
+    """Return a file's `RelayFile` of each source partition, by its footer, or by its columns if another writer made it."""
     filesystem, path = open_address(uri)
     try:
         with filesystem.open_input_file(path) as source:

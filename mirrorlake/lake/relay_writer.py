@@ -94,11 +94,7 @@ class RelayWriter:
 
 
 def require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
-    """Check that the files of a cluster's workers are in this process's folder.
-
-    Raises:
-        SafetyError: a file is missing, and a commit would name an unreadable file (law F).
-    """
+    """Check that the workers' files are in this process's folder: else a commit would name an unreadable file (law F)."""
     for file in files:
         if not os.path.exists(f"{folder}/{file.path}"):  # noqa: PTH110  a `Path` costs more than the look
             raise SafetyError(

@@ -38,10 +38,6 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
     """List the removals from a source's relay, oldest first; of a finished removal, its last row.
 
     Records of an unfinished removal (`is_done`) may still be in the relay.
-
-    Example:
-        >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
-        ['erased']
     """
     return _read(lake.query_rows(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, cache=True))
 
@@ -95,12 +91,7 @@ def _read(rows: Iterable[Any]) -> list[Removed]:
 
 
 def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
-    """Return, by source partition, the offset before which retention removed every record; omit the others.
-
-    Example:
-        >>> left_before(lake, "east").get(SourcePartition("orders", 1, 0), 0)  # doctest: +SKIP
-        120000
-    """
+    """Return, by source partition, the offset before which retention removed every record; omit the others."""
     rows = lake.query_rows(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, cache=True)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 

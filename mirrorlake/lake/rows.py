@@ -58,11 +58,7 @@ def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
 
 
 def each_offset(withheld: DataFrame) -> DataFrame:
-    """Return a row for every offset in `withheld`: its columns without `ranges`, and `offset`.
-
-    Example:
-        >>> each_offset(lake.meta(WITHHELD)).groupBy("rule").count()  # doctest: +SKIP
-    """
+    """Return a row for every offset in `withheld`: its columns without `ranges`, and `offset`."""
     from pyspark.sql import functions as F
 
     def stretch(part: Column) -> Column:

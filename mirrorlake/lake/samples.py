@@ -186,11 +186,7 @@ def sample_row(look: SubjectSample, at: datetime) -> Row:
 
 
 def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
-    """Delete older rows, except the newest one of each position, at most once a day.
-
-    Returns:
-        Whether rows were deleted.
-    """
+    """Delete older rows, except the newest one of each position, at most once a day."""
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
     if last is None or now - datetime.fromisoformat(last) >= PRUNE_INTERVAL:

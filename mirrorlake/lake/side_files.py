@@ -79,11 +79,7 @@ def delete_rows(
     why: str,
     may_hold: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> int:
-    """Delete rows of a side table and return their number; only files for whose flattened add action `may_hold` is true are read.
-
-    Raises:
-        StoreError: others rewrote the same files again and again.
-    """
+    """Delete rows of a side table and return their number; only files for whose flattened add action `may_hold` is true are read."""
     taken = 0
     for _ in range(_ATTEMPTS):
         removed, written, count = [], [], 0

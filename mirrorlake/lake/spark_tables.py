@@ -44,10 +44,8 @@ _COMPACTION = {
 class SparkTables:
     """Access tables by their location, as `FolderTables` does.
 
-    Args:
-        spark: the session, or a function that returns it at its first use.
-        is_catalog: whether locations are names in a catalog, not paths.
-        store: the object store of the tables; Spark only reads there (`Lake`).
+    `spark` may be a function that returns the session at its first use. `is_catalog`: locations are names in a catalog, not
+    paths. Spark only reads in the object store `store` (`Lake`).
     """
 
     def __init__(
@@ -110,11 +108,7 @@ class SparkTables:
         return self.load(reader if version is None else reader.option("versionAsOf", version), location)
 
     def load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
-        """Read a table by a batch or stream reader with options.
-
-        Raises:
-            StoreError: the lake is on an object store that this session cannot read.
-        """
+        """Read a table by a batch or stream reader with options."""
         self._require_reader()
         return reader.table(location) if self._is_catalog else reader.format("delta").load(location)
 

@@ -76,12 +76,7 @@ def _least_time(files: pa.Table, by: str, count: int) -> pa.Scalar | None:
 
 
 def sql_type(kind: Any) -> str:
-    """Return a type of delta-rs as it is written in SQL.
-
-    >>> from deltalake import Field
-    >>> sql_type(StructType([Field("n", "long"), Field("tags", ArrayType("string", True))]))
-    'STRUCT<n: BIGINT, tags: ARRAY<STRING>>'
-    """
+    """Return a type of delta-rs as it is written in SQL."""
     if isinstance(kind, ArrayType):
         return f"ARRAY<{sql_type(kind.element_type)}>"
     if isinstance(kind, MapType):

@@ -35,11 +35,7 @@ _SIGNED_AMONG = 200
 
 
 class TableMaintenance:
-    """The maintenance of one table, with a snapshot of its own, so that no writer of this process waits for it.
-
-    Raises:
-        TableNotFoundError: there is no table (delta-rs' own).
-    """
+    """The maintenance of one table, with a snapshot of its own, so that no writer of this process waits for it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -54,11 +50,7 @@ class TableMaintenance:
         return f"{self.path if ':/' in self.path else Path(self.path).as_uri()}/{name}"
 
     def open(self, name: str) -> pa.NativeFile:
-        """Open a file by its name in the log.
-
-        Raises:
-            FileNotFoundError: it is gone.
-        """
+        """Open a file by its name in the log; FileNotFoundError if it is gone."""
         filesystem, path = self.locate(name)
         return filesystem.open_input_file(path)
 

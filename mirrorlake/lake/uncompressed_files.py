@@ -20,12 +20,7 @@ _CHECK_INTERVAL_S = 60.0
 
 
 def is_uncompressed(path: str) -> bool:
-    """Return by its name whether a file of a relay is uncompressed and waits for maintenance.
-
-    Example:
-        >>> is_uncompressed("part-1-0.fresh.parquet"), is_uncompressed("part-1-0.zstd.parquet")
-        (True, False)
-    """
+    """Return by its name whether a file of a relay is uncompressed and waits for maintenance."""
     return path.endswith(ENDING)
 
 
