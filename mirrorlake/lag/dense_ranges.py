@@ -39,7 +39,6 @@ class PartitionRoute(NamedTuple):
 
     @property
     def end(self) -> tuple[str, str, int]:
-        """Cluster, topic and number of the target partition."""
         return self.target, self.target_topic, self.target_partition
 
 
@@ -64,7 +63,6 @@ RangesByRoute = dict[PartitionRoute, DenseRanges]
 
 
 def read_dense_ranges(table: pa.Table) -> RangesByRoute:
-    """Read the answer to `DENSE_RANGES_BY_ROUTE`."""
     counts, columns = lists(table["stretches"])
     ranges, end = {}, 0
     for route, count in zip(rows(table, PartitionRoute._fields), counts, strict=True):

@@ -41,11 +41,6 @@ class Figures:
 
 
 def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
-    """Read the present figures from the tables, with the newest latency bucket of each topic.
-
-    Raises:
-        StoreError: the lake failed.
-    """
     try:
         verdict = lag.verdict()
     except UsageError:

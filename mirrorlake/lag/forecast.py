@@ -47,17 +47,7 @@ class CatchUp:
 
 
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
-    """Forecast when a hop catches up; samples before a step back of the position do not count.
-
-    Example:
-        >>> from datetime import timedelta, timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> def look(s, position, end):
-        ...     at = noon + timedelta(seconds=s)
-        ...     return LagSample(observed_at=at, position=position, end_position=end, offset_lag=end - position)
-        >>> catch_up([look(0, 0, 1000), look(10, 300, 1100), look(20, 600, 1200)]).eta_ms
-        30000
-    """
+    """Forecast when a hop catches up; samples before a step back of the position do not count."""
     known = _since_last_step_back(window)
     if not known:
         return CatchUp(eta_ms=None, reason="nothing was sampled yet")
@@ -118,8 +108,6 @@ def is_in_pace(window: Sequence[LagSample]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earliest:
-    """The log start offset of a partition at a time."""
-
     observed_at: datetime
     offset: int
 
@@ -128,14 +116,11 @@ class Earliest:
 class RetentionRisk:
     """Whether retention deletes records before they pass a hop.
 
-    Attributes:
-        at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
-        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (the earliest offset has passed the
-            position), `relay` (the relay's own retention, which waits for its slowest flow: never a risk), `none`.
-        left_ms: milliseconds until then at the rates of the window; None when it never comes to that.
-        soonest_ms: the same if nothing passed the hop from now on; None where nothing is deleted.
-        lost: offsets that are gone already, at most so many records.
-        reason: in words.
+    `at_risk` is said at the rates of the window, before the log has turned over once, or if retention has overtaken already.
+    `by`: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (the earliest offset has passed the
+    position), `relay` (the relay's own retention, which waits for its slowest flow: never a risk), `none`.
+    `left_ms` is at the rates of the window, None when it never comes to that; `soonest_ms` if nothing passed from now on, None
+    where nothing is deleted. `lost` offsets are gone already, at most so many records.
     """
 
     at_risk: bool
@@ -170,15 +155,7 @@ def next_expiry(
     retention_ms: int | None = None,
     earliest: Sequence[Earliest] = (),
 ) -> Expiry | None:
-    """Return when the oldest waiting record is deleted, by age or size, whichever is first; None if nothing waits or is deleted.
-
-    Example:
-        >>> from datetime import timedelta, timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> waits = LagSample(observed_at=noon, position=5, end_position=9, offset_lag=4, waiting_since=noon - timedelta(hours=1))
-        >>> next_expiry(waits, now=noon, retention_ms=4_000_000).in_ms
-        400000
-    """
+    """Return when the oldest waiting record is deleted, by age or size, whichever is first; None if nothing waits or is deleted."""
     held = sorted(earliest, key=lambda one: one.observed_at)
     if held and held[-1].offset > sample.position:
         lost = held[-1].offset - sample.position
@@ -213,18 +190,6 @@ def retention_risk(
 
     `retention_ms` is that of the topic that the hop reads from, None or below 0 where age deletes nothing; `earliest` are the
     first offsets that this topic held over time: the longer, the better, as they move in jumps.
-
-    Example:
-        >>> from datetime import timedelta, timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> def look(minute):
-        ...     return LagSample(
-        ...         observed_at=noon + timedelta(minutes=minute), position=5, end_position=9, offset_lag=4,
-        ...         waiting_since=noon, time_lag_ms=minute * 60_000,
-        ...     )
-        >>> risk = retention_risk([look(1), look(2), look(3)], now=noon + timedelta(minutes=3), retention_ms=3_600_000)
-        >>> risk.at_risk, risk.by, risk.left_ms == 57 * 60_000
-        (True, 'age', True)
     """
     samples = sorted(window, key=lambda sample: sample.observed_at)
     held = sorted(earliest, key=lambda one: one.observed_at)

@@ -20,13 +20,7 @@ class GroupPositions:
         self._partitions: dict[tuple[str, str], set[TopicPartition]] = {}
 
     def read(self, alias: str, partitions: Mapping[TopicPartition, int], *, number: int) -> dict[PositionKey, int]:
-        """Read the positions of all sampled groups of a cluster.
-
-        Args:
-            alias: the cluster.
-            partitions: the partitions whose positions are sampled, with generations.
-            number: the number of the sample, which says which groups are due to be read in full.
-        """
+        """Read the positions of all sampled groups of a cluster; `number` of the sample says which are due to be read in full."""
         groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
         names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
         wants_all = len(names) * len(partitions) <= _MAX_POSITIONS

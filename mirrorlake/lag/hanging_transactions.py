@@ -31,13 +31,6 @@ class HangingTransaction:
     offsets: int
 
     def describe(self, now: datetime) -> str:
-        """Describe the transaction for a person.
-
-        >>> from datetime import timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> HangingTransaction(offset=7, since_ms=int(noon.timestamp() * 1000) - 90_000, offsets=1200).describe(noon)
-        'a transaction of the source is open since 11:58:30 UTC, 1 min 30 s: 1 200 offsets from 7 on cannot be read yet'
-        """
         since = f"{from_micros(self.since_ms * 1000):%H:%M:%S} UTC, {format_duration(age_ms(self.since_ms, now))}"
         offsets = f"{format_count(self.offsets)} offsets from {self.offset} on cannot be read yet"
         return f"a transaction of the source is open since {since}: {offsets}"
@@ -48,14 +41,7 @@ def find_hanging_transactions(
 ) -> dict[TopicPartition, HangingTransaction]:
     """Return the hanging transaction of each partition that has one.
 
-    Args:
-        admin: of the source.
-        readers: opens a reader of the source that sees open transactions.
-        stable: the partitions to check, with their last stable offsets of a moment ago.
-        now: the age of a transaction counts up to here.
-
-    Raises:
-        ClusterError: the source does not answer.
+    `stable` are the partitions to check, with their last stable offsets of a moment ago; `readers` see open transactions.
     """
     past = {tp: end for tp, end in admin.high_watermarks(stable).items() if end > stable[tp]}
     # A log that has only grown meanwhile has another last stable offset by now.

@@ -36,11 +36,6 @@ class HopKey:
 
 
 def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str:
-    """Return a hop with its group and the cluster that the group reads.
-
-    >>> describe_hop("landed", None, "east"), describe_hop("consumed", "billing", "east")
-    ('landed', 'consumed by billing on east')
-    """
     return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
 
 
@@ -89,10 +84,6 @@ class LagVerdict(Displayable):
 
     `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups have verdicts of their own
     (`groups`, `groups_at_risk`) and count for nothing else: consumers read when they like.
-
-    Example:
-        >>> LagVerdict(hops=()).verdict.name
-        'UNKNOWN'
     """
 
     hops: tuple[HopVerdict, ...]
@@ -102,7 +93,6 @@ class LagVerdict(Displayable):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of a flow."""
         return worst_hop_verdict(self.flows.values())
 
     @property
@@ -182,11 +172,6 @@ class LagVerdict(Displayable):
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
 
     def at_risk_words(self) -> str:
-        """Count the partitions that retention overtakes.
-
-        >>> LagVerdict(hops=()).at_risk_words()
-        '0 partitions'
-        """
         keys = [hop.key for hop in self.at_risk]
         return plural(len({(key.source, key.topic, key.partition) for key in keys}), "partition")
 
@@ -211,7 +196,6 @@ class LagVerdict(Displayable):
         }
 
     def sheet(self) -> Sheet:
-        """List the worst first."""
         if not self.hops and self.status is None:
             return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
         groups = [hop for hop in self.hops if hop.key.hop == "consumed"]

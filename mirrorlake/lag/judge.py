@@ -101,8 +101,8 @@ def judge_lag(
 
     Only the newest generation of a topic is judged: positions of an older one end where the topic was deleted.
 
-    `query` is a lag query of `lag/sql.py`; the snapshot of `status` is the last sample; `retention_of` is called for hops where
-    records wait; `lake` holds `positions`, for the log start offsets of the sources.
+    The snapshot of `status` is the last sample; `retention_of` is called for hops where records wait; `lake` holds
+    `positions`, for the log start offsets of the sources.
     """
     windows: HopWindows = {place: [*window] for place, window in read_windows(query).items()}
     if status is not None:
@@ -130,10 +130,7 @@ def judge_windows(
     retention_of: RetentionLookup | None = None,
     earliest: Mapping[tuple[str, SourcePartition], Sequence[Earliest]] | None = None,
 ) -> LagVerdict:
-    """Judge each hop by its samples, oldest first.
-
-    `earliest` are log start offsets of the sources over time.
-    """
+    """Judge each hop by its samples, oldest first; `earliest` are log start offsets of the sources over time."""
     waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
     known = dict.fromkeys(waiting) if retention_of is None else retention_of(waiting)
     # Nothing expires if nothing waits; the retention of a hop that waits may be unknown.
@@ -235,7 +232,6 @@ def _source(place: HopKey) -> tuple[str, SourcePartition]:
 
 
 def _last_landed(lake: Lake, places: Iterable[HopKey]) -> dict[tuple[str, SourcePartition], datetime]:
-    """Read the timestamp of the last landed record of each partition."""
     topics = sorted({place.topic for place in places if place.hop == "landed"})
     rows = lake.query_rows(
         "SELECT source, topic, generation, partition, max_by(record_timestamp, position) AS at FROM {positions} "

@@ -34,12 +34,7 @@ class _Position(NamedTuple):
 
 
 class LagPage(Displayable):
-    """The lag of positions, from rows of `Lag.rows`; by `topic` it fits a page, by `partition` it has every position.
-
-    Example:
-        >>> print(LagPage([]).to_text().split(";")[0])
-        lag: no position is known yet
-    """
+    """The lag of positions, from rows of `Lag.rows`; by `topic` it fits a page, by `partition` it has every position."""
 
     __slots__ = ("_by", "_is_over_time", "_positions", "rows", "tables")
 
@@ -105,7 +100,6 @@ class LagPage(Displayable):
 
 
 def _group(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """Group values by a key, in the order of their first."""
     found: dict[Hashable, list[T]] = {}
     for value in values:
         found.setdefault(key(value), []).append(value)

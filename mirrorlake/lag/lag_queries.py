@@ -15,45 +15,25 @@ from mirrorlake.lake import Lake, micros
 
 
 class LagQueries:
-    """Build queries about some flows.
-
-    Args:
-        lake: the lake.
-        flows: the flows to query.
-        now: the clock, in UTC.
-    """
-
     def __init__(self, lake: Lake, flows: Sequence[FlowConfig], *, now: Callable[[], datetime]) -> None:
         self.filter = LagTableFilter(lake, flows, now=now)
         self._lake = lake
         self._names = [flow.name for flow in flows]
 
     def over(self, start: datetime, end: datetime) -> LagQuery:
-        """Query the lag at every sample of a time range, in the columns `lag.sql.LAG_COLUMNS`.
-
-        Raises:
-            UsageError: nothing was landed, or sampled up to the end, yet.
-        """
+        """Query the lag at every sample of a time range, in the columns `lag.sql.LAG_COLUMNS`."""
         return self._within(
             relay_lag.lag(self.filter.limit_to_waiting(self.filter.limit_to_time(start, end), oldest=True)), start, end
         )
 
     def rpo(self, start: datetime, end: datetime) -> LagQuery:
-        """Query the possible loss at every sample of a time range, in the columns `lag.sql.RPO_COLUMNS`.
-
-        Raises:
-            UsageError: nothing was landed, or sampled up to the end, yet.
-        """
+        """Query the possible loss at every sample of a time range, in the columns `lag.sql.RPO_COLUMNS`."""
         return self._within(
             relay_lag.rpo(self.filter.limit_to_waiting(self.filter.limit_to_time(start, end))), start, end
         )
 
     def latency(self, start: datetime, end: datetime, *, bucket_s: int) -> LagQuery:
-        """Query percentiles of the time from record to target, in the columns `lag.sql.LATENCY_COLUMNS`.
-
-        Raises:
-            UsageError: nothing was landed yet.
-        """
+        """Query percentiles of the time from record to target, in the columns `lag.sql.LATENCY_COLUMNS`."""
         tables = self.filter.all_rows()
         values: dict[str, Any] = {"names": self._names, "start": micros(start), "end": micros(end)}
         runs = (

@@ -21,13 +21,9 @@ SNAPSHOTS_APART = 2
 class PartitionLoss:
     """The possible loss of one source partition.
 
-    Attributes:
-        records: records that were not on the target, withheld ones left out; None where it is not known.
-        seconds: age of the oldest of them at the moment; 0 where there was none, None where it is not known.
-        is_exact: False while some of them were never landed: each of their offsets counts as a record then.
-        republished: next upstream offset to send then.
-        source_end: end of the partition then.
-        reason: why it is not known.
+    `records` were not on the target, withheld ones left out; `seconds` is the age of the oldest, 0 where there was none. None
+    where it is not known, for `reason`. `is_exact` is False while some were never landed: each of their offsets counts then.
+    `republished` is the next upstream offset to send.
     """
 
     topic: str
@@ -82,15 +78,6 @@ class FlowLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Loss(JsonDisplayable, Sequence[FlowLoss]):
-    """The loss of each flow had its source died at a past time (see `Lag.loss_at`).
-
-    Example:
-        >>> print(Loss(at=datetime(2026, 1, 1), flows=(FlowLoss(flow="east->central", observed_at=None, reason="nobody looked"),)))
-        had the sources died at 2026-01-01T00:00:00: ‖ unknown · 1 of 1 flows not known
-          flow           records  age of the oldest  looked at  why
-          east->central  –        –                  –          nobody looked
-    """
-
     at: datetime
     flows: tuple[FlowLoss, ...]
 

@@ -62,7 +62,6 @@ class Monitor:
         )
 
     def events(self, since: str | timedelta | datetime, flow: str | None = None) -> Events:
-        """Return what happened since a time, or to one flow (see `Mirror.events`)."""
         context, flows = self._context, self._context.chosen(flow)
         events = read_events(context, when(since, now=context.now()))
         if flow is not None:

@@ -18,8 +18,6 @@ from mirrorlake.render import Table, badge, format_duration, table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRto:
-    """The recovery time of the last `failover` or `drill` of a flow."""
-
     seconds: float
     at: datetime
     by: str
@@ -27,15 +25,7 @@ class MeasuredRto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowObjectives:
-    """The objectives of a flow and the measurements in seconds; None if not set, or not measured.
-
-    Example:
-        >>> one = FlowObjectives(flow="east->central", rpo_s=30, measured_rpo_s=2.5, rto_s=300)
-        >>> str(one)
-        'RPO 2.5 s of 30.0 s, met; RTO not measured of 5 min 0 s'
-        >>> one.missed, one.rto
-        ((), 'unknown')
-    """
+    """The objectives of a flow and the measurements in seconds; None if not set, or not measured."""
 
     flow: str
     rpo_s: float | None = None

@@ -184,12 +184,10 @@ class TopicStatus:
 
     @property
     def in_per_s(self) -> float | None:
-        """Offsets a second that come to the source."""
         return sum_rates(row.in_per_s for row in self.partitions)
 
     @property
     def out_per_s(self) -> float | None:
-        """Offsets a second that reach the target."""
         return sum_rates(row.out_per_s for row in self.partitions)
 
     @property

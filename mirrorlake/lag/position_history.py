@@ -28,12 +28,7 @@ class _Sampled(NamedTuple):
 class PositionHistory:
     """Positions of each hop at each sample since a time.
 
-    Args:
-        sampled: the rows of `SAMPLED_POSITIONS`: positions and when they were sampled, by subject.
-        samples: the rows of `SAMPLE_TIMES`.
-        flows: `flow`, `source` and `target` of the flows.
-        since: microseconds; earlier samples give positions but are not shown.
-        read_ranges: reads the dense ranges of all routes; called if a group reads a target.
+    Samples before `since` (microseconds) give positions but are not shown; `read_ranges` is called if a group reads a target.
     """
 
     def __init__(
@@ -195,7 +190,6 @@ class _PositionGrid:
         self._source_rows, self._width = source_rows, width
 
     def of(self, hop: int) -> tuple[Any, ...]:
-        """Return the columns of the hop `landed` (0) or `republished` (1)."""
         flow_partition, moment = np.divmod(np.arange(len(self._republished)), max(1, self._width))
         at = self._source_rows[flow_partition] * self._width + moment
         position = self._landed[at] if hop == 0 else self._republished

@@ -35,12 +35,7 @@ class PositionSpans(NamedTuple):
 
 
 class SampleTimes:
-    """The samples of all subjects: when they were taken, and which were complete.
-
-    Args:
-        samples: the rows of `SAMPLE_TIMES`.
-        since: microseconds; earlier samples give positions but are not shown.
-    """
+    """The samples of all subjects; those before `since` (microseconds) give positions but are not shown."""
 
     def __init__(self, samples: pa.Table, *, since: int) -> None:
         self._since = since

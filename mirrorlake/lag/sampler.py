@@ -43,16 +43,7 @@ COMPLETE_EVERY = timedelta(hours=6)
 class Sampler:
     """Sample the positions of one mirror, and remember them, so that only changes are written.
 
-    Args:
-        context: of the mirror.
-        flows: sample these and no group; by default all flows of the settings at each sample, and groups.
-        now: the clock, in UTC, where it is not that of the context.
-        unreachable: the unreachable clusters that other samplers know.
-
-    Example:
-        >>> sample = mirror.sample()  # doctest: +SKIP
-        >>> sample.unanswered  # doctest: +SKIP
-        ()
+    `flows` are sampled without any group; by default all flows of the settings at each sample, and groups.
     """
 
     def __init__(
@@ -78,9 +69,6 @@ class Sampler:
 
         A cluster that does not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log; the others are
         sampled all the same.
-
-        Raises:
-            StoreError: the lake failed.
         """
         if self._remembered is None:
             self._context.lake.create_all(self._context.config.sources)
@@ -163,7 +151,6 @@ class Sampler:
         return found
 
     def _read_groups(self, alias: str, flows: Sequence[FlowConfig]) -> dict[PositionKey, int]:
-        """Return the positions of a cluster's groups on its source and remote topics."""
         remote = {
             flow.remote_topic(name)
             for flow in flows

@@ -36,11 +36,7 @@ class LatencyPoint:
 
 
 def lag_lines(lag: Lag, since: When = "1h") -> Any:
-    """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds.
-
-    Raises:
-        UsageError: nothing was sampled yet.
-    """
+    """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds."""
     import pandas as pd
 
     rows = _worst_lags(lag.query_over, *lag.span(since))
@@ -61,11 +57,7 @@ Over = Callable[[datetime, datetime], LagQuery]
 
 
 def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
-    """Query interval by interval, so that the samples of a month are never in memory together; intervals hold whole buckets.
-
-    Raises:
-        UsageError: nothing was sampled up to the end.
-    """
+    """Query interval by interval, so that the samples of a month are never in memory together; intervals hold whole buckets."""
     text = f"""
         SELECT flow, hop, group_id, max(observed_at) AS at,
             CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms,
@@ -94,19 +86,12 @@ def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
 
 
 def latency_points(latency: LagQuery) -> tuple[LatencyPoint, ...]:
-    """Read the rows of a latency query, oldest first."""
     text = "SELECT bucket AS at, flow, topic, records, p50_ms, p95_ms, p99_ms FROM {answer} ORDER BY at, flow, topic"
     return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
 
 
 def bucket_s(start: datetime, end: datetime) -> int:
-    """Return the bucket length in seconds with which a chart holds the whole time range.
-
-    >>> from datetime import timedelta, timezone
-    >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-    >>> bucket_s(noon, noon + timedelta(days=1)), bucket_s(noon, noon + timedelta(seconds=5))
-    (360, 1)
-    """
+    """Return the bucket length in seconds with which a chart holds the whole time range."""
     return max(1, -(-int((end - start).total_seconds()) // MAX_POINTS))
 
 

@@ -116,7 +116,6 @@ class SourceReader:
         return self._landed, read_to
 
     def read_ends(self) -> dict[PositionKey, int]:
-        """Return the first and the last stable offset of each partition."""
         partitions = self.partitions
         if self._is_lake:
             # Published records are landed at once.

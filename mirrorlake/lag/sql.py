@@ -113,11 +113,9 @@ class LagQuery:
         return self.lake.query_rows(asked, tables=self.tables, relays=self.relays, **self.values, **values)
 
     def table(self) -> pa.Table:
-        """Ask as `rows` does, for the answer as an Arrow table."""
         return self.lake.query_table(self._question)
 
     def pandas(self) -> Any:
-        """Ask as `rows` does, for the answer as a pandas frame."""
         return self.table().to_pandas()
 
     def where(self, condition: str, **values: Any) -> LagQuery:
@@ -165,25 +163,16 @@ def lag(tables: LagTables) -> LagQuery:
     A sample that a cluster did not answer has no rows that only this cluster knows. Unchanged positions have rows, positions
     without a sample have none. A group's position on a target is that of its oldest unread record on the source (law A), with
     a row for each source partition that feeds the target partition.
-
-    Example:
-        >>> lag(tables).frame().where("hop = 'republished'").orderBy("observed_at").show()  # doctest: +SKIP
     """
     return _build_waiting_query(LAG, WAITED_SINCE, tables)
 
 
 def latency(tables: LagTables, *, bucket_s: int = 60) -> LagQuery:
-    """Query percentiles of the time from a record's timestamp to its target transaction, in `LATENCY_COLUMNS`.
-
-    Args:
-        tables: `offset_map`, `relays` and `flows` count.
-        bucket_s: length of a time bucket in seconds.
-    """
+    """Query percentiles of the time from a record's timestamp to its target transaction, in `LATENCY_COLUMNS`."""
     return _build_query(with_bucket(LATENCY, bucket_s), tables)
 
 
 def with_bucket(text: str, bucket_s: int) -> str:
-    """Return the text of `latency` with the length of its time buckets filled in."""
     return text.replace("{bucket_us}", str(bucket_s * 1_000_000))
 
 
@@ -197,11 +186,9 @@ def waiting_bounds(tables: LagTables) -> LagQuery:
 
 
 def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> LagTables:
-    """Compute the position of every hop at every sample once, for all queries on the same tables.
+    """Compute the position of every hop at every sample once, for all queries on the same tables, which are limited to a time.
 
-    Args:
-        tables: the tables, limited to a time.
-        keep: caches the dense ranges of all routes for the next call; no time limits them.
+    `keep` caches the dense ranges of all routes for the next call; no time limits them.
     """
 
     def read_ranges() -> RangesByRoute:

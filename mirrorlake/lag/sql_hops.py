@@ -25,7 +25,6 @@ _ONCE = "rand() >= 0"
 
 
 def same(left: str, right: str, names: str = KEY) -> str:
-    """Return the SQL condition that two tables agree in some columns."""
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
 
 

@@ -1,7 +1,4 @@
-"""SQL texts of lag, RPO and latency in Spark's dialect, with `{names}` that `lag/sql.py` fills in.
-
-Their words are those of `lag/sql_hops.py`.
-"""
+"""SQL texts of lag, RPO and latency in Spark's dialect, with `{names}` that `lag/sql.py` fills in."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     On a catalog they stay in its schema. On a path they are temporary and belong to the session: Delta has no place for a
     view in a folder.
 
-    Args:
-        lake: the lake.
-        flows: the flows that they cover.
-        days: how far back they reach; each query reads so much of the tables, whatever it asks for.
+    Each query reads `days` of the tables, whatever it asks for.
     """
     created = []
     if not lake.is_catalog and all(lake.relay_log(flow.source) for flow in flows):

@@ -57,9 +57,6 @@ def read_status(
 ) -> Status:
     """Return the status of each flow at one snapshot.
 
-    `retention_of` is called for topics with records that are not landed, `windows` for the newest samples if records wait,
-    `find_transactions` for each source.
-
     A flow gets only an error and its time if its source or target did not answer.
     """
     silent, remotes = _read_remotes(flows, snapshot, target)

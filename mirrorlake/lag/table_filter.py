@@ -35,14 +35,6 @@ class NothingSampled(UsageError):
 
 
 class LagTableFilter:
-    """Limit the tables of some flows.
-
-    Args:
-        lake: the lake.
-        flows: the flows to query.
-        now: the clock, in UTC.
-    """
-
     def __init__(self, lake: Lake, flows: Sequence[FlowConfig], *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self._flows = flows
@@ -55,11 +47,7 @@ class LagTableFilter:
         )
 
     def all_rows(self) -> LagTables:
-        """Return the tables without limits.
-
-        Raises:
-            UsageError: nothing was landed yet.
-        """
+        """Return the tables without limits; UsageError if nothing was landed yet."""
         lake = self._lake
         landed = [a for a in sorted({flow.source for flow in self._flows}) if lake.exists(lake.relay_location(a))]
         if not landed:
@@ -70,12 +58,7 @@ class LagTableFilter:
         )
 
     def limit_to_time(self, start: datetime, end: datetime) -> LagTables:
-        """Limit the tables to the time from the last complete samples before `start` to `end`.
-
-        Raises:
-            NothingSampled: no sample reaches back to then.
-            UsageError: nothing was sampled yet.
-        """
+        """Limit the tables to the time from the last complete samples before `start` to `end`."""
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
             raise UsageError("nothing was sampled yet", remedy="mirrorlake run: a running mirror samples")
         tables = self.all_rows()

@@ -38,12 +38,8 @@ _NEAR = 1_000
 class LagSample:
     """Position and lag of one hop of one source partition at one time.
 
-    Attributes:
-        position: next offset to pass the hop.
-        end_position: end of the source partition; None where the source did not answer.
-        offset_lag: offsets between both; None where the end is not known.
-        waiting_since: timestamp of the oldest record that has not passed; None when none waits, or when it is not known.
-        time_lag_ms: its age, 0 when none waits; None when it is not known.
+    `position` is the next offset to pass the hop, `waiting_since` the timestamp of the oldest record that has not passed and
+    `time_lag_ms` its age, 0 when none waits. None where it is not known.
     """
 
     observed_at: datetime
@@ -61,12 +57,10 @@ class LagSample:
 
 class HasLag(Protocol):
     @property
-    def offset_lag(self) -> int | None:
-        """Offsets before the end."""
+    def offset_lag(self) -> int | None: ...
 
     @property
-    def time_lag_ms(self) -> int | None:
-        """Age of the oldest record that waits."""
+    def time_lag_ms(self) -> int | None: ...
 
 
 class Total(NamedTuple):
@@ -77,11 +71,7 @@ class Total(NamedTuple):
 
 
 def sum_lags(parts: Iterable[HasLag]) -> Total:
-    """Return the summed offset lag and the largest time lag; totals may be summed again.
-
-    >>> sum_lags([Total(5, 700), Total(2, 900)]), sum_lags([Total(5, 700), Total(2, None)]), sum_lags([])
-    (Total(offset_lag=7, time_lag_ms=900), Total(offset_lag=7, time_lag_ms=None), Total(offset_lag=0, time_lag_ms=0))
-    """
+    """Return the summed offset lag and the largest time lag; totals may be summed again."""
     found = list(parts)
     return Total(
         combine_known(sum, (one.offset_lag for one in found)), combine_known(max, (one.time_lag_ms for one in found))
@@ -89,11 +79,7 @@ def sum_lags(parts: Iterable[HasLag]) -> Total:
 
 
 def combine_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
-    """Combine values with `add`; None if one is not known, 0 of no values.
-
-    >>> combine_known(max, [1, 2]), combine_known(sum, [1, None]), combine_known(sum, [])
-    (2, None, 0)
-    """
+    """Combine values with `add`; None if one is not known, 0 of no values."""
     found = list(values)
     known = [value for value in found if value is not None]
     return None if len(known) < len(found) else add(known) if known else 0
@@ -207,10 +193,5 @@ def read_next_timestamps(
 
 
 def age_ms(since_ms: int | None, now: datetime) -> int:
-    """Return the age of a record, 0 of none.
-
-    >>> from datetime import timezone
-    >>> age_ms(500, datetime.fromtimestamp(2, timezone.utc)), age_ms(None, datetime.fromtimestamp(2, timezone.utc))
-    (1500, 0)
-    """
+    """Return the age of a record, 0 of none."""
     return 0 if since_ms is None else max(0, int(now.timestamp() * 1000) - since_ms)

@@ -20,15 +20,7 @@ T = TypeVar("T")
 
 
 class UnreachableClusters:
-    """Remember unreachable clusters and retry them in the background, for all samplers of a process.
-
-    Example:
-        >>> unreachable = UnreachableClusters()
-        >>> unreachable.record("west", ClusterUnreachable("west is away"), ask=lambda: 3)
-        >>> unreachable.wait_for_retry("west")
-        >>> unreachable.last_error("west") is None
-        True
-    """
+    """Remember unreachable clusters and retry them in the background, for all samplers of a process."""
 
     def __init__(self) -> None:
         self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
@@ -60,7 +52,6 @@ class UnreachableClusters:
             return None
 
     def wait_for_retry(self, alias: str) -> None:
-        """Wait until the retry under way has ended."""
         if alias in self._asking:
             self._asking[alias].join()
 
@@ -97,7 +88,6 @@ class PollRound:
         return {subject: answer[0] for subject, answer in answers.items() if answer}
 
     def skip(self, subjects: Iterable[Subject], why: ClusterError) -> None:
-        """Skip subjects because of a known error."""
         for subject in subjects:
             self.seconds.setdefault(subject, 0.0)
             self.errors[subject] = why

@@ -46,8 +46,6 @@ def find_unsent(lake: Lake, flow: FlowConfig, sent: Positions, landed: Positions
 
 
 class _Known(NamedTuple):
-    """An answer: the position, how far was landed, and the first record between them."""
-
     position: int
     landed: int
     first: int

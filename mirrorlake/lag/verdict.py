@@ -53,11 +53,6 @@ class Verdict(IntEnum):
 
     @property
     def label(self) -> str:
-        """The words that people read.
-
-        >>> Verdict.CLUSTER_AWAY.label
-        'CLUSTER AWAY'
-        """
         return verdict_label(self.name)
 
     @property
@@ -85,12 +80,7 @@ def verdict_label(name: str) -> str:
 
 
 def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict by `SEVERITY`; UNKNOWN of none.
-
-    >>> some = ([Verdict.OK, Verdict.UNKNOWN], [Verdict.OK, Verdict.PAUSED], [])
-    >>> tuple(worst_hop_verdict(verdicts).name for verdicts in some)
-    ('UNKNOWN', 'PAUSED', 'UNKNOWN')
-    """
+    """Return the worst verdict by `SEVERITY`; UNKNOWN of none."""
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
 
 
@@ -108,16 +98,6 @@ def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False)
 
     Samples whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
     itself is expected to move.
-
-    Example:
-        >>> from datetime import timedelta, timezone
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> looks = [
-        ...     LagSample(observed_at=noon + timedelta(minutes=m), position=100, end_position=150 + m, offset_lag=50 + m)
-        ...     for m in range(5)
-        ... ]
-        >>> judge(looks, now=noon + timedelta(minutes=5)).verdict.name
-        'STALL'
     """
     samples = sorted(window, key=lambda sample: sample.observed_at)
     verdict, reason = _rule(samples, now, is_group)

@@ -58,14 +58,6 @@ VIEWS = {
 
 
 def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
-    """Return a view of a lake as a frame that queries again whenever it is read.
-
-    Args:
-        lake: the lake; Spark's workers see its folder, or it is on a store with settings.
-        flows: the flows that it covers.
-        name: the view.
-        days: how far back it reaches.
-    """
     # One task a core, because a local session has 24 slots more, and a worker takes 0.3 GB.
     piece = choose_interval(lake, name)
     numbered = lake.spark.range(count_intervals(days, piece)).selectExpr(

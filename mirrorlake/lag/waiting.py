@@ -40,13 +40,8 @@ def add_waiting(
 ) -> pa.Table:
     """Add to hops `waiting_since`, the time of the oldest record that waits, null where none does.
 
-    Args:
-        hops: the position of each hop at each sample.
-        flow_partitions: the source partitions.
-        records: the answer to `RECORDS_BY_PARTITION`.
-        withheld: the answer to `WITHHELD_BY_BACKLOG`.
-        counted: whether `records` is added, too, how many records wait, and `held`, the offset past the newest record of the
-            relay at or past the position; for the hop `republished` alone.
+    With `counted`, also add `records`, how many records wait, and `held`, the offset past the newest record of the relay at or
+    past the position; for the hop `republished` alone.
     """
     if counted:
         hops = hops.filter(pa.compute.equal(hops["hop"], 1))
