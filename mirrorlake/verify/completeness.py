@@ -101,7 +101,6 @@ def find_send_bounds(
 def _find_first_offsets(
     mine: Iterable[FeedSummary], kept: Mapping[SourcePartition, WithheldCount]
 ) -> dict[SourcePartition, int]:
-    """Return the first offset that a flow sent or withheld, by source partition."""
     firsts = {s: one.first for s, one in kept.items()}
     for piece in mine:
         s = piece.key.source

@@ -119,14 +119,6 @@ class Digest:
     each record as int32, then lengths and bytes of the names, lengths and bytes of the values. The digest is the SHA-256 of
     the eleven, in this order: offset, timestamp, key lengths, key bytes, value lengths, value bytes, header counts, name
     lengths, name bytes, header value lengths, header value bytes. An unchanged record has the same digest on every hop.
-
-    Example:
-        >>> rows = pa.record_batch({"timestamp": pa.array([0], pa.timestamp("us", "UTC")), "key": pa.array([None], pa.binary()),
-        ...                         "value": [b"v"], "headers": pa.array([None], CONTENT.field("headers").type)})
-        >>> digest = Digest()
-        >>> digest.add(np.array([7]), content_of(rows))
-        >>> digest.text()[:16]
-        'sha256:ec4ede873'
     """
 
     def __init__(self) -> None:

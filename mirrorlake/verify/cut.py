@@ -52,9 +52,6 @@ def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[
     """Fix the cut of one target; `flows` are all that lead there. Read the versions of the relays afterwards.
 
     Sources in `lost` are not asked, which would cost their time-out; the lake knows their topics.
-
-    Raises:
-        ClusterError: the target does not answer.
     """
     flows = list(flows)
     remotes: set[str] = set()

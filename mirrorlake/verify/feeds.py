@@ -133,12 +133,6 @@ class ReadHorizons:
 
 
 def within(spans: OffsetRanges, offsets: Offsets) -> Flags:
-    """Flag the offsets within some ranges.
-
-    Example:
-        >>> within(OffsetRanges([(2, 4)]), np.array([1, 2, 4])).tolist()
-        [False, True, False]
-    """
     if not spans:
         return np.zeros(len(offsets), np.bool_)
     firsts, ends = (np.array(side) for side in zip(*spans, strict=True))

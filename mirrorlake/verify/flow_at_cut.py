@@ -74,7 +74,6 @@ def read_flow_at_cut(
     lake: Lake,
     scope: Scope,
 ) -> FlowAtCut:
-    """Read one flow, of which `ranges` are proven."""
     mine = [piece for piece in target.summaries if piece.key.flow == flow.name]
     kept = count_withheld(target.cut, flow.name)
     # A source partition may have left the relay altogether.

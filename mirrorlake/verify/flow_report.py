@@ -35,16 +35,7 @@ def build_flow_report(
     pending: Mapping[SourcePartition, PendingRecords],
     scope: Scope,
 ) -> VerifyReport:
-    """Report on a flow.
-
-    Args:
-        at_cut: what was landed, sent and proven of it at the cut.
-        landing: the result between its source and the relay.
-        sending: the result between the relay and its target.
-        lost: records that its ledger says are done and that no run holds.
-        pending: records that it has not come to.
-        scope: what was to be compared.
-    """
+    """Report on a flow: `lost` are records that its ledger says are done and that no run holds."""
     flow, before = at_cut.flow, _count_proven_before(at_cut, scope)
     places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in at_cut.landed}
     for piece in at_cut.feeds:

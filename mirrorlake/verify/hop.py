@@ -58,17 +58,8 @@ class DueFeed:
 class HopEnds:
     """One hop: what is due, and how to read both ends.
 
-    Attributes:
-        admin: of the cluster whose partitions are fetched.
-        options: for the consumers of that cluster.
-        due: what is due.
-        ranges: the offsets to fetch, by partition.
-        parts: settings of these partitions.
-        feeds_into: returns the feeds that lead to ranges of partitions.
-        fed_by: returns the relay that holds a feed's rows.
-        ends: the ends of target partitions at the cut.
-        relay: the relay whose source is fetched; None on a target.
-        differences: those that are known without a comparison.
+    `ranges` are the offsets to fetch, by partition, `ends` of target partitions at the cut. `relay` is None on a target.
+    `differences` are those that are known without a comparison.
     """
 
     admin: ClusterAdmin
@@ -93,11 +84,6 @@ class HopResult:
 
 
 def compare_hop(hop: HopEnds, scope: Scope, tell: Callable[[int], None]) -> HopResult:
-    """Compare the due records of a hop.
-
-    Raises:
-        ClusterError: the cluster does not answer.
-    """
     found = HopResult(differences=list(hop.differences))
     for chosen in range_passes(hop.ranges):
         units = _units(hop, chosen)

@@ -65,7 +65,6 @@ class OffsetColumns:
         return int(self.lengths.sum())
 
     def where(self, flags: Flags) -> OffsetColumns:
-        """Return the flagged ranges, in upstream order."""
         chosen = np.flatnonzero(flags)
         order = chosen[np.argsort(self.upstream[chosen], kind="stable")]
         return OffsetColumns(
@@ -76,7 +75,6 @@ class OffsetColumns:
         )
 
     def downstream_within(self, first: int, end: int) -> OffsetColumns:
-        """Return the part with downstream offsets `first..end - 1`."""
         cut_front = np.maximum(0, first - self.downstream)
         cut_back = np.maximum(0, self.downstream + self.lengths - end)
         return self._trimmed(cut_front, cut_back)
@@ -116,7 +114,6 @@ class OffsetColumns:
 
 
 def join_columns(parts: Iterable[OffsetColumns]) -> OffsetColumns:
-    """Join columns, in upstream order."""
     parts = list(parts)
     if not parts:
         return OffsetColumns.identity(())

@@ -10,19 +10,12 @@ UNBOUNDED = 2**62
 
 
 class OffsetRange(NamedTuple):
-    """Offsets `first..end - 1`."""
-
     first: int
     end: int
 
 
 class OffsetRanges:
-    """Ranges of offsets that neither touch nor overlap, ascending; a value.
-
-    Example:
-        >>> OffsetRanges([(0, 5), (5, 9), (20, 30)]) - OffsetRanges([(3, 4), (25, 99)])
-        OffsetRanges[0..2, 4..8, 20..24]
-    """
+    """Ranges of offsets that neither touch nor overlap, ascending; a value."""
 
     __slots__ = ("_spans",)
 

@@ -40,7 +40,6 @@ class LandedCount:
 
     @property
     def span(self) -> OffsetRange:
-        """The offsets from the first to the last."""
         return OffsetRange(self.first, self.last + 1)
 
 

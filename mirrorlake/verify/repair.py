@@ -140,11 +140,6 @@ def repair_relay(
 
     A file is mended beside whoever lands. Whoever removes doubled rows is the relay's one writer, by the name of `writer`: a
     lander that runs meanwhile writes nothing more, and goes on after it where that is a temporary owner's.
-
-    Raises:
-        UsageError: the source has no relay.
-        ClusterUnreachable: the source does not answer, and holds what a broken file held.
-        LanderReplaced: a lander claimed the relay at the same moment.
     """
     # First, because later steps read some of these tables.
     tables = repair_side_tables(lake, now=now, check=check)

@@ -164,9 +164,6 @@ def proof_report(
     """Build the report of a verification from the table `proofs`.
 
     `reports` and `at` are what this process knows of it: a verification that found nothing new to prove wrote no row.
-
-    Raises:
-        UsageError: nothing is known of such a verification.
     """
     written_at, proofs = read_proofs(lake, verification)
     at = written_at or at

@@ -23,9 +23,7 @@ _BETWEEN = """
 class Scope:
     """The records to compare; by default those not proven yet.
 
-    Attributes:
-        full: compare proven records, too.
-        between: the upstream offsets of a time range, by source; None for all.
+    With `full`, proven records too. `between` are the upstream offsets of a time range, by source; None for all.
     """
 
     full: bool = False

@@ -21,13 +21,8 @@ log = logging.getLogger(__name__)
 class SourceEnd:
     """A source and its relay at the present version.
 
-    Attributes:
-        is_lake: whether it has no brokers: its relay is the source.
-        is_lost: whether it is not asked.
-        recorded: its newest topics, by name.
-        removed: the offsets that left its relay.
-        explained: counts of missing offsets, by topic.
-        leaderless: partitions of which nothing can be asked, because nobody leads them.
+    `is_lake`: it has no brokers, its relay is the source. `is_lost`: it is not asked. `removed` are the offsets that left its
+    relay, `leaderless` partitions of which nothing can be asked.
     """
 
     def __init__(self, context: Context, alias: str, *, is_lost: bool = False) -> None:
@@ -42,7 +37,6 @@ class SourceEnd:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the source has brokers, and is not lost."""
         return not self.is_lake and not self.is_lost
 
     @cached_property
@@ -77,11 +71,7 @@ class SourceEnd:
 def read_log_ranges(
     admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]
 ) -> dict[SourcePartition, OffsetRange]:
-    """Return the ranges that a source still holds of some partitions in their newest generation; `ids` are recorded topic ids.
-
-    Raises:
-        ClusterError: the source does not answer.
-    """
+    """Return the ranges that a source still holds of some partitions in their newest generation; `ids` are recorded topic ids."""
     sources = list(sources)
     states = admin.describe({source.topic for source in sources})
     newest: dict[TopicPartition, SourcePartition] = {}

@@ -27,11 +27,6 @@ def source_hop(
     admin: ClusterAdmin,
     options: Mapping[str, Any],
 ) -> HopEnds:
-    """Return the hop of the due records of some topics.
-
-    Raises:
-        ClusterError: the source does not answer.
-    """
     landed = {s: end.relay.landed[s] for s in end.with_leader(end.relay.landed) if s.topic in topics}
     there = read_log_ranges(admin, end.ids, landed)
     sources = {TopicPartition(s.topic, s.partition): s for s in there}

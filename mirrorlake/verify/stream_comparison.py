@@ -57,8 +57,6 @@ class EqualRecords:
 
 @dataclass(slots=True)
 class _Equal:
-    """Equal records while they are compared."""
-
     first: int
     last: int = -1
     records: int = 0

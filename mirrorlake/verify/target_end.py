@@ -64,7 +64,6 @@ class TargetEnd:
 
 
 def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
-    """Sum up the mapped ranges into some remote topics."""
     rows = cut.maps.ask(
         "SELECT flow, source_topic, generation, source_partition, target_topic, target_partition, "
         "sum(record_count) AS records, min(first_upstream) AS first_upstream, "

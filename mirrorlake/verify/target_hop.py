@@ -32,11 +32,6 @@ def target_hop(
     views: Mapping[str, View],
     scope: Scope,
 ) -> HopEnds:
-    """Return the hop of the due records of flows into a target.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
     cut, names = end.cut, {stand.flow.name for stand in stands}
     mine = {piece.target for piece in end.summaries if piece.key.flow in names}
     states = end.admin.describe({tp.topic for tp in mine})

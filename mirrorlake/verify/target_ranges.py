@@ -24,10 +24,7 @@ def ranges_to_fetch(
     last_ends: Mapping[TopicPartition, int],
     scope: Scope,
 ) -> dict[TopicPartition, OffsetRanges]:
-    """Return the downstream offsets to fetch: all due ones, up to the nearest proven records.
-
-    `last_ends` are the ends of the last mapped records of any flow.
-    """
+    """Return the downstream offsets to fetch: all due ones, up to the nearest proven records."""
     near: dict[TopicPartition, list[OffsetColumns]] = {tp: [] for tp in held}
     for feed in due:
         for tp in {way.tp for way in feed.targets} & held.keys():

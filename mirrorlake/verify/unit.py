@@ -45,7 +45,6 @@ class ComparisonUnit:
         return {tp: one.span for tp, one in self.fetched.items()}
 
     def clipped(self, earliest: Mapping[TopicPartition, int]) -> ComparisonUnit:
-        """Return the unit without offsets that left the cluster meanwhile."""
         firsts = {tp: max(span.first, earliest.get(tp, span.end)) for tp, span in self.spans.items()}
         spans = {tp: OffsetRange(first, self.spans[tp].end) for tp, first in firsts.items()}
         fetched = {tp: replace(self.fetched[tp], span=span) for tp, span in spans.items()}
@@ -79,11 +78,7 @@ def compare_unit(
     latest: Ends,
     tell: Callable[[int], None] = lambda _: None,
 ) -> UnitResult:
-    """Fetch and compare a unit; repeat it without records that leave the cluster meanwhile.
-
-    Raises:
-        ClusterError: the cluster does not answer, or a partition does not come to its end.
-    """
+    """Fetch and compare a unit; repeat it without records that leave the cluster meanwhile."""
     for attempt in count(1):
         try:
             return _compare(unit, rows, latest, tell)

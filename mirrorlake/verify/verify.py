@@ -43,16 +43,8 @@ class Verification:
 class Verifier:
     """Compare flows at a cut; the relays were read after it.
 
-    Args:
-        context: of the mirror.
-        flows: the flows to compare.
-        proofs: earlier proofs.
-        sources: the sources of all flows into the targets.
-        targets: the targets of these flows at their cuts.
-        views: the views of the rules, by flow.
-        scope: the records to compare.
-        waits: give a running flow time to send its pending records.
-        tell: is told how many records were compared.
+    `sources` are those of all flows into the targets, not only of `flows`. `waits` gives a running flow time to send its
+    pending records.
     """
 
     def __init__(
@@ -79,11 +71,6 @@ class Verifier:
         self._tell = tell
 
     def run(self) -> Verification:
-        """Compare both hops of all flows.
-
-        Raises:
-            ClusterError: a cluster does not answer.
-        """
         ranges = {flow.name: self._proofs.read(flow) for flow in self._flows}
         for alias in {flow.source for flow in self._flows}:
             end, carried = self._sources[alias], [flow for flow in self._flows if flow.source == alias]
