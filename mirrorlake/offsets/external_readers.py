@@ -63,9 +63,6 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
     """Return the next offsets of a Spark query on Kafka from its checkpoint location, as `startingOffsets`.
 
     A planned but unfinished batch counts as unread, because Spark would run it again, too.
-
-    Raises:
-        UsageError: the folder holds no finished batch of a Kafka source.
     """
     found = last_kafka_offsets(lake, checkpoint_location)
     if not found:
@@ -82,9 +79,7 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Contex
     `document` is Spark's `startingOffsets`, where -2 (earliest) and -1 (latest) stay unchanged; or a list of `topic`,
     `partition`, `offset`.
 
-    Raises:
-        UsageError: the document has another shape, names a topic that the flow does not carry, or gives earliest or latest for
-            a source partition whose records are in other partitions of the target.
+    UsageError also for earliest or latest of a source partition whose records are in other partitions of the target.
     """
     is_spark = isinstance(document, Mapping)
     given = _given(document)

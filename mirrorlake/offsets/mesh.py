@@ -67,7 +67,6 @@ def find_hops(related: RelatedFlows) -> Hops:
 
 
 def find_routes(related: RelatedFlows) -> Routes:
-    """Return the routes of a mesh's records, each from its origin."""
     starts = {start for start, _ in find_hops(related)}
     return {(start, place): way for start in starts for place, way in ways_from(start, related.mesh).items()}
 

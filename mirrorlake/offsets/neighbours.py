@@ -184,7 +184,6 @@ _READ_AGAIN = f"""
 
 
 def to_mapped_range(row: Any) -> MappedRange:
-    """Return a row of `offset_map` as a mapped range."""
     return MappedRange(
         source=SourcePartition(row.source_topic, row.generation, row.source_partition),
         target=TopicPartition(row.target_topic, row.target_partition),

@@ -85,7 +85,6 @@ class OffsetMaps:
         return self.lake.query_rows(text, tables={**own, **tables}, **values)
 
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
-        """Query these maps as `ask` does, and return columns."""
         text, own = self._question(text)
         return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
@@ -158,11 +157,7 @@ def _rows_of(table: TableSchema, name: str, which: str) -> str:
 
 
 def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
-    """Read the tables and ledgers of the flows; the ledgers in parallel.
-
-    Raises:
-        ClusterError: a target does not answer.
-    """
+    """Read the tables and ledgers of the flows; the ledgers in parallel."""
     flows = list(flows)
     copied = _read_copied(lake)
     tails = _read_ledgers(copied, flows, clusters)
@@ -202,9 +197,6 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
 
     For another cluster that does not answer, the tables alone are safe: records that only its ledgers know count as
     unread (law A).
-
-    Raises:
-        ClusterError: the flow's target does not answer.
     """
     into: dict[str, list[FlowConfig]] = {}
     for flow in related.all_flows:

@@ -42,9 +42,6 @@ def resume_readers(
     `readers` are the positions up to which they have read. Between clusters that mirror each other, `translated` are
     the positions on the flow's source to translate, whether the reader or mirrorlake set them; None for the readers'
     own. Sources in `lost` are not called.
-
-    Raises:
-        ClusterError: a cluster does not answer.
     """
     flow = related.flows[0]
     translated = readers.get(flow.name, {}) if translated is None else translated

@@ -86,9 +86,6 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     Call this before reading the ledgers. A record below the last stable offset was committed, and so was the ledger
     record of its transaction, whose own marker may come a moment later and is waited for. The result is {} if a
     transaction stays open, or if a flow delivers at least once: its unfinished sends cannot be distinguished.
-
-    Raises:
-        ClusterError: the target does not answer.
     """
     flows, there = list(flows), target.describe(remotes)
     if not there or any(flow.delivery != "exactly_once" for flow in flows):

@@ -228,9 +228,6 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
     """Add the counterparts to a table of offsets; see `mirrorlake.lake.offset_map` for the columns.
 
     An offset of a truncated partition without `generation` belongs to the generation of the source's present log.
-
-    Raises:
-        UsageError: a column is missing.
     """
     # These need pyspark, whose import takes longer than the translation of one offset.
     from mirrorlake.lake import translated, translated_back, with_stale
