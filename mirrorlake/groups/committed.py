@@ -17,9 +17,7 @@ def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = 
     {} if the groups have committed nothing on the flow's own source. `recorded` takes the positions on that source
     from the lake.
 
-    Raises:
-        ClusterError: the flow's own source does not answer.
-        NotAuthorized: the source hides its groups.
+    NotAuthorized if the source hides its groups.
     """
     config, lost = context.config, {flow.source} if recorded else set[str]()
     mine = _positions(context, flow, flow, lost)

@@ -16,17 +16,6 @@ _ORDER = ("hold", "move", "in_step")
 
 
 def read_group_overview(context: Context, flow: FlowConfig, plan: GroupPlan, positions: Positions) -> GroupOverview:
-    """Read members, state and lag of a plan's groups on both clusters.
-
-    Args:
-        context: of the mirror.
-        flow: the flow.
-        plan: the positions of its groups on the target.
-        positions: their commits on the flow's source.
-
-    Raises:
-        ClusterError: a cluster does not answer or denies access.
-    """
     names = plan.groups
     if not names:
         # A lake cluster has no consumers and no brokers to call.

@@ -1,7 +1,5 @@
 """Groups: read consumer groups' positions on the source, translate them, show a plan, and apply it.
 
-`docs/architecture.md` lists the types that a group's offset passes through, and what makes each.
-
 Law A (never ahead): a position on the target never skips a record that the group has not read on the source.
 Law G (shown first): a plan changes nothing; applying it twice moves a group once.
 Law H: the source's groups are read, never written.
@@ -33,9 +31,6 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
     """Plan the position of each group of a flow on the target, and which groups are not moved; changes nothing.
 
     `positions` are from `committed_positions`; they are `recorded` if the flow's source is lost.
-
-    Raises:
-        ClusterError: a cluster does not answer or denies access.
     """
     lake = context.lake
     related = related_flows(lake, flow, context.config.flows)
@@ -73,8 +68,7 @@ def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") 
     Each group is checked again right before: a group that has gained members, or committed since the plan was made,
     is not moved.
 
-    Raises:
-        ClusterError: the target does not answer or denies access; groups before the failing one are moved.
+    If the target fails, groups before the failing one are moved.
     """
     by_group: dict[str, list[GroupPosition]] = {}
     for position in plan.moves:

@@ -47,10 +47,7 @@ class GroupRecords:
     def write(self, plan: GroupPlan, positions: Mapping[str, Positions], *, at: datetime) -> None:
         """Append the positions and the flow's translations that are new.
 
-        Args:
-            plan: the applied plan.
-            positions: the commits of groups, by alias of the cluster.
-            at: a time before the positions were read: a position that is set later must not seem older.
+        `at` is a time before the positions were read: a position that is set later must not seem older.
         """
         rows = []
         for alias, here in positions.items():
