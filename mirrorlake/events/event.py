@@ -34,22 +34,11 @@ _MOODS: dict[str, Mood] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Event(JsonDisplayable):
-    """One event of a mirror.
+    """One event of a mirror; `until` is None for one that has no end, or still lasts (`is_open`).
 
-    Attributes:
-        at: when it began.
-        until: when it ended; None for one that has no end, or still lasts (`is_open`).
-        kind: `cluster away`, `not sampled`, `parked`, `paused`, `applied`, `failover`, `verified`, `verify failed`, `upkeep`,
-            `records lost`, …
-        subject: what it happened to: a cluster, a flow, a stream, a topic.
-        flow: the flow that it concerns, if it is one.
-        cluster: the cluster that it concerns, if it is one.
-        who: the user and host that did it; empty for what the mirror did by itself.
-        ended_by: the user and host that ended it.
-        why: the reason.
-        effect: what it did, as far as the tables tell.
-        last_at: when the newest of its rows was written, such as the last step of an operation or the last record of a burst;
-            None for one that has no more rows than its begin and its end.
+    Kinds: `cluster away`, `not sampled`, `parked`, `paused`, `applied`, `failover`, `verified`, `verify failed`, `upkeep`,
+    `records lost`, … `who` is the user and host that did it; empty for what the mirror did by itself. `last_at` is when the newest
+    of its rows was written, such as the last step of an operation; None for one with no more rows than its begin and its end.
     """
 
     at: datetime
@@ -71,7 +60,6 @@ class Event(JsonDisplayable):
 
     @property
     def seconds(self) -> float | None:
-        """How long it lasted, in seconds; None for one without an end."""
         return None if self.until is None else (self.until - self.at).total_seconds()
 
     def lasted_into(self, since: datetime) -> bool:
@@ -94,14 +82,7 @@ class Event(JsonDisplayable):
         return not self.cluster or self.cluster in clusters
 
     def took(self) -> str:
-        """Return how long it lasted in words; empty for an event without a duration.
-
-        >>> from datetime import timedelta
-        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> pause = Event(at=noon, kind="paused", subject="flow east->west")
-        >>> pause.took(), replace(pause, until=noon + timedelta(seconds=30)).took()
-        ('still', '30.0 s')
-        """
+        """Return how long it lasted in words; empty for an event without a duration."""
         if self.until is not None:
             return format_duration(self.until - self.at)
         return "still" if self.is_open else ""
@@ -111,12 +92,10 @@ class Event(JsonDisplayable):
         return clean("; ".join(filter(None, (self.why, self.effect, ended))))
 
     def explanation(self) -> str:
-        """Return persons, reason and effect in one text."""
         by = f"by {clean(self.who)}" if self.who else ""
         return "; ".join(filter(None, (by, self.reasons())))
 
     def sheet(self) -> Sheet:
-        """Show when, how long, who and why."""
         return Sheet(
             title=self.subject, badge=self.badge, facts=(self.at, self.took() or None, self.explanation() or None)
         )

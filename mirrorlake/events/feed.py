@@ -16,14 +16,7 @@ _MAX_SEEN = 10_000
 class EventFeed:
     """Return new events, and those that have ended meanwhile, each once.
 
-    Args:
-        read: reads the events since a time (see `read_events`).
-        mark: begin with what began, ended or lasts after this time.
-
-    Example:
-        >>> feed = EventFeed(mirror.events, mark=datetime.now(timezone.utc))  # doctest: +SKIP
-        >>> for event in feed.news():  # doctest: +SKIP
-        ...     print(event)
+    It begins with what began, ended or lasts after `mark`.
     """
 
     def __init__(self, read: Callable[[datetime], Events], *, mark: datetime) -> None:

@@ -63,11 +63,8 @@ class OutageWatch:
 
     Several processes of a mirror may watch: each writes its own outages, and ends those of processes that no longer run.
 
-    Args:
-        context: of the mirror; its settings may change meanwhile.
-        clusters: the clusters that this process needs; None for all of the settings.
-        ask: raises `ClusterUnreachable` while no broker of a cluster answers.
-        sign: the sign of this process (see `RunningFlows.announce_running`); those without one count as the same.
+    `clusters` are those that this process needs, None for all of the settings. `ask` raises `ClusterUnreachable` while no broker
+    answers. Processes without a `sign` count as the same.
     """
 
     def __init__(
