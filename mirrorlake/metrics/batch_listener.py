@@ -15,10 +15,6 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
     """Count the batches that Spark reports, by the query names that landing and republishing give.
 
     Spark calls from its own thread after the batch; the batch's rows are in the lake by then.
-
-    Args:
-        metrics: counts the batches.
-        now: the clock, in UTC.
     """
 
     def __init__(self, metrics: Metrics, *, now: Callable[[], datetime]) -> None:
@@ -40,11 +36,9 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
             self._metrics.republished_batch(name, seconds=seconds, at=at)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Record that a stream polled and got nothing new."""
         name = self._names.get(str(event.id), "")
         if name.startswith(("land ", "republish ")):
             self._metrics.looked(name, at=self._now().timestamp())
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Drop the query's name."""
         self._names.pop(str(event.id), None)

@@ -16,15 +16,6 @@ _GRACE_S = 20.0
 
 
 class MetricsFeed:
-    """Read the tables periodically in the background, and show the figures.
-
-    Args:
-        metrics: shows the figures.
-        look: reads the tables.
-        every_s: time between the starts of two reads, in seconds.
-        first_s: time until the first read, in seconds.
-    """
-
     def __init__(self, metrics: Metrics, look: Callable[[], Figures], *, every_s: float, first_s: float = 0.0) -> None:
         self._metrics = metrics
         self._look = look

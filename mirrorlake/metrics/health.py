@@ -21,20 +21,7 @@ class Health:
     Parked, paused and unwanted streams are not judged: a restart helps none of them. A mirror with an unreachable target is
     healthy, too; whether records arrive is what the verdicts say (docs/alerts.md).
 
-    Args:
-        patience_s: how long a stream may go without a turn.
-        clock: monotonic seconds.
-
-    Example:
-        >>> health = Health()
-        >>> health.problems()
-        ['the streams are being started']
-        >>> health.runs(["land east"])
-        >>> health.problems()
-        ['land east makes its first turn']
-        >>> health.turned("land east")
-        >>> health.problems()
-        []
+    `patience_s` is how long a stream may go without a turn.
     """
 
     def __init__(self, *, patience_s: float = _PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:

@@ -30,15 +30,7 @@ MAX_SERIES = 50_000
 class Metrics(Collector):
     """The metrics of one process, in a registry of their own.
 
-    Args:
-        per_partition: one series per partition; else one per topic, with `partition=""`.
-        most_series: the maximum number of lag series.
-
-    Example:
-        >>> metrics = Metrics()
-        >>> metrics.landed("east", records=5, seconds=0.4, at=1.7e9)
-        >>> metrics.registry.get_sample_value("mirrorlake_landed_records_total", {"source": "east"})
-        5.0
+    Without `per_partition`, one series per topic with `partition=""`; `most_series` limits the lag series.
     """
 
     def __init__(self, *, per_partition: bool = True, most_series: int = MAX_SERIES) -> None:
@@ -89,7 +81,6 @@ class Metrics(Collector):
         self._batch(f"land {source}", seconds, at)
 
     def republished_batch(self, flow: str, *, seconds: float, at: float) -> None:
-        """Count a batch of a flow's stream."""
         self._batch(f"republish {flow}", seconds, at)
 
     def looked(self, stream: str, *, at: float) -> None:
@@ -103,7 +94,6 @@ class Metrics(Collector):
             self._sent.labels(flow, topic).inc(count)
 
     def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> LandFeed:
-        """Return a listener that counts the work of a source's lander."""
         return LandFeed(self, alias, now=now)
 
     def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> FlowFeed:

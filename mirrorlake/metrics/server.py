@@ -20,17 +20,8 @@ class MetricsServer:
 
     A taken port is only logged: a mirror never depends on its metrics.
 
-    Args:
-        registry: the metrics.
-        port: the port; 0 takes a free one.
-        address: the address to listen at. Anybody who can reach it reads the names of topics and groups.
-        health: answers `/healthz`, with 503 if it reports a problem; without it, `/healthz` serves the metrics like every path.
-
-    Example:
-        >>> server = MetricsServer(CollectorRegistry(), port=0).start()
-        >>> server.port > 0
-        True
-        >>> server.stop()
+    Port 0 takes a free one. Anybody who can reach the address reads the names of topics and groups. `health` answers `/healthz`
+    with 503 if it reports a problem; without it, `/healthz` serves the metrics like every path.
     """
 
     def __init__(
