@@ -115,14 +115,11 @@ class AclFlow:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The target's ACLs of a flow, each with its ACL on the source, and those left out."""
-
     wanted: Mapping[Acl, Acl]
     left_out: tuple[LeftOut, ...]
 
 
 def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
-    """Return the target's ACLs for those of the source."""
     wanted: dict[Acl, Acl] = {}
     left_out: list[LeftOut] = []
     narrowed: set[str] = set()

@@ -58,12 +58,7 @@ class PathError(ValueError):
 
 
 def parse_path(text: str) -> Path:
-    """Return the steps of a path; PathError if it does not parse or names the whole value. A leading `$` may be left out.
-
-    Example:
-        >>> parse_path("$.items[0].sku")
-        (Member(name='items'), Index(index=0), Member(name='sku'))
-    """
+    """Return the steps of a path; PathError if it does not parse or names the whole value. A leading `$` may be left out."""
     rest = text.strip()
     if rest.startswith("$"):
         rest = rest[1:]

@@ -127,7 +127,6 @@ class SourceOffset:
         return cls(connector, cluster, topic, partition, offset)
 
     def key(self) -> bytes:
-        """Return the record's key, as Connect 4.3 writes it."""
         place = {"cluster": self.cluster, "partition": self.partition, "topic": self.topic}
         return json.dumps([self.connector, place], separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -144,10 +143,6 @@ class Mm2Names:
 
     `separator` is `replication.policy.separator`, `separator_in_internal` is
     `replication.policy.internal.topic.separator.enabled` (KIP-949).
-
-    Example:
-        >>> Mm2Names().checkpoints("east"), Mm2Names("_").offset_syncs("east")
-        ('east.checkpoints.internal', 'mm2-offset-syncs_east_internal')
     """
 
     separator: str = "."

@@ -303,7 +303,6 @@ class OffsetMap:
         self._is_spread = len(newest) > 1
 
     def translate(self, upstream_offset: int) -> Translation:
-        """Return the target offset of the record at `upstream_offset`, or why there is none."""
         if not self.runs:
             return UnknownPartition()
         index = bisect_right(self._starts, upstream_offset) - 1

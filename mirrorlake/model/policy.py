@@ -90,11 +90,9 @@ class DefaultPolicy:
         return True
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """Return `<source><separator><topic>`."""
         return check_topic(f"{source}{self.separator}{topic}")
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
-        """Return `<source><separator><prefix>`."""
         return _legal_or_none(f"{source}{self.separator}{prefix}")
 
     def topic_source(self, topic: str) -> str | None:
@@ -108,7 +106,6 @@ class DefaultPolicy:
         return parts[0] if len(parts) > 1 else None
 
     def upstream_topic(self, topic: str) -> str | None:
-        """Return the name without its first hop."""
         source = self.topic_source(topic)
         return None if source is None else topic[len(source) + len(self.separator) :]
 
@@ -181,7 +178,6 @@ class TemplatePolicy:
 
     @property
     def tells_origin(self) -> bool:
-        """Return False: a merged topic has records of several sources."""
         return False
 
     @property
@@ -201,11 +197,9 @@ class TemplatePolicy:
         return _legal_or_none(_PLACEHOLDER.sub(lambda match: values[match.group(1)], before) + prefix)
 
     def topic_source(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
-        """Return None: the name does not show it."""
         return None
 
     def upstream_topic(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
-        """Return None: the name does not show it."""
         return None
 
     def original_topic(self, topic: str) -> str:

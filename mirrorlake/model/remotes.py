@@ -222,7 +222,6 @@ class LossResolution:
 
     @property
     def lost_remotes(self) -> frozenset[str]:
-        """The remote topics that wait for a person; new source topics do not go into them either."""
         return frozenset(one.remote for one in self.lost)
 
     def continuing(self, known: Mapping[str, Remote]) -> frozenset[str]:

@@ -74,7 +74,6 @@ class Definition:
 
     @property
     def oldest(self) -> datetime | None:
-        """The oldest timestamp that is sent, ignoring predicates."""
         return self._sent_at(min((s.oldest_ms for s in self.spans if s.oldest_ms is not None), default=None))
 
     @property

@@ -94,7 +94,6 @@ def nothing_overridden(_: str) -> Mapping[str, str]:
 
 
 def nothing_excluded(_: str) -> bool:
-    """Return False: no setting is excluded by name."""
     return False
 
 
@@ -124,7 +123,6 @@ class ConfigSync:
         return known
 
     def wanted(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that the remote topic should set itself."""
         copied = {name: value for name, value in configs.items() if self.rule(topic, name).sync_class == "synced"}
         return copied | dict(self.overrides(topic))
 

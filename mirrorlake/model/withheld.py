@@ -35,7 +35,6 @@ class Withheld:
 
     @property
     def last(self) -> int:
-        """The last withheld upstream offset."""
         first, length = self.ranges[-1]
         return first + length - 1
 

@@ -19,8 +19,7 @@ class TopicPlace(NamedTuple):
 
 
 class RouteLike(Directed, Protocol):
-    def remote_topic(self, topic: str) -> str:
-        """Return the topic's name on the target."""
+    def remote_topic(self, topic: str) -> str: ...
 
 
 def ways_from(origin: TopicPlace, flows: Sequence[RouteLike]) -> dict[TopicPlace, tuple[TopicPlace, ...]]:
