@@ -144,7 +144,6 @@ class OffsetAccounts:
         return found
 
     def record(self, gaps: Sequence[Gap]) -> None:
-        """Append to `gaps`."""
         self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
 
     def record_new_gaps(self, gaps: Sequence[Gap]) -> None:

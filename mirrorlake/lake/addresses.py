@@ -24,11 +24,9 @@ class LakeAddresses:
         return self._root or ".".join(self._namespace or ())
 
     def relay_location(self, alias: str) -> str:
-        """Return the path, or the catalog name, of a source cluster's relay."""
         return self._join(f"relay/{alias}", f"relay_{_identifier(alias)}")
 
     def meta_location(self, table: TableSchema) -> str:
-        """Return the path, or the catalog name, of a side table."""
         return self._join(f"meta/{table.name}", table.name)
 
     def typed_location(self, name: str) -> str:
@@ -41,16 +39,13 @@ class LakeAddresses:
         )
 
     def view_name(self, name: str) -> str:
-        """Return the name of a view in the schema of a catalog's tables."""
         return self._join(name, name)
 
     def checkpoint_root(self) -> str:
-        """Return the folder of all streams' checkpoint locations."""
         return self._checkpoints.rstrip("/")
 
     @property
     def is_catalog(self) -> bool:
-        """Whether the tables have names in a catalog, not paths."""
         return self._namespace is not None
 
     @property

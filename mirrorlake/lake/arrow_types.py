@@ -24,13 +24,11 @@ _WORD = re.compile(r"\w+|[<>,:]")
 
 
 def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
-    """Return the Arrow type of each column, in order."""
     return {name: arrow_type(kind) for name, (kind, _) in table.columns.items()}
 
 
 @lru_cache(maxsize=64)
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a type's name in Spark's SQL."""
     return _next(_WORD.findall(kind)[::-1])
 
 

@@ -21,8 +21,6 @@ MAINTAIN = "maintain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One row of `audit`."""
-
     object: str
     action: str
     flow: str | None

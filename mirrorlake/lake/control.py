@@ -15,8 +15,6 @@ from mirrorlake.model.control import ControlState, Intention, Subject, state_of
 
 
 class Control:
-    """Read and append intentions, with a cache until the table has a newer version."""
-
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self._now = now

@@ -57,7 +57,6 @@ class FolderTables:
             return bool(DeltaTable.is_deltatable(path, storage_options=store_options(path)))
 
     def version(self, path: str) -> int:
-        """Read the newest version's number."""
         with self._newest(path) as table:
             return table.version()
 
@@ -65,7 +64,6 @@ class FolderTables:
         return self.version(path) >= version
 
     def size(self, path: str) -> tuple[int, int]:
-        """Count the files and bytes of the newest version."""
         files = self.statistics(path)
         return len(files), pc.sum(files["size_bytes"]).as_py() or 0
 
@@ -74,7 +72,6 @@ class FolderTables:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
     def table_id(self, path: str) -> str:
-        """Read the id that the table got when it was created."""
         with self._newest(path) as table:
             return str(table.metadata().id)
 
@@ -96,7 +93,6 @@ class FolderTables:
             return table.schema()
 
     def statistics(self, path: str) -> pa.Table:
-        """Return the flattened add actions of all files, with their statistics."""
         with self._newest(path) as table:
             return pa.table(table.get_add_actions(flatten=True))
 
@@ -123,7 +119,6 @@ class FolderTables:
             return table.version(), part.files(pa.table(table.get_add_actions(flatten=True)))
 
     def create(self, path: str, table: TableSchema) -> None:
-        """Create a table unless it exists."""
         fields = [
             pa.field(name, kind, metadata={"comment": table.columns[name][1]})
             for name, kind in arrow_types(table).items()

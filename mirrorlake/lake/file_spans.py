@@ -94,7 +94,6 @@ def footer_spans(footer: pq.FileMetaData) -> list[FileSpan]:
 
 
 def tag_text(tags: Any) -> str | None:
-    """Return the text of the spans in an add action's tags, or None."""
     return (tags or {}).get(TAG)
 
 

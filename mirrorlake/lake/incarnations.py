@@ -65,10 +65,7 @@ def _present_incarnation(rows: Sequence[Any]) -> TopicIncarnation | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationFilter:
-    """Separate rows of flows by whether their remote topic exists.
-
-    `recorded` are the remote topics that were lost earlier, `lost` those detected as lost now.
-    """
+    """Separate rows of flows by whether their remote topic exists."""
 
     flows: tuple[FlowConfig, ...]
     recorded: Mapping[tuple[str, str], TopicIncarnation]
@@ -78,7 +75,6 @@ class IncarnationFilter:
         return bool(self.recorded or self.lost)
 
     def current_rows(self, runs: DataFrame) -> DataFrame:
-        """Return the rows of `offset_map` whose remote topic exists."""
         return runs.where(self.current_sql())
 
     def stale_rows(self, runs: DataFrame) -> DataFrame | None:
@@ -134,6 +130,5 @@ def _is_other(incarnation: TopicIncarnation, at: str) -> str:
 
 
 def load_incarnation_filter(lake: Lake, flows: Iterable[FlowConfig]) -> IncarnationFilter:
-    """Build the filter of flows from the lost remote topics that the lake has recorded."""
     flows = tuple(flows)
     return IncarnationFilter(flows=flows, recorded=read_incarnations(lake, flows))

@@ -45,7 +45,6 @@ class LakeQuery:
 
     @property
     def given(self) -> dict[str, pa.Table]:
-        """The tables of `tables` that the query names."""
         return {name: self.tables[name] for name in list_tables(self.text) if name in self.tables}
 
     @property

@@ -88,7 +88,6 @@ class LandedMarks:
 
 
 def marks_address(lake: Lake, alias: str) -> str:
-    """Return the address of the folder with a source's marks."""
     return f"{lake.checkpoint_root()}/marks/{alias}"
 
 

@@ -44,7 +44,6 @@ class LandingCommit:
     group: int | None = None
 
     def to_text(self) -> str:
-        """Return the commit's user metadata."""
         document: dict[str, Any] = {
             "app": APP,
             "checkpoint": self.checkpoint,
@@ -89,7 +88,6 @@ def read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[s
 
 
 def parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
-    """Parse what `read_to_document` returns."""
     read_to = {}
     for topic, partitions in document.items():
         for partition, at in partitions.items():
@@ -127,7 +125,6 @@ class RelayClaim:
 
     @property
     def app(self) -> str:
-        """The application id of this claim's group."""
         return app_id(self.alias, self.group)
 
 

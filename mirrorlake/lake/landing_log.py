@@ -175,7 +175,6 @@ class LandingLog:
             raise lander_replaced_error(self._relay_claim.alias, self._newest)
 
     def _load(self) -> None:
-        """Read the whole newest version."""
         with translating_store_errors(self._relay_claim.path, TableNotFoundError):
             self._read(open_table(self._relay_claim.path))
 
@@ -206,7 +205,6 @@ class LandingLog:
                 self._checkpointed = self._version
 
     def _follow(self) -> None:
-        """Read the commits since the last read."""
         if not self._is_stored and not self._log.has(commit_name(self._version)):
             # The log was cleaned up while this process slept: the next number may be free again, but in the past.
             self._load()
@@ -254,7 +252,6 @@ class LandingLog:
         return True
 
     def _open(self) -> DeltaTable:
-        """Return the table at the version read last."""
         table, self._table = self._table or open_table(self._relay_claim.path), None
         if table.version() < self._version:
             update_table(table)
@@ -282,7 +279,6 @@ def _signed(commit: dict[str, Any]) -> LandingCommit | None:
 
 
 def _newest(commits: Iterable[dict[str, Any]]) -> datetime | None:
-    """Return the time of the newest batch among commits, newest first."""
     signed = map(_signed, commits)
     return next((one.landed_at for one in signed if one and one.landed_at), None)
 

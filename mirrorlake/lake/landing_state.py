@@ -98,7 +98,6 @@ def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
 
 
 def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[TopicPartition, int]:
-    """Convert the offsets of Spark's Kafka source, `{"orders": {"0": 17}}`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in (document or {}).items()
@@ -107,7 +106,6 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 
 
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
-    """Return the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
 
 

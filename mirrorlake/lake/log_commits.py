@@ -51,7 +51,6 @@ def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
 
 
 def is_plain_table(table: DeltaTable) -> bool:
-    """Return whether the protocol of an open table allows this module to append."""
     protocol = table.protocol()
     return is_plain(protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ())
 

@@ -1,7 +1,5 @@
 """Write and read the table `metadata`: topics and ACLs as they were observed, one row a change.
 
-The lander records a source's topics (`SourceTopics`); `Observations` records targets' topics and any cluster's ACLs.
-
 A topic that is deleted and recreated gets a new topic id (KIP-516). Its offsets start again at 0, so each topic id is a
 `generation` of its own. Spark's Kafka source compares offsets only and cannot detect this.
 
@@ -103,12 +101,10 @@ def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = Fa
 
 
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
-    """Return the ACLs of a cluster at its last observation."""
     return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
 
 
 def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
-    """Return the row that records a topic's state."""
     return {
         "cluster": cluster,
         "role": role,
@@ -137,8 +133,7 @@ def list_carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
 class HasConfigs(Protocol):
     """A source of the topics' own settings: a cluster's admin, or a lake cluster's topics."""
 
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that each topic sets itself."""
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]: ...
 
 
 class SourceTopics:

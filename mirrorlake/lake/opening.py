@@ -52,7 +52,6 @@ def _load(path: str, options: dict[str, str] | None) -> DeltaTable:
 
 @_with_whole_listing
 def update_table(table: DeltaTable) -> None:
-    """Bring an open table to its newest version."""
     table.update_incremental()
 
 

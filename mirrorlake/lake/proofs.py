@@ -184,7 +184,6 @@ class ProofCache:
         self._kept: dict[str, _CachedProofs] = {}
 
     def read(self, flow: FlowConfig) -> list[ProvenRange]:
-        """Return the same as `proven_ranges`."""
         lives, version = load_incarnation_filter(self._lake, [flow]), self._version()
         kept = self._kept.get(flow.name)
         if kept is not None and not lives and (kept.version, kept.flow) == (version, flow):
@@ -211,7 +210,6 @@ class ProofCache:
                 self._kept.pop(name, None)
 
     def _version(self) -> int | None:
-        """Return the version of `proofs`, or None if only Spark reads it or it does not exist."""
         location = self._lake.meta_location(PROOFS)
         return self._lake.version(location) if not self._lake.is_spark_only and self._lake.exists(location) else None
 

@@ -41,7 +41,6 @@ class Signature:
     batch_id: str | None = None
 
     def to_text(self) -> str:
-        """Return the commit's user metadata."""
         document: dict[str, Any] = {
             "app": APP,
             "id": self.id,

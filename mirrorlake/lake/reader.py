@@ -130,21 +130,18 @@ class LakeReader(LakeAddresses):
         return self._through_spark.has(location)
 
     def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
-        """Read the relay of a source cluster, at the newest or a given version."""
         return self._through_spark.read(self.relay_location(alias), version)
 
     def typed(self, name: str) -> DataFrame:
         return self._through_spark.read(self.typed_location(name))
 
     def content(self, location: str) -> TableContent | None:
-        """Open the content of a table, or return None if only Spark reaches it."""
         return TableContent(self._folder, location) if self._is_seen(location) else None
 
     def load_typed(self, reader: DataFrameReader, name: str) -> DataFrame:
         return self._through_spark.load(reader, self.typed_location(name))
 
     def load_relay(self, reader: DataFrameReader | DataStreamReader, alias: str) -> DataFrame:
-        """Read the relay of a source cluster by a batch or stream reader with options."""
         return self._through_spark.load(reader, self.relay_location(alias))
 
     def relay_log(self, alias: str) -> RelayLog | None:
@@ -285,11 +282,9 @@ class LakeReader(LakeAddresses):
         ]
 
     def version(self, location: str) -> int:
-        """Read the number of a table's newest version."""
         return self._engine(location).version(location)
 
     def has_version(self, location: str, version: int) -> bool:
-        """Return whether a table has a version, without a job."""
         return self._engine(location).has_version(location, version)
 
     def properties(self, location: str) -> dict[str, str]:
@@ -300,11 +295,9 @@ class LakeReader(LakeAddresses):
         return self._engine(location).has_deletion_vectors(location)
 
     def table_id(self, location: str) -> str:
-        """Read the id that a table got when it was created."""
         return self._engine(location).table_id(location)
 
     def size(self, location: str) -> tuple[int, int]:
-        """Count the files and bytes of a table's newest version."""
         return self._engine(location).size(location)
 
     def _is_seen(self, location: str) -> bool:

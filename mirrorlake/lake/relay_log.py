@@ -78,7 +78,6 @@ class RelayLog:
         return found
 
     def _newest(self) -> int:
-        """Return the number of the newest commit in the log's folder."""
         return max((int(name[:20]) for name in self._log.names() if _COMMIT.fullmatch(name)), default=-1)
 
     def _listed(self, actions: pa.Table) -> list[RelayFile]:

@@ -312,7 +312,6 @@ def _too_late(rows: pa.Table) -> StoreError:
 
 
 def stats_value(value: Any) -> Any:
-    """Return a value in the format of Delta's statistics."""
     # Delta's statistics truncate times to milliseconds, also the maximum; its readers allow for that.
     if isinstance(value, datetime):
         # glibc's %Y does not fill years with zeros.

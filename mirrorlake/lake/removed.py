@@ -15,7 +15,6 @@ from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 
 def removed_row(alias: str, removed: Removed) -> Row:
-    """Return a row of `removed`."""
     return {
         "removal": removed.removal,
         "source": alias,

@@ -26,7 +26,6 @@ def position_row(
     record_timestamp: datetime | None = None,
     landed_at: datetime | None = None,
 ) -> Row:
-    """Return a row of `positions`."""
     return {
         "source": cluster,
         "flow": flow,
@@ -43,7 +42,6 @@ def position_row(
 
 
 def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
-    """Return a row of `gaps`."""
     return {
         "source": cluster,
         "topic": gap.source.topic,

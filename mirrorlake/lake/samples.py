@@ -99,7 +99,6 @@ class LastSamples:
         )
 
     def record(self, look: SubjectSample, at: datetime) -> None:
-        """Store the positions and the number of rows of a written sample."""
         if look.error is None:
             self.positions[look.key] = dict(look.positions)
             if look.complete:
@@ -169,18 +168,15 @@ _REMEMBERED = """
 
 
 def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> None:
-    """Append the rows of `positions`, then those of `samples`."""
     lake.append_rows(POSITIONS, [row for look in looks for row in sampled_rows(look.rows, at)])
     lake.append_rows(SAMPLES, [sample_row(look, at) for look in looks])
 
 
 def sampled_rows(positions: Mapping[PositionKey, int | None], at: datetime) -> list[Row]:
-    """Return the rows of `positions` of a sample."""
     return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
 
 
 def sample_row(look: SubjectSample, at: datetime) -> Row:
-    """Return the row of `samples` of a sample."""
     names = ("subject", "name", "complete", "changed", "took_ms", "error")
     return {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
 

@@ -76,7 +76,6 @@ class StreamSign:
 
 
 def flow_sign(flow: str) -> str:
-    """Return the name of a republisher's sign."""
     return f"republish.{transactional_id(flow, 0)}"
 
 

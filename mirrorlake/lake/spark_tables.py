@@ -103,7 +103,6 @@ class SparkTables:
         return True
 
     def read(self, location: str, version: int | None = None) -> DataFrame:
-        """Read the newest version, or an older one."""
         reader = self.session.read
         return self.load(reader if version is None else reader.option("versionAsOf", version), location)
 
@@ -184,7 +183,6 @@ class SparkTables:
         ]
 
     def version(self, location: str) -> int:
-        """Read the newest version's number."""
         history = self.session.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1")
         [row] = history.select("version").collect()
         return int(row.version)
@@ -206,7 +204,6 @@ class SparkTables:
         return {row.key: row.value for row in rows}
 
     def table_id(self, location: str) -> str:
-        """Read the id that the table got when it was created."""
         [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("id").collect()
         return str(row.id)
 
@@ -230,7 +227,6 @@ class SparkTables:
         return int(one.numFilesRemoved), int(one.filesRemoved.totalSize or 0), int(one.numFilesAdded)
 
     def purge(self, location: str) -> None:
-        """Rewrite the files with deleted rows."""
         with _settings(self.session, _COMPACTION):
             self.session.sql(f"REORG TABLE {self.sql_name(location)} APPLY (PURGE)")
 
@@ -253,7 +249,6 @@ class SparkTables:
         return {row.name: row.value for row in rows}
 
     def size(self, location: str) -> tuple[int, int]:
-        """Count the files and bytes of the newest version."""
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")
         [row] = detail.select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
@@ -261,7 +256,6 @@ class SparkTables:
 
 @contextmanager
 def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set a session's settings while the block runs."""
     before = {name: session.conf.get(name, None) for name in values}
     for name, value in values.items():
         session.conf.set(name, value)

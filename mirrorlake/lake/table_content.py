@@ -24,8 +24,6 @@ class TableColumn:
 
 
 class TableContent:
-    """The content of a table in a folder of this machine or an object store."""
-
     def __init__(self, folder: FolderTables, location: str) -> None:
         self._folder = folder
         self._location = location
@@ -76,7 +74,6 @@ def _least_time(files: pa.Table, by: str, count: int) -> pa.Scalar | None:
 
 
 def sql_type(kind: Any) -> str:
-    """Return a type of delta-rs as it is written in SQL."""
     if isinstance(kind, ArrayType):
         return f"ARRAY<{sql_type(kind.element_type)}>"
     if isinstance(kind, MapType):

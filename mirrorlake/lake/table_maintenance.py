@@ -130,7 +130,6 @@ class TableMaintenance:
         return bool(commit_attempts()(attempt))
 
     def version(self) -> int:
-        """Read the newest version's number."""
         update_table(self._table)
         return self._table.version()
 

@@ -14,7 +14,6 @@ VERSION_PROPERTY = "mirrorlake.lakeVersion"
 
 
 def refuse_other_version(properties: Mapping[str, str], place: str) -> None:
-    """Refuse a lake that another release made."""
     version = properties.get(VERSION_PROPERTY, "none")
     if version != LAKE_VERSION:
         raise SafetyError(
