@@ -74,7 +74,7 @@ def traces(where: Where) -> dict[str, object]:
 
 
 def mirror_once(mirror: Mirror, flow: str) -> None:
-    """Set a flow up, mirror its source, and prove it."""
+    """Set a flow up, and mirror its source."""
     mirror.doctor()
     mirror.preview(flow)
     mirror.apply()
@@ -82,7 +82,6 @@ def mirror_once(mirror: Mirror, flow: str) -> None:
     mirror.republish(flow, once=True)
     mirror.sample()
     assert mirror.status()[flow].sheet()
-    assert mirror.verify()[0].equal
 
 
 def ask_and_carry_on(mirror: Mirror, flow: str, topic: str) -> None:
@@ -120,6 +119,12 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
     found = traces(east)
     assert found["topics"] == before["topics"], "law H"
     assert found == before, "law H"
+
+    # `verify` reads as any reader does, for whose first one a broker makes the topic of its groups by itself.
+    consume(east, topic)
+    before = traces(east)
+    assert mirror.verify()[0].equal
+    assert traces(east) == before, "law H"
 
     commit(east, "readers", topic, {0: 50})
     mirror.admin("east").acls.create([acl(topic)])
