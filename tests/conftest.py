@@ -74,6 +74,7 @@ _LONGEST = (
     "flow/mm2/test_takeover.py",
     "spark",
     "flow",
+    "judges",
     "kafka",
 )
 

@@ -14,6 +14,8 @@ ROOT = Path(mirrorlake.__file__).parent
 SHARED = {"daemon", "errors", "lazy", "model"}
 # Notebooks use these.
 FOR_USERS = {"mirrorlake", "mirrorlake.notebook", "mirrorlake.sandbox"}
+# And nothing else of the product is known to tests/judges: a judge outlives what it judges.
+FOR_JUDGES = {"mirrorlake", "mirrorlake.errors", "mirrorlake.sandbox"}
 # These need pyspark at their import, which takes 0.3 s.
 BY_FILE = {"mirrorlake.metrics.batch_listener"}
 
@@ -76,3 +78,18 @@ def test_no_package_reaches_into_the_files_of_another() -> None:
 def test_a_package_shows_what_is_used_and_nothing_else() -> None:
     used = {(module, name) for _, module, name in imports()}
     assert {one for one in shown() if one[0] not in FOR_USERS} - used == set(), "no package uses these: take them off"
+
+
+def test_judges_know_of_the_product_what_a_user_knows() -> None:
+    reached = []
+    for file in sorted((ROOT.parent / "tests/judges").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                inner = [one.name for one in node.names if one.name not in mirrorlake.__all__]
+                modules = [str(node.module)]
+                modules += [f"mirrorlake.{name}" for name in inner if node.module == "mirrorlake"]
+            reached += [(file.name, one) for one in modules if one.startswith("mirrorlake") and one not in FOR_JUDGES]
+            if isinstance(node, ast.Attribute) and node.attr == "setattr":
+                reached.append((file.name, "setattr"))
+    assert reached == [], "a judge sees brokers, commands, settings, tables and `Mirror` only, and patches nothing"
