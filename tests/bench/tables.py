@@ -26,7 +26,7 @@ from mirrorlake.lake.schema import METADATA
 from mirrorlake.mirror import Mirror, from_settings
 from tests.bench.options import Options
 from tests.bench.results import Book, Say
-from tests.beside import beside
+from tests.kit.processes import beside
 from tests.lakes import SCHEMA
 from tests.servers.registry import RegistryServer
 

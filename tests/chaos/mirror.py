@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.history import History
-from tests.flow.kit import environment
+from tests.kit.processes import environment
 
 _RESTART_S = 1.0
 # What SIGTERM may take (docs/operations.md), and what a machine under load adds.

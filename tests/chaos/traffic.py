@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tests.flow.kit import odd_record
+from tests.kit.records import odd_record
 
 _TICK_S = 0.05
 _PER_TRANSACTION = (1, 80)

@@ -29,7 +29,7 @@ from tests.chaos.history import History
 from tests.chaos.mirror import Keeper
 from tests.chaos.schedule import Planned
 from tests.chaos.traffic import Journal, Plain, Transactional, Writer
-from tests.flow.kit import environment, wait_until
+from tests.kit.processes import environment, wait_until
 
 _SETTLE_S = 200.0
 _COMMAND_S = 180.0

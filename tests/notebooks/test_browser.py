@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, new_topic
+from tests.kit.records import commit, new_topic
 from tests.servers.lab import SLOW, WAIT_MS, Lab, RunNotebook, open_notebook, screenshot, write_notebook
 from tests.servers.lakes import MakeMirror
 

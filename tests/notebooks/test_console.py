@@ -19,7 +19,8 @@ from playwright.sync_api import Page, expect
 from mirrorlake.config import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic, odd_record, send, send_transactions, topic_name, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import commit, create_topic, odd_record, send, send_transactions, topic_name
 from tests.servers.lab import CUT, WAIT_MS, Lab, open_notebook, screenshot, serious, write_notebook
 from tests.servers.lakes import MakeMirror
 

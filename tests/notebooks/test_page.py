@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.window import TABS
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic, send, topic_name
+from tests.kit.records import commit, create_topic, send, topic_name
 from tests.servers.lab import CUT, SLOW, screenshot, serious
 from tests.servers.lakes import MakeMirror
 from tests.servers.page import ConsolePage, console_page

@@ -68,7 +68,7 @@ class ConnectServer:
         self._log = folder / "connect.log"
 
     def start(self) -> None:
-        from tests.flow.kit import wait_until
+        from tests.kit.processes import wait_until
 
         settings = {
             "spark.master": "local[8]",

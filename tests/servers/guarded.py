@@ -10,7 +10,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.acls import Acl
 from mirrorlake.sandbox import KafkaCluster, start_all
 from mirrorlake.sandbox.properties import Listener
-from tests.flow.kit import wait_until
+from tests.kit.processes import wait_until
 
 USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
 # Where clients log in; the plain listener, which the sandbox itself uses, stays all-powerful.

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.loading import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, told, write_conf
-from tests.flow.kit import Record, assert_equal_topics, consume, create_topic, delete_topic, produce, topic_name
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.commands import run_cli, told, write_conf
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.records import Record, assert_equal_topics, consume, create_topic, delete_topic, produce, topic_name
 
 MakeMirror = Callable[..., Mirror]
 

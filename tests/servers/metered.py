@@ -9,7 +9,7 @@ import pytest
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 from mirrorlake.sandbox.properties import JAVA_OPTIONS
-from tests.flow.java import java
+from tests.kit.java import java
 
 _JMX_TOOL = "org.apache.kafka.tools.JmxTool"
 

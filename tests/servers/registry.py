@@ -35,7 +35,7 @@ class RegistryServer:
 
     def start(self) -> RegistryServer:
         """Start it, and wait until it answers."""
-        from tests.flow.kit import wait_until
+        from tests.kit.processes import wait_until
 
         properties = {
             "quarkus.http.host": LOOPBACK,

@@ -15,20 +15,18 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, write_conf
-from tests.flow.kit import (
+from tests.kit.commands import run_cli, write_conf
+from tests.kit.processes import running, staying_on, wait_until
+from tests.kit.records import (
     assert_equal_topics,
     commit,
     consume,
     count,
     create_topic,
     produce,
-    running,
     send_transactions,
-    staying_on,
     topic_name,
     topics_of,
-    wait_until,
 )
 from tests.servers.store import SECRET_KEY, StoreServer
 

@@ -12,7 +12,8 @@ import pytest
 
 from mirrorlake.sandbox import KafkaCluster
 from tests import archives
-from tests.flow.kit import consume, environment, topic_name
+from tests.kit.processes import environment
+from tests.kit.records import consume, topic_name
 from tests.servers.store import ACCESS_KEY, SECRET_KEY, StoreServer
 
 # The session that tests share knows no S3: this one is of a process of its own.

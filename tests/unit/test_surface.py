@@ -14,8 +14,8 @@ import pytest
 
 import mirrorlake as ml
 from mirrorlake import errors
-from tests.commands import write_conf
 from tests.docs import DOCS, UNIT, benchmarks_page, systemd_unit_file, tables_page
+from tests.kit.commands import write_conf
 
 
 def test_public_names_are_sorted_and_there() -> None:

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import RecordTooLarge
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, told, write_conf
-from tests.flow.kit import create_topic, send
+from tests.kit.commands import run_cli, told, write_conf
+from tests.kit.records import create_topic, send
 from tests.servers.lakes import Pair
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.commands import copy_demo_conf
 from tests.flow.cli.test_readme import ROOT
-from tests.flow.kit import environment, wait_until
+from tests.kit.commands import copy_demo_conf
+from tests.kit.processes import environment, wait_until
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.commands import copy_demo_conf, run_cli
-from tests.flow.kit import environment
+from tests.kit.commands import copy_demo_conf, run_cli
+from tests.kit.processes import environment
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,19 +14,10 @@ import pytest
 from mirrorlake.config.loading import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import write_conf
-from tests.flow.kit import (
-    assert_equal_topics,
-    commit,
-    consume,
-    count,
-    create_topic,
-    produce,
-    topic_name,
-    topics_of,
-    wait_until,
-)
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.commands import write_conf
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.processes import wait_until
+from tests.kit.records import assert_equal_topics, commit, consume, count, create_topic, produce, topic_name, topics_of
 from tests.servers.spark_cluster import SLOTS, WORKERS, SparkCluster
 
 PARTITIONS = 48

@@ -6,7 +6,8 @@ import pytest
 
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror import Mirror
-from tests.flow.kit import add_partitions, delete_topic, member, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import add_partitions, delete_topic, member
 from tests.servers.lakes import Pair
 
 # What depends on the machine that runs the tests.

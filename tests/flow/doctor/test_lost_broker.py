@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka.admin import NewTopic
 
 from tests.chaos.cluster import Side
-from tests.flow.kit import wait_until
+from tests.kit.processes import wait_until
 from tests.unit.doctor.kit import examined, settings
 
 

@@ -18,8 +18,9 @@ from mirrorlake.failover.operation_context import drain_flow, land_source
 from mirrorlake.lake import read_mark
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, told
-from tests.flow.kit import (
+from tests.kit.commands import run_cli, told
+from tests.kit.processes import running, staying_on, wait_until
+from tests.kit.records import (
     assert_equal_topics,
     commit,
     committed,
@@ -29,11 +30,8 @@ from tests.flow.kit import (
     open_transaction,
     produce,
     producing,
-    running,
-    staying_on,
     topic_name,
     topics_of,
-    wait_until,
 )
 from tests.servers.lakes import MakeMirror
 

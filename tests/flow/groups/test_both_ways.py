@@ -7,7 +7,7 @@ import pytest
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, committed, consume, create_topic, produce, topic_name
+from tests.kit.records import commit, committed, consume, create_topic, produce, topic_name
 from tests.servers.lakes import MakeMirror
 
 

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import told
-from tests.flow.java import CONSUMER, java
-from tests.flow.kit import (
+from tests.kit.commands import told
+from tests.kit.java import CONSUMER, java
+from tests.kit.records import (
     ABORTED,
     Where,
     address_of,

@@ -19,7 +19,8 @@ from mirrorlake.lake.schema import CHECKPOINTS, RELAY, SIDE_TABLES
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import (
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import (
     ABORTED,
     Record,
     Where,
@@ -33,10 +34,8 @@ from tests.flow.kit import (
     end_of,
     produce,
     send_transactions,
-    staying_on,
     topic_name,
     topics_of,
-    wait_until,
 )
 from tests.servers.lakes import MakeMirror, Pair
 

@@ -13,7 +13,7 @@ from mirrorlake.lag import Monitor
 from mirrorlake.lake.samples import load_last_samples
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, new_topic
+from tests.kit.records import commit, new_topic
 from tests.servers.lakes import MakeMirror, Pair
 
 FLOW = "east->central"

@@ -18,7 +18,8 @@ from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox.ports import free_ports
-from tests.flow.kit import commit, staying_on, wait_until
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import commit
 from tests.servers.lakes import Pair
 
 FLOW = "east->central"

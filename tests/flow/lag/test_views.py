@@ -25,8 +25,9 @@ from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.notebook.console import console
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.cluster import start_all
-from tests.commands import run_cli
-from tests.flow.kit import count, new_topic, produce, staying_on, wait_until
+from tests.kit.commands import run_cli
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import count, new_topic, produce
 from tests.servers.lakes import MakeMirror
 
 CENTRAL, WEST = "east->central", "east->west"

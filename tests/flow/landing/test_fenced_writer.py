@@ -19,8 +19,9 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.landing import live_driver
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.owner import temporary_sign
-from tests.flow.kit import assert_equal_topics, held, wait_until
-from tests.flow.kit import commit as commit_group
+from tests.kit.processes import wait_until
+from tests.kit.records import assert_equal_topics, held
+from tests.kit.records import commit as commit_group
 from tests.servers.lakes import Pair
 
 

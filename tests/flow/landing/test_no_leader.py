@@ -13,7 +13,8 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.chaos.cluster import Side
-from tests.flow.kit import commit, count, produce, staying_on, topic_name, wait_until
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import commit, count, produce, topic_name
 from tests.servers.lakes import MakeMirror
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from mirrorlake.model.parked import topic_stream
 from mirrorlake.republish import follower_driver
-from tests.flow.kit import count, create_topic, held, produce, staying_on, topic_name, wait_until
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
 
 

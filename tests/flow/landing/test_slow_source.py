@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 
 from tests.chaos.cluster import Side
 from tests.chaos.proxy import Weather
-from tests.commands import run_cli
-from tests.flow.kit import commit, consume, create_topic, held, running, send, topic_name, wait_until
+from tests.kit.commands import run_cli
+from tests.kit.processes import running, wait_until
+from tests.kit.records import commit, consume, create_topic, held, send, topic_name
 from tests.servers.lakes import write_conf
 
 RATE, RECORDS, SIZE = 200_000, 300, 10_000

@@ -15,19 +15,9 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact, NotYetRepublished
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli
-from tests.flow.kit import (
-    commit,
-    consume,
-    create_topic,
-    end_of,
-    held,
-    produce,
-    send,
-    staying_on,
-    topic_name,
-    wait_until,
-)
+from tests.kit.commands import run_cli
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import commit, consume, create_topic, end_of, held, produce, send, topic_name
 from tests.servers.lakes import MakeMirror
 
 # Not older than a segment may be, or the log would be cut into several.

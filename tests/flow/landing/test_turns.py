@@ -14,18 +14,9 @@ import pytest
 from mirrorlake.lake import LandingLog
 from mirrorlake.lake.file_spans import TAG, spans_from_text
 from mirrorlake.maintenance import splits, tiers
-from tests.flow.kit import (
-    assert_equal_topics,
-    consume,
-    count,
-    create_topic,
-    held,
-    produce,
-    staying_on,
-    topic_name,
-    wait_until,
-)
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import assert_equal_topics, consume, count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
 
 PARTITIONS, EACH = 10, 20

@@ -13,7 +13,8 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import ABORTED, Process, count, delete_records, end_of, held, running, send_transactions, wait_until
+from tests.kit.processes import Process, running, wait_until
+from tests.kit.records import ABORTED, count, delete_records, end_of, held, send_transactions
 from tests.servers.lakes import Pair
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import mirrorlake
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import write_conf
-from tests.flow.kit import count, new_topic
+from tests.kit.commands import write_conf
+from tests.kit.records import count, new_topic
 from tests.servers.connect import HOUSE, ConnectServer, Said
 
 Clusters = Mapping[str, KafkaCluster]

@@ -16,18 +16,16 @@ import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
 from mirrorlake.model.parked import topic_stream
 from mirrorlake.republish import follower_driver, waiting_topics
-from tests.flow.kit import (
+from tests.kit.processes import queries, staying_on, wait_until
+from tests.kit.records import (
     add_partitions,
     assert_equal_topics,
     consume,
     count,
     create_topic,
     produce,
-    queries,
     send,
-    staying_on,
     topic_name,
-    wait_until,
 )
 from tests.servers.lakes import Pair
 

@@ -15,16 +15,8 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.maintenance import compaction, splits
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
-from tests.flow.kit import (
-    ABORTED,
-    Where,
-    assert_equal_topics,
-    commit,
-    odd_record,
-    send,
-    send_transactions,
-)
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.records import ABORTED, Where, assert_equal_topics, commit, odd_record, send, send_transactions
 from tests.servers.lakes import Pair
 
 

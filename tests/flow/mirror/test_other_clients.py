@@ -20,8 +20,9 @@ from confluent_kafka.admin import (
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.java import CONSUMER, PRODUCER, java
-from tests.flow.kit import (
+from tests.kit.java import CONSUMER, PRODUCER, java
+from tests.kit.processes import wait_until
+from tests.kit.records import (
     Where,
     address_of,
     assert_equal_topics,
@@ -30,7 +31,6 @@ from tests.flow.kit import (
     consume,
     create_topic,
     topic_name,
-    wait_until,
 )
 from tests.servers.guarded import acl, listed
 from tests.servers.lakes import MakeMirror

@@ -18,7 +18,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import default_uri
-from tests.flow.kit import count
+from tests.kit.records import count
 from tests.servers.lakes import Pair
 
 RECORDS = 120

@@ -13,16 +13,8 @@ from mirrorlake.lake import left_before, proven_until, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord
 from mirrorlake.verify import source_end
-from tests.flow.kit import (
-    assert_equal_topics,
-    count,
-    end_of,
-    produce,
-    send,
-    send_transactions,
-    staying_on,
-    wait_until,
-)
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import assert_equal_topics, count, end_of, produce, send, send_transactions
 from tests.servers.lakes import Pair
 
 OLD_MS = int((time.time() - 2 * 86_400) * 1000)

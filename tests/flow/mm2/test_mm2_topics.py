@@ -11,7 +11,7 @@ from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic, delete_topic, new_topic, send, topic_name
+from tests.kit.records import commit, create_topic, delete_topic, new_topic, send, topic_name
 from tests.servers.lakes import MakeMirror
 
 

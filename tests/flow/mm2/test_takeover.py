@@ -16,8 +16,9 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.model.offset_map import BeforeFirst
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties
-from tests.commands import run_cli, write_conf
-from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_topic, odd_record, send, wait_until
+from tests.kit.commands import run_cli, write_conf
+from tests.kit.processes import wait_until
+from tests.kit.records import assert_equal_topics, consume, create_topic, delete_topic, odd_record, send
 
 STILL, RUNS = OtherMirror(watch_s=0.0), OtherMirror(watch_s=3.0)
 

@@ -21,7 +21,7 @@ from mirrorlake.notebook.console import console
 from mirrorlake.notebook.console.run import RunLook
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic, send, topic_name
+from tests.kit.records import commit, create_topic, send, topic_name
 from tests.unit.markup import unwrapped
 
 EVIL = b"<script>alert(1)</script>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from mirrorlake.render import Displayable, clean, headers, payload, payload_html, table
-from tests.flow.kit import commit, send
+from tests.kit.records import commit, send
 from tests.servers.lakes import Pair
 from tests.unit.markup import Markup
 

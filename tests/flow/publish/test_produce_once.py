@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, assert_equal_topics, consume, create_topic, send, topic_name
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.records import Record, assert_equal_topics, consume, create_topic, send, topic_name
 
 
 def relay_records(mirror: Mirror, topic: str, partitions: int) -> dict[int, list[Record]]:

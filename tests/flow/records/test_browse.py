@@ -13,7 +13,7 @@ import pytest
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import record_reader
 from mirrorlake.model.flow import TopicPartition
-from tests.flow.kit import Where, add_partitions, send, send_transactions
+from tests.kit.records import Where, add_partitions, send, send_transactions
 from tests.servers.lakes import Pair
 
 START = int(time.time() * 1000) - 60_000

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster, start_all
-from tests.commands import told
-from tests.flow.kit import (
-    Process,
+from tests.kit.commands import told
+from tests.kit.processes import Process, wait_until
+from tests.kit.records import (
     Record,
     assert_equal_topics,
     commit,
@@ -33,7 +33,6 @@ from tests.flow.kit import (
     send,
     send_transactions,
     topics_of,
-    wait_until,
 )
 from tests.servers.lakes import MakeMirror
 

@@ -12,17 +12,8 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lake import StreamSign, flow_sign
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import (
-    Where,
-    assert_equal_topics,
-    consume,
-    count,
-    create_topic,
-    send,
-    staying_on,
-    topic_name,
-    wait_until,
-)
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import Where, assert_equal_topics, consume, count, create_topic, send, topic_name
 from tests.servers.lakes import MakeMirror
 from tests.servers.metered import Metered
 

@@ -16,19 +16,10 @@ from confluent_kafka import KafkaException, Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster, start_all
-from tests.commands import run_cli, write_conf
-from tests.flow.kit import (
-    ABORTED,
-    Process,
-    assert_equal_topics,
-    consume,
-    create_topic,
-    end_of,
-    odd_record,
-    topics_of,
-    wait_until,
-)
-from tests.flow.map_check import assert_map_is_exact
+from tests.kit.commands import run_cli, write_conf
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.processes import Process, wait_until
+from tests.kit.records import ABORTED, assert_equal_topics, consume, create_topic, end_of, odd_record, topics_of
 
 RECORDS = 10_000
 PER_TRANSACTION = 75

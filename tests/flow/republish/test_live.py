@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.kit import (
+from tests.kit.processes import running, staying_on, wait_until
+from tests.kit.records import (
     ABORTED,
     add_partitions,
     assert_equal_topics,
@@ -15,12 +16,9 @@ from tests.flow.kit import (
     count,
     create_topic,
     produce,
-    running,
     send_transactions,
-    staying_on,
     topic_name,
     topics_of,
-    wait_until,
 )
 from tests.servers.lakes import Pair
 

@@ -17,8 +17,10 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import partition_for
-from tests.flow.java import PRODUCER, java
-from tests.flow.kit import (
+from tests.kit.java import PRODUCER, java
+from tests.kit.map_check import read_runs
+from tests.kit.processes import wait_until
+from tests.kit.records import (
     Record,
     Where,
     add_partitions,
@@ -31,9 +33,7 @@ from tests.flow.kit import (
     end_of,
     send_transactions,
     topic_name,
-    wait_until,
 )
-from tests.flow.map_check import read_runs
 from tests.servers.lakes import MakeMirror, Pair
 
 KEYS = [f"key-{number}" for number in range(40)]

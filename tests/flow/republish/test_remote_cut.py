@@ -10,7 +10,8 @@ import pytest
 from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import (
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import (
     assert_equal_topics,
     commit,
     committed,
@@ -20,9 +21,7 @@ from tests.flow.kit import (
     end_of,
     new_topic,
     produce,
-    staying_on,
     topic_name,
-    wait_until,
 )
 from tests.servers.lakes import MakeMirror
 

@@ -22,7 +22,7 @@ from mirrorlake.model.offset_map import Exact, NoRecord
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.republisher import Republisher
-from tests.flow.kit import consume, create_topic, delete_records, delete_topic, end_of, held, new_topic, produce
+from tests.kit.records import consume, create_topic, delete_records, delete_topic, end_of, held, new_topic, produce
 from tests.servers.lakes import Pair
 from tests.unit.maintenance.deaths import Killed
 

@@ -21,7 +21,7 @@ from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
 from mirrorlake.republish.quarantine import Redriven
 from mirrorlake.rules import flow_view_build
 from mirrorlake.rules.view import Viewed
-from tests.flow.kit import commit
+from tests.kit.records import commit
 from tests.servers.lakes import Pair
 
 RECORDS = 60

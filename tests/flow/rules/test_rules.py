@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import mirrorlake as ml
 from mirrorlake.lake.schema import QUARANTINE
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
-from tests.flow.kit import Record, send
+from tests.kit.records import Record, send
 from tests.servers.lakes import Pair
 
 KEY = "a key that nobody may read"

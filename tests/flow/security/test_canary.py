@@ -18,8 +18,9 @@ from nbclient import NotebookClient
 from mirrorlake.config.loading import load
 from mirrorlake.runtime import log_file
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli
-from tests.flow.kit import Process, count, create_topic, send, topic_name, wait_until
+from tests.kit.commands import run_cli
+from tests.kit.processes import Process, wait_until
+from tests.kit.records import count, create_topic, send, topic_name
 from tests.servers.secured import PASSWORD, STORE_PASSWORD, Secured
 
 # Where the kernel finds the package.

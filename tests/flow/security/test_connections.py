@@ -11,7 +11,7 @@ from mirrorlake.config.loading import loads
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.kafka import ClusterAdmin, librdkafka_options, spark_options
-from tests.flow.kit import new_topic
+from tests.kit.records import new_topic
 from tests.servers.secured import PASSWORD, STORE_PASSWORD, Secured
 
 LISTENERS = ["TLS", "MTLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTH"]

@@ -9,8 +9,8 @@ import pytest
 
 from mirrorlake.mirror import load
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, told, write_conf
-from tests.flow.kit import new_topic
+from tests.kit.commands import run_cli, told, write_conf
+from tests.kit.records import new_topic
 
 
 @pytest.mark.law("G")

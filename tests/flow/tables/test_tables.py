@@ -26,8 +26,9 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.mirror import load
 from mirrorlake.sandbox import KafkaCluster, start_all
-from tests.commands import run_cli, told, write_conf
-from tests.flow.kit import Process, consume, create_topic, wait_until
+from tests.kit.commands import run_cli, told, write_conf
+from tests.kit.processes import Process, wait_until
+from tests.kit.records import consume, create_topic
 from tests.servers.registry import RegistryServer
 from tests.servers.schemas import Writer, protobuf
 

@@ -6,7 +6,7 @@ import pytest
 
 from mirrorlake.errors import TopicConflict
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import count, create_topic, produce, topic_name
+from tests.kit.records import count, create_topic, produce, topic_name
 from tests.servers.lakes import MakeMirror
 
 

@@ -13,20 +13,9 @@ from mirrorlake.config.loading import load
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import write_conf
-from tests.flow.kit import (
-    assert_equal_topics,
-    consume,
-    count,
-    create_topic,
-    held,
-    produce,
-    queries,
-    staying_on,
-    topic_name,
-    topics_of,
-    wait_until,
-)
+from tests.kit.commands import write_conf
+from tests.kit.processes import queries, staying_on, wait_until
+from tests.kit.records import assert_equal_topics, consume, count, create_topic, held, produce, topic_name, topics_of
 from tests.servers.lakes import MakeMirror
 
 

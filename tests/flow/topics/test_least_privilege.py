@@ -22,21 +22,11 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.parked import Parked, topic_stream
 from mirrorlake.republish import follower_driver
 from mirrorlake.sandbox import KafkaCluster
-from tests.commands import run_cli, write_conf
 from tests.docs import DOCS
-from tests.flow.java import ACLS, java
-from tests.flow.kit import (
-    assert_equal_topics,
-    commit,
-    committed,
-    consume,
-    count,
-    create_topic,
-    produce,
-    staying_on,
-    topic_name,
-    wait_until,
-)
+from tests.kit.commands import run_cli, write_conf
+from tests.kit.java import ACLS, java
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import assert_equal_topics, commit, committed, consume, count, create_topic, produce, topic_name
 from tests.servers.guarded import GUARDED, USERS, acl, admin_as, login, set_acls
 
 Clusters = Mapping[str, KafkaCluster]

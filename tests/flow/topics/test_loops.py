@@ -16,7 +16,7 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, commit, committed, consume, count, create_topic, produce, send, topic_name
+from tests.kit.records import Record, commit, committed, consume, count, create_topic, produce, send, topic_name
 from tests.servers.lakes import MakeMirror, mirror_maker
 
 RECORDS = 400

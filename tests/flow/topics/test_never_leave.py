@@ -6,7 +6,7 @@ import pytest
 
 from mirrorlake.errors import TopicDenied
 from mirrorlake.mirror import Mirror
-from tests.flow.kit import count, create_topic, held, produce, topic_name
+from tests.kit.records import count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
 
 

@@ -12,7 +12,8 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import assert_equal_topics, consume, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import assert_equal_topics, consume
 from tests.servers.lakes import Pair
 from tests.servers.registry import RegistryServer
 from tests.servers.schemas import Writer

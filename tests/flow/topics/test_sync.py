@@ -18,8 +18,9 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.topics.acl_ownership import INTENDED
-from tests.commands import run_cli, write_conf
-from tests.flow.kit import (
+from tests.kit.commands import run_cli, write_conf
+from tests.kit.processes import wait_until
+from tests.kit.records import (
     add_partitions,
     address_of,
     consume,
@@ -28,7 +29,6 @@ from tests.flow.kit import (
     new_topic,
     produce,
     topic_name,
-    wait_until,
 )
 from tests.servers.guarded import GUARDED, acl, listed, login, set_acls
 from tests.servers.lakes import MakeMirror

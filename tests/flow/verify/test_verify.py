@@ -18,17 +18,8 @@ from mirrorlake.lake import proven_until, quote
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify import verifications
-from tests.flow.kit import (
-    ABORTED,
-    consume,
-    end_of,
-    odd_record,
-    produce,
-    send,
-    send_transactions,
-    staying_on,
-    wait_until,
-)
+from tests.kit.processes import staying_on, wait_until
+from tests.kit.records import ABORTED, consume, end_of, odd_record, produce, send, send_transactions
 from tests.servers.lakes import Pair
 from tests.unit.markup import unwrapped
 

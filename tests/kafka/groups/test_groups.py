@@ -13,7 +13,7 @@ from mirrorlake.errors import ClusterUnreachable, GroupActive
 from mirrorlake.kafka.groups import Committed, Groups
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import member, new_topic
+from tests.kit.records import member, new_topic
 
 
 def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from mirrorlake.kafka import ClusterAdmin, RecordReader
 from mirrorlake.lag.hanging_transactions import find_hanging_transactions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import new_topic, open_transaction, produce, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import new_topic, open_transaction, produce
 
 
 @pytest.mark.law("E")

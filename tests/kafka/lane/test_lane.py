@@ -25,17 +25,9 @@ from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.java import java
-from tests.flow.kit import (
-    consume,
-    create_topic,
-    delete_topic,
-    new_topic,
-    send,
-    send_transactions,
-    topic_name,
-    wait_until,
-)
+from tests.kit.java import java
+from tests.kit.processes import wait_until
+from tests.kit.records import consume, create_topic, delete_topic, new_topic, send, send_transactions, topic_name
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.

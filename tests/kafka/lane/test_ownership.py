@@ -33,8 +33,9 @@ from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.republish.start import check_whole
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.kit import consume, new_topic, open_transaction, send, topic_name, wait_until
 from tests.kafka.lane.test_lane import ledger
+from tests.kit.processes import wait_until
+from tests.kit.records import consume, new_topic, open_transaction, send, topic_name
 from tests.unit.maintenance.deaths import Killed
 
 PARTITIONS = 8

@@ -13,8 +13,8 @@ from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender, LaneSpec
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import new_topic
 from tests.kafka.lane.test_lane import SOURCE, batch, remote, task, values
+from tests.kit.records import new_topic
 
 __all__ = ["remote", "task"]
 

@@ -29,7 +29,7 @@ from mirrorlake.runtime.java import find_java
 from mirrorlake.runtime.periodic import PeriodicTasks
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import ledger_record, run
-from tests.flow.kit import send
+from tests.kit.records import send
 
 SOURCE_FILE = (Path(__file__).parents[1] / "java") / "ClientCheck.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters"

@@ -20,7 +20,8 @@ from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import ledger_record
-from tests.flow.kit import open_transaction, send, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import open_transaction, send
 
 # Older records would fall to the brokers' retention at once.
 NOW = int(time.time() * 1000)

@@ -22,7 +22,8 @@ from mirrorlake.sandbox import broker as broker_module
 from mirrorlake.sandbox import cluster as cluster_module
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import identity, is_alive
-from tests.flow.kit import consume, new_topic, send, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import consume, new_topic, send
 from tests.servers.brokers import admin_of
 
 MakeCluster = Callable[..., KafkaCluster]

@@ -16,8 +16,9 @@ from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.model.plan import Change, TopicSpec
 from mirrorlake.model.topic_configs import RULES
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.java import ACLS, java
-from tests.flow.kit import new_topic, topic_name, wait_until
+from tests.kit.java import ACLS, java
+from tests.kit.processes import wait_until
+from tests.kit.records import new_topic, topic_name
 from tests.servers.guarded import acl, admin_as, listed
 
 Clusters = Mapping[str, KafkaCluster]

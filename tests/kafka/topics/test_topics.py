@@ -17,7 +17,8 @@ from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.topics import RemoteTopics
 from mirrorlake.topics.browser import TopicBrowser
 from tests.builders import mirror_config
-from tests.flow.kit import commit, create_topic, delete_records, new_topic, produce, topic_name, topics_of, wait_until
+from tests.kit.processes import wait_until
+from tests.kit.records import commit, create_topic, delete_records, new_topic, produce, topic_name, topics_of
 from tests.unit.topics.test_remote_topics import Written
 
 

@@ -26,7 +26,7 @@ from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish import publisher_of
 from tests.builders import partition_for
-from tests.commands import run_cli
+from tests.kit.commands import run_cli
 from tests.spark.frames import assert_rows
 
 TOPICS = {"orders": {"partitions": 6, "configs": {"retention.ms": 604800000, "max.message.bytes": 2000}}}

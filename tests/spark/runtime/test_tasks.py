@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import StoreError
 from mirrorlake.progress import log_context
 from mirrorlake.runtime import LiveTasks, LiveTaskSlots, RunMarker, TaskResult, log_file, run_tasks
-from tests.flow.kit import wait_until
+from tests.kit.processes import wait_until
 
 
 def live(spark: SparkSession, run_marker: RunMarker, *work: str, grace_s: float = 120.0) -> LiveTasks:

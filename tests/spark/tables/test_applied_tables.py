@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror, load
 from mirrorlake.topics import settings_in_force
-from tests.beside import beside
-from tests.flow.kit import wait_until
+from tests.kit.processes import beside, wait_until
 from tests.spark.tables.kit import Regions, rows
 
 Write = Callable[..., Mirror]

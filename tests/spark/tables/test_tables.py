@@ -14,8 +14,7 @@ import pytest
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.tables import TableStream, TableWriter, landed_topics, list_tables
-from tests.beside import beside
-from tests.flow.kit import wait_until
+from tests.kit.processes import beside, wait_until
 from tests.spark.tables.kit import NOON, Make, Regions, bad, past_records, rows
 
 

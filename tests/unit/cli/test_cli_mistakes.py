@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mirrorlake
-from tests.commands import run_cli
+from tests.kit.commands import run_cli
 
 GOOD = """
 lake: {root: ./lake}

@@ -20,8 +20,8 @@ from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.verify import VerifyReports
-from tests.commands import run_cli
 from tests.docs import DOCS
+from tests.kit.commands import run_cli
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CREATED = Change(where="west", kind="topic", name="orders", action="create", after={"partitions": 3}, reason="missing")

@@ -12,7 +12,7 @@ from mirrorlake.config.mm2 import import_mm2
 from mirrorlake.config.mm2.importer import Mm2Import, import_properties
 from mirrorlake.config.mm2.table import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError
-from tests.commands import run_cli
+from tests.kit.commands import run_cli
 
 SMALLEST = """
 clusters = east, central

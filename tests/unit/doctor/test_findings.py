@@ -13,8 +13,8 @@ import pytest
 from mirrorlake.doctor import Findings, list_checks
 from mirrorlake.doctor.findings import Finding
 from mirrorlake.errors import UsageError
-from tests.commands import run_cli
 from tests.docs import DOCS, doctor_page
+from tests.kit.commands import run_cli
 from tests.unit.doctor.kit import examined
 
 NAMES = [one.name for one in list_checks()]

@@ -21,7 +21,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.lake.version import VERSION_PROPERTY
-from tests.commands import run_cli, write_conf
+from tests.kit.commands import run_cli, write_conf
 from tests.lakes import lake_in
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)

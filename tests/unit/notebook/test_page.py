@@ -22,7 +22,7 @@ from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import TABS, Console
 from mirrorlake.render import link
 from tests.builders import mirror_config
-from tests.flow.kit import wait_until
+from tests.kit.processes import wait_until
 from tests.unit.markup import Markup, unwrapped
 from tests.unit.notebook.kit import everything
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.progress.log_format import JsonLine, TextLine, log_context, parse_log_setting
-from tests.commands import run_cli
+from tests.kit.commands import run_cli
 from tests.site import ROOT
 
 

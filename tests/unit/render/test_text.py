@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from mirrorlake.render import Displayable, badge, escape, table
 from mirrorlake.render.table import MAX_NAME, Name
-from tests.commands import run_cli
+from tests.kit.commands import run_cli
 from tests.unit.markup import unwrapped
 from tests.unit.values import every
 

@@ -18,7 +18,7 @@ from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules import Viewed, make_flow_view
 from mirrorlake.topics.rules_plan import rule_notes
-from tests.commands import run_cli, write_conf
+from tests.kit.commands import run_cli, write_conf
 from tests.unit.rules.kit import (
     SECRET,
     SOURCE,

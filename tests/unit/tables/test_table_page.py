@@ -17,7 +17,7 @@ from mirrorlake.lake import BAD_RECORDS, FolderTables
 from mirrorlake.tables import TablePage, read_page
 from mirrorlake.tables.table_page import MAX_SHOWN
 from tests.builders import NOON
-from tests.commands import told
+from tests.kit.commands import told
 from tests.unit.tables.kit import keep, mirror
 
 

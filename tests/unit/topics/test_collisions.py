@@ -15,7 +15,7 @@ from mirrorlake.topics import refused
 from mirrorlake.topics.remote_conflicts import rivals
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
 from tests.builders import config_of
-from tests.commands import write_conf
+from tests.kit.commands import write_conf
 
 
 def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:

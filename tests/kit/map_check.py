@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact, MappedRange, NoRecord, NotYetRepublished, OffsetMap
 from tests.builders import run
-from tests.flow.kit import Record
+from tests.kit.records import Record
 
 
 def read_runs(lake: Path, flow: str, topic: str) -> dict[SourcePartition, OffsetMap]:

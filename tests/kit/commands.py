@@ -41,7 +41,7 @@ def write_conf(
 
 def copy_demo_conf(folder: Path) -> Path:
     """Copy the settings files of this repository into a folder; return the demo's, whose ports are free here."""
-    shutil.copytree(Path(__file__).parents[1] / "conf", folder / "conf")
+    shutil.copytree(Path(__file__).parents[2] / "conf", folder / "conf")
     conf = folder / "conf" / "demo.yml"
     settings = conf.read_text()
     ports = iter(free_ports(settings.count("127.0.0.1:")))
