@@ -34,7 +34,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
 from tests.builders import NOON, ORDERS, ledger_record, mirror_config, sample
-from tests.clusters import MemoryCluster
+from tests.kit.memory_cluster import MemoryCluster
 from tests.lakes import lake_in
 from tests.unit.lag.kit import append, at, landed, sampled
 from tests.unit.values import status as flow_status
@@ -51,7 +51,8 @@ class Cluster(MemoryCluster):
         self, orders: int, clicks: int = 0, *, life: str = "orders", unlanded: Any = MappingProxyType({})
     ) -> None:
         super().__init__(orders=(0, orders), clicks=(0, clicks))
-        self.ids, self.unlanded = {"orders": life, "clicks": "clicks"}, unlanded
+        self.topics["orders"].topic_id, self.topics["clicks"].topic_id = life, "clicks"
+        self.unlanded = unlanded
 
     def read(self, _topic: str, _partition: int, start: int) -> Any:
         ms = self.unlanded.get(start)

@@ -30,7 +30,7 @@ from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, LogTruncation
 from tests.builders import NOON, mirror_config
-from tests.clusters import MemoryCluster
+from tests.kit.memory_cluster import MemoryCluster
 from tests.lakes import SCHEMA, batch, lake_in, rows
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
@@ -100,7 +100,8 @@ def world(tmp_path: Path) -> World:
 
 @pytest.mark.law("E")
 def test_law_e_the_end_of_a_life_is_explained_though_the_start_that_found_it_was_refused(world: World) -> None:
-    world.source.ids["orders"], world.source.spans = "2", {"orders": (0, 3), "clicks": (9, 12)}
+    world.source.fill("orders", 0, 3, anew=True)
+    world.source.fill("clicks", 9, 12)
     with pytest.raises(SourceGap, match=r"clicks-0 6\.\.8"):
         world.started()
     _, start = world.started(on_gap="record")
@@ -110,18 +111,19 @@ def test_law_e_the_end_of_a_life_is_explained_though_the_start_that_found_it_was
 
 @pytest.mark.law("E")
 def test_law_e_markers_that_left_the_source_are_not_lost_where_another_topic_was_created_again(world: World) -> None:
-    world.source.ids["orders"], world.source.spans = "2", {"orders": (0, 3), "clicks": (6, 6)}
+    world.source.fill("orders", 0, 3, anew=True)
+    world.source.fill("clicks", 6, 6)
     _, start = world.started()
     assert start == {ORDERS: 0, CLICKS: 6}
 
 
 @pytest.mark.law("E", "F")
 def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(world: World) -> None:
-    world.source.spans["clicks"] = (6, 6)
+    world.source.fill("clicks", 6, 6)
     for _ in range(2):
         assert world.started()[1] == {ORDERS: 5, CLICKS: 6}, "the marker counts as lost"
     # Of another life, an offset would step over records of this one.
-    world.source.ids["clicks"], world.source.spans["clicks"] = "2", (0, 9)
+    world.source.fill("clicks", 0, 9, anew=True)
     for _ in range(2):
         assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
 
@@ -160,14 +162,14 @@ def test_law_f_a_lander_that_lands_while_another_one_looks_has_lost_no_checkpoin
             monkeypatch.setattr(start, "landed_positions", read_late)
         return read(*asked)
 
-    world.source.spans["orders"] = (0, 8)
+    world.source.fill("orders", 0, 8)
     monkeypatch.setattr(start, "landed_positions", read_late)
     assert world.started()[1] == {ORDERS: 8, CLICKS: 6}
 
 
 @pytest.mark.law("E")
 def test_law_e_what_left_a_new_life_before_it_was_landed_is_no_silent_loss(world: World) -> None:
-    world.source.ids["orders"], world.source.spans["orders"] = "2", (3, 7)
+    world.source.fill("orders", 3, 7, anew=True)
     with pytest.raises(SourceGap):
         world.started()
     _, start = world.started(on_gap="record")
@@ -179,7 +181,7 @@ def test_law_e_what_left_a_new_life_before_it_was_landed_is_no_silent_loss(world
 def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_nothing_comes(world: World) -> None:
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
-    world.source.spans["orders"] = (0, 9)
+    world.source.fill("orders", 0, 9)
     # It died here.
     heir, start = world.started(once=True)
     assert not heir.is_drained, "its account is still to be made"
@@ -193,7 +195,7 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
 
 @pytest.mark.law("E")
 def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world: World) -> None:
-    world.source.cleanup = "compact"
+    world.source.defaults["cleanup.policy"] = "compact"
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
     world.account(lander)
@@ -207,7 +209,7 @@ def test_law_e_the_first_topic_of_a_source_that_was_empty_is_landed_from_its_beg
     world = World(tmp_path, MemoryCluster(), {"topics": ".*", "start": "latest"})
     lander, start = world.started()
     assert start == {}
-    world.source.spans, world.source.ids = {"orders": (0, 3)}, {"orders": "1"}
+    world.source.fill("orders", 0, 3)
     assert lander.prepare(once=False, rebuild=False, is_live=True) == {ORDERS: 0}
 
 
@@ -227,8 +229,9 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "ELECTION_TIMEOUT_S", 0.0)
-    world.source.leaderless, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
-    world.source.ids["prices"] = "1"
+    world.source.fill("prices", 0, 4)
+    for name in ("clicks", "prices"):
+        world.source.lose_leader(name)
     lander, start = world.started()
     assert start == {ORDERS: 5}
     assert lander.leaderless == {CLICKS, TopicPartition("prices", 0)}
@@ -241,7 +244,8 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0, prices-0"):
         # A query of Spark's asks for all partitions.
         world.lander().prepare(once=True, rebuild=False, is_live=False)
-    world.source.leaderless = set()
+    for name in ("clicks", "prices"):
+        world.source.topics[name].logs[0].has_leader = True
     assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
 
 
@@ -256,7 +260,8 @@ def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
         return {}
 
     monkeypatch.setattr(source_state, "find_truncations", find)
-    world.source.epoch, world.source.cleanup = 1, "compact,delete"
+    world.source.elect("orders", 0)
+    world.source.defaults["cleanup.policy"] = "compact,delete"
     world.started()
     assert heard[0], "law E: a topic without a policy of its own has the brokers'"
     assert not KnownTopic(name="orders", configs={"cleanup.policy": "delete"}).may_compact("compact")

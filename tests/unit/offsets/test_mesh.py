@@ -13,7 +13,7 @@ from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.mesh import Mesh
 from tests.builders import mirror_config
-from tests.clusters import MemoryCluster
+from tests.kit.memory_cluster import MemoryCluster
 
 ORDERS = SourcePartition("orders", 1, 0)
 REMOTE = TopicPartition("orders", 0)

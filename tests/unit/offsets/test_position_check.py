@@ -18,7 +18,7 @@ from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.resume import _ResumeQuery
 from tests.builders import NOON, ORDERS, mirror_config
-from tests.clusters import MemoryCluster
+from tests.kit.memory_cluster import MemoryCluster
 from tests.lakes import lake_in
 from tests.lakes import rows as landed
 
@@ -91,7 +91,7 @@ def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_
     land(lake, range(10))
     ours = flow()
     related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
-    clusters: Any = SimpleNamespace(admin=lambda _: MemoryCluster(**{"east.orders": (3, end)}))
+    clusters: Any = SimpleNamespace(admin=lambda _: MemoryCluster("central", **{"east.orders": (3, end)}))
     look = _ResumeQuery(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
     [resume] = look.resume({ours.name: {("g", ORDERS): Committed(0)}}).values()
     assert (resume.downstream_offset, resume.exact, resume.records_again) == (3, exact, again)
