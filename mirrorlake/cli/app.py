@@ -35,6 +35,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.causes import root_cause
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
     output = Output(as_json="--json" in given)
     log_to_stderr(os.environ.get("MIRRORLAKE_LOG"), as_json=output.as_json)
     try:
+        timing()
         code = commands(given, standalone_mode=False)
     except MirrorlakeError as error:
         output.error(error)

@@ -1,7 +1,7 @@
 """The streams that each process runs now, so that no other process starts them a second time.
 
 Processes of this machine see a lock (`context/locks.py`). Those of other machines see a sign in the lake: a small
-file that its process rewrites every `SIGN_INTERVAL_S` seconds, and removes at its end. Clocks of two machines
+file that its process rewrites every `process_sign_interval_s`, and removes at its end. Clocks of two machines
 disagree, so a reader watches for changes of the sign. A sign that does not change for 2.5 times its own interval is
 of a process that died, and the reader removes it.
 
@@ -30,11 +30,10 @@ from typing import Any
 from mirrorlake.context.locks import Locks
 from mirrorlake.render import format_time
 from mirrorlake.runtime import Folder, cache_directory, open_folder, send_heartbeats
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
-# On an object store each sign is a paid request: some 4 cents a day and process.
-SIGN_INTERVAL_S = 10.0
 # A slow store or a busy machine delays a sign; two are late at most.
 _GONE_AFTER = 2.5
 # The beats at which a process removes the signs of processes that died before it.
@@ -111,7 +110,7 @@ class RunningFlows:
             since=format_time(self._now()),
             streams=tuple(streams),
             temporary=temporary,
-            every_s=SIGN_INTERVAL_S,
+            every_s=timing().process_sign_interval_s,
         )
         with ExitStack() as held:
             for name in self._locks_of(sign):

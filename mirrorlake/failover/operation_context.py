@@ -18,7 +18,6 @@ from mirrorlake.failover.journal import open_journal
 from mirrorlake.failover.loss import NO_PROGRESS, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
-    ELECTION_TIMEOUT_S,
     describe_with_leaders,
     format_partitions,
     leaderless_error,
@@ -34,18 +33,15 @@ from mirrorlake.procedure import Journal, Operation, Refusal, StepHook, no_hook
 from mirrorlake.republish import merged_positions, read_last_records
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
+from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
 
 log = logging.getLogger(__name__)
 
 # A running mirror reads the table `control` every 3 s, and ends the batch under way.
 _PAUSE_NOTICED_S = 8.0
-# Landers and flows move about once a second; without progress for this long, none runs.
-_PROGRESS_TIMEOUT_S = 5.0
 # A mirror that is known to run gets longer: its turns may be far apart, or its machine busy.
 _BUSY_TIMEOUT_S = 60.0
-# A restarting broker answers again within the time-out of an admin call.
-_RESTART_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.5
 
 
@@ -116,7 +112,7 @@ class OperationContext:
                 ) from error
             except ClusterUnreachable as error:
                 # A restarting broker refuses connections for seconds, but its cluster is not lost.
-                if time.monotonic() - began >= _RESTART_TIMEOUT_S:
+                if time.monotonic() - began >= timing().restart_timeout_s:
                     return error.cause
                 self.wait(_POLL_INTERVAL_S)
             else:
@@ -169,7 +165,7 @@ class OperationContext:
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         source = self.context.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
-        states, leaderless = describe_with_leaders(source, names, timeout_s=ELECTION_TIMEOUT_S)
+        states, leaderless = describe_with_leaders(source, names, timeout_s=timing().election_timeout_s)
         if leaderless:
             log.warning("failover.no_leader source=%s partitions=%s", flow.source, format_partitions(leaderless))
         return [tp for tp in list_partitions(states) if tp not in leaderless], leaderless
@@ -264,7 +260,7 @@ class OperationContext:
         """Wait while `left` changes, and return the rest."""
         waiting, moved = left(), time.monotonic()
         while waiting:
-            timeout_s = _BUSY_TIMEOUT_S if self.is_running(stream) else _PROGRESS_TIMEOUT_S
+            timeout_s = _BUSY_TIMEOUT_S if self.is_running(stream) else timing().progress_timeout_s
             if time.monotonic() - moved >= timeout_s:
                 break
             self.wait(_POLL_INTERVAL_S)

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 )
 
 from mirrorlake.kafka.errors import ClientErrors, Need
-from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change
+from mirrorlake.timing import timing
 
 _CHUNK = 500  # ACLs a request
 _DESCRIBE = Need("DESCRIBE", "CLUSTER", "kafka-cluster")
@@ -58,7 +58,9 @@ class ClusterAcls:
 
     def _describe(self) -> Sequence[AclBinding]:
         with self._errors.translating("list ACLs", _DESCRIBE):
-            found: Sequence[AclBinding] = self._client.describe_acls(_ANY_ACL, request_timeout=TIMEOUT_S).result()
+            found: Sequence[AclBinding] = self._client.describe_acls(
+                _ANY_ACL, request_timeout=timing().admin_timeout_s
+            ).result()
         return found
 
     def are_shown(self, changes: Iterable[Change]) -> bool:
@@ -75,7 +77,7 @@ class ClusterAcls:
         for chunk in _chunks(acls):
             bindings = [AclBinding(*_parts(acl)) for acl in chunk]
             with self._errors.translating("create ACLs", _ALTER):
-                for future in self._client.create_acls(bindings, request_timeout=TIMEOUT_S).values():
+                for future in self._client.create_acls(bindings, request_timeout=timing().admin_timeout_s).values():
                     future.result()
 
     def delete(self, acls: Iterable[Acl]) -> None:
@@ -83,13 +85,13 @@ class ClusterAcls:
         for chunk in _chunks(acls):
             filters = [AclBindingFilter(*_parts(acl)) for acl in chunk]
             with self._errors.translating("delete ACLs", _ALTER):
-                for future in self._client.delete_acls(filters, request_timeout=TIMEOUT_S).values():
+                for future in self._client.delete_acls(filters, request_timeout=timing().admin_timeout_s).values():
                     future.result()
 
     def _allowed(self) -> set[AclOperation]:
         with self._errors.translating("ask what it may do on the cluster", _DESCRIBE):
             cluster = self._client.describe_cluster(
-                include_authorized_operations=True, request_timeout=TIMEOUT_S
+                include_authorized_operations=True, request_timeout=timing().admin_timeout_s
             ).result()
         allowed = set(cluster.authorized_operations or ())
         if AclOperation.DESCRIBE not in allowed:
@@ -98,9 +100,9 @@ class ClusterAcls:
 
     def _has_authorizer(self) -> bool:
         with self._errors.translating("read which authorizer it has", _DESCRIBE):
-            node = self._client.describe_cluster(request_timeout=TIMEOUT_S).result().nodes[0]
+            node = self._client.describe_cluster(request_timeout=timing().admin_timeout_s).result().nodes[0]
             resource = ConfigResource(ResourceType.BROKER, str(node.id))
-            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+            [future] = self._client.describe_configs([resource], request_timeout=timing().admin_timeout_s).values()
             entry = future.result().get("authorizer.class.name")
         # Managed services may hide the setting; they have an authorizer.
         return entry is None or bool(entry.value)

@@ -34,10 +34,11 @@ from mirrorlake.kafka.errors import (
     retry_transient,
 )
 from mirrorlake.kafka.partition_offsets import PartitionOffsets
-from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TIMEOUT_S, TopicMetadataReader, TopicState
+from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TopicMetadataReader, TopicState
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Change, TopicSpec, made_by
+from mirrorlake.timing import timing
 
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_TIMEOUT_S = 10.0
@@ -67,7 +68,9 @@ class ClusterAdmin(PartitionOffsets):
         for expression in selection.expressions:
             need, name = need_of_selection("TOPIC", expression)
             try:
-                [future] = self._client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S).values()
+                [future] = self._client.describe_topics(
+                    TopicCollection([name]), request_timeout=timing().admin_timeout_s
+                ).values()
                 future.result()
             except KafkaException as error:
                 if not _is_unknown(error):
@@ -82,7 +85,7 @@ class ClusterAdmin(PartitionOffsets):
             return
         with self._errors.translating("describe topics"):
             futures = self._client.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=TIMEOUT_S
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=timing().admin_timeout_s
             )
         for name, future in futures.items():
             try:
@@ -108,7 +111,7 @@ class ClusterAdmin(PartitionOffsets):
         """Return the settings of one broker by name, or {} if they may not be read."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
         with self._errors.translating("read the brokers' settings"):
-            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+            [future] = self._client.describe_configs([resource], request_timeout=timing().admin_timeout_s).values()
             try:
                 return {name: entry.value for name, entry in future.result().items()}
             except KafkaException as error:
@@ -177,7 +180,7 @@ class ClusterAdmin(PartitionOffsets):
     def _metadata(self, doing: str = "read the cluster's metadata") -> ClusterMetadata:
         with self._errors.translating(doing):
             found: ClusterMetadata = self._errors.call_with_early_failure(
-                lambda left: self._client.list_topics(timeout=left), TIMEOUT_S
+                lambda left: self._client.list_topics(timeout=left), timing().admin_timeout_s
             )
         return found
 
@@ -192,7 +195,7 @@ class ClusterAdmin(PartitionOffsets):
         if not wanted:
             return {}
         with self._errors.translating("describe topics"):
-            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=timing().admin_timeout_s)
         found = {}
         for name, future in futures.items():
             try:
@@ -239,7 +242,9 @@ class ClusterAdmin(PartitionOffsets):
         if not resources:
             return {}
         with self._errors.translating("read topic configurations"):
-            answers: dict[ConfigResource, Any] = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+            answers: dict[ConfigResource, Any] = self._client.describe_configs(
+                resources, request_timeout=timing().admin_timeout_s
+            )
         return answers
 
     def config_value(self, topic: str, key: str) -> str | None:
@@ -252,7 +257,7 @@ class ClusterAdmin(PartitionOffsets):
             retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
         ):
             with attempt:
-                [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+                [future] = self._client.describe_configs([resource], request_timeout=timing().admin_timeout_s).values()
                 entries: dict[str, ConfigEntry] = future.result()
         return entries
 
@@ -308,7 +313,7 @@ class ClusterAdmin(PartitionOffsets):
         topics = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.configs)) for s in specs]
         refused = {}
         with self._errors.translating("create topics"):
-            for name, future in self._client.create_topics(topics, request_timeout=TIMEOUT_S).items():
+            for name, future in self._client.create_topics(topics, request_timeout=timing().admin_timeout_s).items():
                 try:
                     future.result()
                 except KafkaException as error:
@@ -329,7 +334,7 @@ class ClusterAdmin(PartitionOffsets):
     def delete(self, name: str) -> None:
         """Delete a topic; one that is gone already is no error."""
         with self._errors.translating(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
-            [future] = self._client.delete_topics([name], request_timeout=TIMEOUT_S).values()
+            [future] = self._client.delete_topics([name], request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:
@@ -340,7 +345,7 @@ class ClusterAdmin(PartitionOffsets):
         """Raise the partition count of a topic; one that has as many already stays as it is."""
         with self._errors.translating(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
             new = [NewPartitions(name, partitions)]
-            [future] = self._client.create_partitions(new, request_timeout=TIMEOUT_S).values()
+            [future] = self._client.create_partitions(new, request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:
@@ -356,7 +361,9 @@ class ClusterAdmin(PartitionOffsets):
         entries = [ConfigEntry(k, v, incremental_operation=operations[v is None]) for k, v in values.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         with self._errors.translating(f"configure topic {name}", Need("ALTER_CONFIGS", "TOPIC", name)):
-            [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
+            [future] = self._client.incremental_alter_configs(
+                [resource], request_timeout=timing().admin_timeout_s
+            ).values()
             future.result()
 
     def members(self, group: str) -> int:
@@ -365,7 +372,9 @@ class ClusterAdmin(PartitionOffsets):
         with self._errors.translating(f"describe group {group}", need), warnings.catch_warnings():
             # Deprecated for consumer groups, but its replacement refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
-            found = retry_transient(COORDINATOR_MOVING)(self._client.list_groups, group, timeout=TIMEOUT_S)
+            found = retry_transient(COORDINATOR_MOVING)(
+                self._client.list_groups, group, timeout=timing().admin_timeout_s
+            )
         return sum(len(one.members) for one in found)
 
     def reconnect(self) -> ClusterAdmin:

@@ -18,6 +18,7 @@ from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, No
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
 from mirrorlake.kafka.reach import require_listening
 from mirrorlake.model.patterns import shape_of
+from mirrorlake.timing import timing
 
 T = TypeVar("T")
 
@@ -59,8 +60,6 @@ _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # 
 # A refused login shows within a second.
 _FIRST_CALL_TIMEOUT_S = 2.0
 _IN_DOUBT = "the step did not finish; whether the cluster carried it out is not known"
-# Elections and moves of coordinators and leaders take seconds.
-_RETRY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +253,11 @@ class ClientErrors:
             raise self.to_cluster_error(problem, doing, *needs) from error
 
 
-def retry_transient(transient: Collection[int], *, timeout_s: float = _RETRY_TIMEOUT_S) -> Retrying:
-    """Return the attempts of a call that is retried for `timeout_s` after errors with these codes; the last one is raised."""
+def retry_transient(transient: Collection[int], *, timeout_s: float | None = None) -> Retrying:
+    """Return the attempts of a call that is retried after errors with these codes; the last one is raised."""
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in transient),
-        stop=stop_after_delay(timeout_s),
+        stop=stop_after_delay(timeout_s or timing().retry_timeout_s),
         wait=wait_random_exponential(multiplier=0.1, max=2),
         reraise=True,
     )

@@ -28,10 +28,10 @@ from mirrorlake.kafka.errors import (
     need_of_selection,
     retry_transient,
 )
-from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_overview import GroupMember
 from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.timing import timing
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 _TRANSIENT = {
@@ -73,10 +73,10 @@ class Groups:
         """Return the state of every group that commits offsets to Kafka, of any protocol, by Kafka's names."""
         with self._errors.translating("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Without a connected broker, listing groups would wait without end (librdkafka 2.16.1).
-            self._client.list_topics(timeout=TIMEOUT_S)
+            self._client.list_topics(timeout=timing().admin_timeout_s)
             for attempt in retry_transient(COORDINATOR_MOVING):
                 with attempt:
-                    found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+                    found = self._client.list_consumer_groups(request_timeout=timing().admin_timeout_s).result()
                     if found.errors:
                         # A raised KafkaError is no `Exception`: nothing would catch it, and the thread would end.
                         raise KafkaException(found.errors[0])
@@ -91,10 +91,10 @@ class Groups:
         unseen = {need: name for need, name in needs.items() if need not in self._seen}
         doing = "see its consumer groups"
         with self._errors.translating(doing):
-            if not unseen or GROUPS_TOPIC not in self._client.list_topics(timeout=TIMEOUT_S).topics:
+            if not unseen or GROUPS_TOPIC not in self._client.list_topics(timeout=timing().admin_timeout_s).topics:
                 return
         for need, name in unseen.items():
-            [future] = self._client.describe_consumer_groups([name], request_timeout=TIMEOUT_S).values()
+            [future] = self._client.describe_consumer_groups([name], request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:
@@ -112,7 +112,7 @@ class Groups:
         if not names:
             return {}
         with self._errors.translating("describe consumer groups", Need("DESCRIBE", "GROUP", "*")):
-            futures = self._client.describe_consumer_groups(names, request_timeout=TIMEOUT_S)
+            futures = self._client.describe_consumer_groups(names, request_timeout=timing().admin_timeout_s)
         found: dict[str, tuple[str, tuple[GroupMember, ...]]] = {}
         for name, future in futures.items():
             try:
@@ -201,7 +201,11 @@ class Groups:
     @contextmanager
     def _consumer(self, group: str) -> Iterator[Consumer]:
         """Open a consumer that acts for a group. It never subscribes, so it never joins, and closing it leaves nothing behind."""
-        options = {"group.id": group, "enable.auto.commit": "false", "session.timeout.ms": str(int(TIMEOUT_S * 1000))}
+        options = {
+            "group.id": group,
+            "enable.auto.commit": "false",
+            "session.timeout.ms": str(int(timing().admin_timeout_s * 1000)),
+        }
         # A commit waits for its coordinator for the session time-out.
         consumer = Consumer({**self.options, **options}, logger=client_log)
         try:
@@ -242,7 +246,7 @@ def _read_committed(found: Iterable[ClientPartition]) -> dict[TopicPartition, Co
 
 def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
     try:
-        found: list[ClientPartition] = consumer.committed(wanted, timeout=TIMEOUT_S)
+        found: list[ClientPartition] = consumer.committed(wanted, timeout=timing().admin_timeout_s)
     except KafkaException as error:
         if (problem := _last_error(consumer)) is not None:
             raise KafkaException(problem) from error

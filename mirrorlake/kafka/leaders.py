@@ -10,8 +10,6 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 
-# Any election takes less, also the first one of a new topic.
-ELECTION_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.5
 
 

@@ -9,8 +9,9 @@ from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorlake.kafka.errors import LEADER_STARTING, ClientErrors, retry_transient
-from mirrorlake.kafka.topic_metadata import TIMEOUT_S, request_offsets
+from mirrorlake.kafka.topic_metadata import request_offsets
 from mirrorlake.model import flow
+from mirrorlake.timing import timing
 
 # A new or moving partition gets its leader in a moment.
 _LEADER_UNKNOWN = {*LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -61,7 +62,7 @@ class PartitionOffsets:
         if not request:
             return
         with self._errors.translating("delete old ledger records"):
-            for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
+            for future in self._client.delete_records(request, request_timeout=timing().admin_timeout_s).values():
                 future.result()
 
     def _offsets(

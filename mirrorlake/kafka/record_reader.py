@@ -19,14 +19,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.errors import LEADER_STARTING, ClientErrors, Need, client_log, retry_transient
 from mirrorlake.model import flow
+from mirrorlake.timing import timing
 
 _POLL_S = 30.0
 # Partitions that are read together: an answer holds up to 1 MB of each.
 _BATCH_SIZE = 100
 # How soon a following reader notices that it must stop.
 _FOLLOW_S = 0.2
-# How often a following reader checks for new partitions.
-_GROWTH_S = 5.0
 # For reading a few records: by default librdkafka fetches 64 MiB ahead, which nobody would read.
 SMALL_QUEUES = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # Not every broker knows the leader of a partition that was just created or moved.
@@ -175,12 +174,12 @@ class RecordReader:
         If it `grows`, new partitions of the topic are read from their beginning.
         """
         doing, known = f"read {topic}", set(positions)
-        look_at = time.monotonic() + _GROWTH_S
+        look_at = time.monotonic() + timing().new_partitions_interval_s
         with self._errors.translating(doing, Need("READ", "TOPIC", topic)):
             self._consumer.assign([TopicPartition(topic, one, start) for one, start in positions.items()])
             while not stopped():
                 if grows and time.monotonic() >= look_at:
-                    look_at = time.monotonic() + _GROWTH_S
+                    look_at = time.monotonic() + timing().new_partitions_interval_s
                     new = self._partitions(topic) - known
                     known |= new
                     self._consumer.incremental_assign([TopicPartition(topic, one, 0) for one in sorted(new)])
@@ -196,7 +195,9 @@ class RecordReader:
     def _partitions(self, topic: str) -> set[int]:
         # The next check sees what this one misses.
         with suppress(KafkaException):
-            return set(self._consumer.list_topics(topic, timeout=_GROWTH_S).topics[topic].partitions)
+            return set(
+                self._consumer.list_topics(topic, timeout=timing().new_partitions_interval_s).topics[topic].partitions
+            )
         return set()
 
 

@@ -14,9 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from mirrorlake.kafka.errors import ClientErrors
 from mirrorlake.model import flow
+from mirrorlake.timing import timing
 
-# librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
-TIMEOUT_S = 15.0
 SET_BY_TOPIC = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: not a default
 
 
@@ -67,7 +66,7 @@ class TopicMetadataReader:
     def layout(self) -> dict[str, tuple[PartitionState, ...]]:
         """Return every topic with its partitions, Kafka's internal ones included, by one request."""
         with self._errors.translating("list topics"):
-            found = self._client.list_topics(timeout=TIMEOUT_S)
+            found = self._client.list_topics(timeout=timing().admin_timeout_s)
         return {
             name: tuple(
                 PartitionState(
@@ -87,7 +86,7 @@ class TopicMetadataReader:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(names)]
         with self._errors.translating("read topic configurations"):
-            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+            futures = self._client.describe_configs(resources, request_timeout=timing().admin_timeout_s)
         found = {}
         for resource, future in futures.items():
             try:
@@ -128,5 +127,5 @@ def request_offsets(
     request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
     if not request:
         return {}
-    futures = client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
+    futures = client.list_offsets(request, isolation_level=isolation, request_timeout=timing().admin_timeout_s)
     return {flow.TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}

@@ -22,8 +22,6 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.offsets import load_offset_maps
 from mirrorlake.tables import read_tables
 
-# The sampling interval where neither settings nor command give one.
-_SAMPLE_S = 30.0
 _WINDOWS_AGE = timedelta(seconds=15)
 
 

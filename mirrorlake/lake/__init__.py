@@ -1,6 +1,6 @@
 """Delta tables: their columns, how they are read and appended to."""
 
-from mirrorlake.lake.accounts import ACCOUNT_INTERVAL_S, OffsetAccounts
+from mirrorlake.lake.accounts import OffsetAccounts
 from mirrorlake.lake.arrow_types import arrow_table, arrow_type
 from mirrorlake.lake.audit import MAINTAIN, Audit
 from mirrorlake.lake.broken import BrokenFile, broken_files, broken_rows
@@ -98,7 +98,7 @@ from mirrorlake.lake.schema import (
     WITHHELD,
 )
 from mirrorlake.lake.side_files import Leaves, delete_rows, read_rows, write_rows
-from mirrorlake.lake.signs import SIGN_INTERVAL_S, StreamSign, flow_sign
+from mirrorlake.lake.signs import StreamSign, flow_sign
 from mirrorlake.lake.spark_tables import quote
 from mirrorlake.lake.store_check import check_store
 from mirrorlake.lake.table_content import TableColumn

@@ -22,8 +22,6 @@ from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 
-# If the relay is no folder, accounting reads the small columns of newly landed records: 0.4 CPU-s a million.
-ACCOUNT_INTERVAL_S = 5.0
 _RECORDED = """
     SELECT topic, generation, partition, first_offset, last_offset, missing, kind FROM {gaps}
     WHERE source = :source AND array_contains(:kinds, kind) ORDER BY first_offset, last_offset DESC

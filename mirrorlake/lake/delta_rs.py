@@ -22,7 +22,6 @@ from pyarrow import fs
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.log_commits import (
-    CHECKPOINT_COMMITS,
     add_files,
     commit_attempts,
     is_plain_table,
@@ -35,6 +34,7 @@ from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
 from mirrorlake.lake.table_schema import TableSchema, measured_columns
 from mirrorlake.runtime import flush_files, open_address, translating_store_errors
+from mirrorlake.timing import timing
 
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
@@ -181,7 +181,7 @@ class FolderTables:
                 transactions = {app_id: version} if app_id else {}
                 given = None if is_plain else table
                 add_files(path, seen, files, transactions, signature, table=given, is_next=False)
-                if (seen + 1) % CHECKPOINT_COMMITS == 0:
+                if (seen + 1) % timing().log_checkpoint_commits == 0:
                     # Commits of a claim are signed, and must not be cleaned up.
                     make_log_checkpoint(path, cleans=not signature)
 

@@ -41,11 +41,12 @@ from mirrorlake.lake.landing_commits import (
     lander_replaced_error,
     txn_version,
 )
-from mirrorlake.lake.log_commits import CHECKPOINT_COMMITS, add_files, is_plain, is_plain_table, make_log_checkpoint
+from mirrorlake.lake.log_commits import add_files, is_plain, is_plain_table, make_log_checkpoint
 from mirrorlake.lake.opening import commit_name, open_table, read_commit, update_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, open_folder, translating_store_errors
+from mirrorlake.timing import timing
 
 # An attempt fails if another writer's commit came first: maintenance makes a few a minute.
 _ATTEMPTS = 100
@@ -137,7 +138,8 @@ class LandingLog:
             )
         self._follow()
         self._require(version + 1)
-        is_due = self._version // CHECKPOINT_COMMITS > self._checkpointed // CHECKPOINT_COMMITS
+        every = timing().log_checkpoint_commits
+        is_due = self._version // every > self._checkpointed // every
         if is_due and not self._checkpointing.is_alive() and time.monotonic() >= self._next_checkpoint:
             self._checkpointed = self._version
             # In a thread, because a large table's takes a second of CPU, and records need not wait for it. A process waits for the
@@ -200,7 +202,7 @@ class LandingLog:
         seat = self._relay_claim
         if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
             self._others = furthest((self._others, signed.read_to or {}))
-            if self._version % CHECKPOINT_COMMITS == 0:
+            if self._version % timing().log_checkpoint_commits == 0:
                 # The task of that group writes the log checkpoint.
                 self._checkpointed = self._version
 

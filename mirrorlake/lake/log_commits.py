@@ -27,8 +27,6 @@ from mirrorlake.runtime import flush, flush_folder, open_folder
 
 log = logging.getLogger(__name__)
 
-# Commits from one log checkpoint of a table to the next.
-CHECKPOINT_COMMITS = 100
 # Each of these hooks lists the whole log at each commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # An always-on lander commits every 40 to 60 ms, and reading and committing takes 20 ms: one of 20 attempts succeeds.

@@ -14,14 +14,12 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import transactional_id
 from mirrorlake.progress import ProgressCallback
 from mirrorlake.runtime import open_folder
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
 # The errors of a store that does not answer, and of an address without a known store.
 _AWAY = (OSError, ValueError, StoreError)
-
-SIGN_INTERVAL_S = 20.0
-"""The longest interval between two signs. On an object store each sign is a paid request."""
 
 
 class StreamSign:
@@ -58,8 +56,9 @@ class StreamSign:
         except _AWAY:
             return None
 
-    def signing(self, tell: ProgressCallback, *, interval_s: float = SIGN_INTERVAL_S) -> ProgressCallback:
+    def signing(self, tell: ProgressCallback, *, interval_s: float | None = None) -> ProgressCallback:
         """Return a callback that passes each turn of a stream to `tell`, and writes the sign at an interval."""
+        between_s = interval_s or timing().stream_sign_interval_s
 
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
             # Equal numbers mean that a drain is done: its last turn always writes the sign.
@@ -68,7 +67,7 @@ class StreamSign:
             if began >= self._due or (is_done and not self._is_done):
                 wrote, ended = self.write(), time.monotonic()
                 # A store may be slow to refuse: without credentials, S3's client searches for them for seconds.
-                self._due = ended + (interval_s if wrote else max(interval_s, 20 * (ended - began)))
+                self._due = ended + (between_s if wrote else max(between_s, 20 * (ended - began)))
             self._is_done = is_done
             tell(phase, done, total, unit)
 

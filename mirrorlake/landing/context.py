@@ -9,7 +9,6 @@ from datetime import datetime
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import (
-    ELECTION_TIMEOUT_S,
     ClusterAdmin,
     TopicState,
     describe_with_leaders,
@@ -36,6 +35,7 @@ from mirrorlake.landing.start import (
     refuse_other_cluster,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class LandingContext:
             # Read before recreated topics are recorded: offsets of an earlier generation mean nothing in the new one.
             read = {} if rebuild else checkpoint_offsets(self.lake, alias, writer.number, self.topics.known)
         names = self.settings.list_topics(self.admin)
-        states, self.leaderless = describe_with_leaders(self.admin, names, timeout_s=ELECTION_TIMEOUT_S)
+        states, self.leaderless = describe_with_leaders(self.admin, names, timeout_s=timing().election_timeout_s)
         if self.leaderless:
             log.warning("land.no_leader source=%s partitions=%s", alias, format_partitions(self.leaderless))
             if not is_live:

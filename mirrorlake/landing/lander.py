@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, leaderless_error
-from mirrorlake.lake import ACCOUNT_INTERVAL_S, FencedRelayWriter, Lake
+from mirrorlake.lake import FencedRelayWriter, Lake
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.live_driver import LiveDriver
 from mirrorlake.landing.query_driver import QueryDriver, reported_ends
@@ -27,6 +27,7 @@ from mirrorlake.landing.retry import backoff_s, retry_or_raise, should_wait_for_
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.runtime import LiveTaskSlots
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -139,7 +140,7 @@ class Lander:
             before, context = self.records, self._context
             context.update_landed()
             context.account_for_landed()
-            self._next_account = time.monotonic() + ACCOUNT_INTERVAL_S
+            self._next_account = time.monotonic() + timing().account_interval_s
             if self._is_heard and self._once:
                 # Remaining offsets estimate the remaining records: some are markers or compacted away.
                 ends = self._admin.last_stable_offsets(context.current) if query is None else reported_ends(query)

@@ -21,13 +21,11 @@ from mirrorlake.lake import (
 )
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.live_task import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTaskSpec, run_landing_task
-from mirrorlake.landing.query import GRACE_S
 from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.owner import short_owner
 from mirrorlake.runtime import (
-    MAX_RECORDS_IN_PROCESS,
     LiveTasks,
     LiveTaskSlots,
     RunMarker,
@@ -35,6 +33,7 @@ from mirrorlake.runtime import (
     is_cluster,
     own_session,
 )
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +71,7 @@ class LiveDriver:
         """
         context, alias = self._context, self._context.settings.alias
         task = self._task(start, once=once)
-        spark = None if once and sum(context.backlog.values()) <= MAX_RECORDS_IN_PROCESS else self._session
+        spark = None if once and sum(context.backlog.values()) <= timing().max_records_in_process else self._session
         more = self._wanted_tasks(spark) - max(1, slot_count)
         with LiveTaskSlots(lambda: self._session, max(0, more), min_count=0) as slots:
             shares = split_task(task, max(1, slot_count) + slots.taken)
@@ -135,7 +134,7 @@ class LiveDriver:
         interval_s = describe_interval_s(len(task.start))
         next_describe = time.monotonic() + interval_s
         name = f"land {task.relay_claim.alias}@{short_owner(task.relay_claim.owner)}"
-        options: Any = {"run_marker": task.run_marker, "name": name, "grace_s": GRACE_S}
+        options: Any = {"run_marker": task.run_marker, "name": name, "grace_s": timing().grace_s}
         with LiveTasks(
             spark, shares, run_landing_task, end_apart=task.ends is not None and len(shares) > 1, **options
         ) as tasks:

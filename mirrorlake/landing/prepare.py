@@ -6,10 +6,11 @@ import threading
 
 from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options
-from mirrorlake.lake import SIGN_INTERVAL_S, FencedRelayWriter, StreamSign
+from mirrorlake.lake import FencedRelayWriter, StreamSign
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandListener, LandSettings
 from mirrorlake.progress import ProgressCallback, log_context
+from mirrorlake.timing import timing
 from mirrorlake.topics import require_source
 
 
@@ -59,4 +60,4 @@ def sign_interval_s(context: Context, alias: str) -> float:
     """Return how often landing writes its sign of life, from which heartbeats take their time."""
     flows = context.config.flows_from(alias)
     every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]
-    return min([*every, SIGN_INTERVAL_S])
+    return min([*every, timing().stream_sign_interval_s])

@@ -7,18 +7,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mirrorlake.timing import timing
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
-
-
-# A longer batch is interrupted, and the next start repeats it safely (law F). A process has 20 s from SIGTERM to its end.
-GRACE_S = 12.0
 
 
 def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[[], None] = lambda: None) -> None:
     """Wait until the query has ended or, after `stop` was set, has been stopped between two batches.
 
-    A batch under way is given `GRACE_S` to finish. `tick` is called about five times a second.
+    A batch under way is given `grace_s` to finish. `tick` is called about five times a second.
     """
     try:
         while not query.awaitTermination(0.2):
@@ -36,7 +34,7 @@ def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[
 
 
 def _finish_batch(query: StreamingQuery) -> None:
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + timing().grace_s
     while time.monotonic() < deadline and query.isActive:
         status = query.status
         if not status["isTriggerActive"] or not status["isDataAvailable"]:

@@ -34,11 +34,10 @@ from mirrorlake.maintenance.results import Compacted
 from mirrorlake.maintenance.splits import Split, splits
 from mirrorlake.maintenance.tiers import KeptFile, due
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
-# Accounts and lag still read newer files by landing time, batch by batch: small files suit that.
-HOT = timedelta(minutes=2)
 _ROWS = 10_000
 # Readers of the newest commits (landing progress) skip these commits: with 10 000 partitions, 157 a pass.
 _GROUPS_A_COMMIT = 64
@@ -80,7 +79,7 @@ def compact_relay(
     """
     done = Compacted()
     kept = kept_files(table)
-    cold = [file for file in kept if file.landed_by < now - HOT]
+    cold = [file for file in kept if file.landed_by < now - timedelta(seconds=timing().hot_s)]
     held = {file.path for file in cold if not all(_lets(standing, file, now - max_wait) for standing in flows)}
     free = [file for file in cold if file.path not in held]
     unfit = []

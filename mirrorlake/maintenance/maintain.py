@@ -28,12 +28,13 @@ from mirrorlake.lake import (
     accounted_positions,
     proven_until,
 )
-from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
+from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files
 from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
 from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.model.plan import Change
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class LakeUpkeep:
         def guards(settings: RetentionConfig) -> Sequence[Guard]:
             return [*always, *self._proofs(flows)] if settings.proven else always
 
-        files = [file for file in kept_files(table) if file.landed_by < now - HOT]
+        files = [file for file in kept_files(table) if file.landed_by < now - timedelta(seconds=timing().hot_s)]
         expiries, held = plan_expiry(files, cluster.retention_of, guards, now)
         if not plan:
             left = removals.expire(expiries, now)

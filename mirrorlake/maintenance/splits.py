@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from mirrorlake.lake import is_uncompressed
-from mirrorlake.maintenance.tiers import FANOUT, LARGE, KeptFile
+from mirrorlake.maintenance.tiers import LARGE, KeptFile
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.timing import timing
 
-# With any number of partitions: whoever lists a relay reads the spans of all waiting batches.
-_MAX_WAITING = 2_048
 # Batches with one partition, among those with several; a merged file is larger.
 _SMALL = 64 << 10
 # Compressed data holds about this many times its size.
@@ -34,8 +33,9 @@ class Split:
 
     @property
     def is_due(self) -> bool:
-        count = len(self.files)
-        return self.bytes >= LARGE or count >= _MAX_WAITING or (count >= FANOUT and len(self.outputs) <= count)
+        count, sizes = len(self.files), timing()
+        is_many = count >= sizes.compaction_fanout and len(self.outputs) <= count
+        return self.bytes >= LARGE or count >= sizes.compaction_max_waiting or is_many
 
 
 def splits(free: Sequence[KeptFile], others: Iterable[KeptFile]) -> list[Split]:

@@ -13,12 +13,12 @@ from itertools import takewhile
 
 from mirrorlake.lake import is_uncompressed
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.timing import timing
 
 _MIB = 1 << 20
 LARGE, FULL = 64 * _MIB, 128 * _MIB
 # Neighbouring bounds differ 32-fold, the fan-out: a merged file leaves its tier.
 _TIERS = ((2 * _MIB, LARGE), (64 << 10, 2 * _MIB), (0, 64 << 10))
-FANOUT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,6 @@ def full_tier(sizes: Sequence[int]) -> int:
     """Return how many newest files make up a full tier, with files of lower tiers among them; 0 if none is full."""
     for least, bound in _TIERS:
         newest = list(takewhile(lambda size: size < bound, reversed(sizes)))  # noqa: B023  used up at once
-        if sum(size >= least for size in newest) >= FANOUT:
+        if sum(size >= least for size in newest) >= timing().compaction_fanout:
             return len(newest)
     return 0

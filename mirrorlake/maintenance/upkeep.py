@@ -8,7 +8,7 @@ from functools import partial
 
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, StoreError, UsageError
-from mirrorlake.lake import SIGN_INTERVAL_S, StreamSign, flow_sign, landed_positions
+from mirrorlake.lake import StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
 from mirrorlake.maintenance.maintain import LakeUpkeep
@@ -19,11 +19,8 @@ from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.plan import Change
 from mirrorlake.republish import LedgerCopy
 from mirrorlake.runtime import PeriodicTask
+from mirrorlake.timing import timing
 from mirrorlake.topics import settings_in_force
-
-_FIRST_S = 60.0
-# A working stream writes its sign each 20 s, and may miss one on a busy machine.
-_SIGN_TIMEOUT_S = 3 * SIGN_INTERVAL_S
 
 
 def maintain_lake(
@@ -77,7 +74,9 @@ def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicT
 
     every_s = context.config.maintenance.every.total_seconds()
     # At their start the streams need all cores.
-    return PeriodicTask(name="maintain", interval_s=every_s, first_delay_s=min(every_s, _FIRST_S), run=do)
+    return PeriodicTask(
+        name="maintain", interval_s=every_s, first_delay_s=min(every_s, timing().first_maintenance_s), run=do
+    )
 
 
 def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Retirement:
@@ -105,7 +104,8 @@ def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Ret
         )
     signed_ms = StreamSign(context.lake, flow_sign(flow)).read() or 0
     age_s = context.now().timestamp() - signed_ms / 1000
-    if age_s < _SIGN_TIMEOUT_S:
+    # A working stream may miss a sign on a busy machine.
+    if age_s < 3 * timing().stream_sign_interval_s:
         raise SafetyError(
             f"{flow} was republished {age_s:.0f} s ago",
             consequence="the flow still runs; it was not retired",

@@ -31,12 +31,8 @@ from mirrorlake.model.parked import Parked, stream_facts, whole_stream
 
 log = logging.getLogger(__name__)
 
-# A cluster that never answered is more often a mistake in the settings than an outage.
-FIRST_S = 60.0
 # While a cluster is away, some calls do not reach it and others get half an answer.
 _OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__, RegistryUnreachable.__name__}
-# A stream that has run so long has recovered from its last failure.
-HEALTHY_S = 60.0
 # A cluster that answers again is noticed soon; refused logins may lock an account; a store, or a worker that dies each time, is
 # tried less often. Settings of a stream that ran are complete: an unresolved secret or file is just being rotated.
 _MAX_PAUSE_S = {

@@ -14,7 +14,6 @@ from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableRes
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
 
-LINE_INTERVAL_S = 60.0
 _LANDING, _SENDING, _TABLE = "land ", "republish ", "table "
 # Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are reported as of its count.
 _PAIRED_S = 10.0

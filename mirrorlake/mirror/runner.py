@@ -19,7 +19,7 @@ from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
-from mirrorlake.mirror.run_lines import LINE_INTERVAL_S, RunLines
+from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
@@ -29,9 +29,8 @@ from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
 from mirrorlake.tables import TypedTable, find_table
+from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
-
-_FIRST_SAMPLE_S = 20.0
 
 
 class Runner:
@@ -192,7 +191,8 @@ class Runner:
             lines.minute(status)
             rotate_log()
 
-        return PeriodicTask(name="lines", interval_s=LINE_INTERVAL_S, first_delay_s=LINE_INTERVAL_S, run=say)
+        every_s = timing().line_interval_s
+        return PeriodicTask(name="lines", interval_s=every_s, first_delay_s=every_s, run=say)
 
     def _kept_small(self, stop: threading.Event) -> list[PeriodicTasks]:
         if not self._context.config.maintenance.every:
@@ -318,7 +318,7 @@ class Runner:
         if not every_s:
             return []
         # The streams need all cores for their start.
-        first_s = min(every_s, _FIRST_SAMPLE_S)
+        first_s = min(every_s, timing().first_sample_s)
         return [
             PeriodicTask(
                 name="sample",

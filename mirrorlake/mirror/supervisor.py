@@ -12,8 +12,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.mirror.parked_streams import FIRST_S, HEALTHY_S, ParkedStream, Stream, park_stream
+from mirrorlake.mirror.parked_streams import ParkedStream, Stream, park_stream
 from mirrorlake.model.parked import stream_facts, worst
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +126,10 @@ class Supervisor:
 
     def _healthy(self) -> dict[str, datetime]:
         """Return the running streams, and since when they run; one that failed before must run for 60 s first."""
-        since = time.monotonic() - HEALTHY_S
+        since = time.monotonic() - timing().healthy_s
         for name, one in self._running.items():
             if one.started <= since and (place := self._parked.pop(name, None)) is not None:
-                failed_s = (self._now() - place.parked.since).total_seconds() - HEALTHY_S
+                failed_s = (self._now() - place.parked.since).total_seconds() - timing().healthy_s
                 log.warning(
                     "stream.recovered what=%s failed_s=%.0f", name, failed_s, extra={"facts": stream_facts(name)}
                 )
@@ -173,8 +174,8 @@ class Supervisor:
 
     def _park(self, one: _Running, error: Exception) -> None:
         name, now = one.stream.name, time.monotonic()
-        before = self._parked.get(name) if now - one.started < HEALTHY_S else None
-        never_came = now - self._began < FIRST_S if before is None else before.never_came
+        before = self._parked.get(name) if now - one.started < timing().healthy_s else None
+        never_came = now - self._began < timing().setup_s if before is None else before.never_came
         self._parked[name] = park_stream(one.stream, error, before, now=self._now, never_came=never_came)
 
     def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from mirrorlake.lake import ACCOUNT_INTERVAL_S, Lake, OffsetAccounts, SourceTopics, Tail, accounted_positions
+from mirrorlake.lake import Lake, OffsetAccounts, SourceTopics, Tail, accounted_positions
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
@@ -48,4 +49,4 @@ class PublishedEnds:
             log.warning("publish.not_sampled cluster=%s why=%s", self._alias, root_cause(str(error)))
             return
         self._accounted = dict(tail.reached)
-        self._next_sample = time.monotonic() + ACCOUNT_INTERVAL_S
+        self._next_sample = time.monotonic() + timing().account_interval_s

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import RelayFile, RelayLog, copy_interval_s, poll_interval_s
-from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
 from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
 from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import LiveTasks, RunMarker, load_pyspark
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 # How often the driver reads the ledger of its tasks.
 LEDGER_INTERVAL_S = 1.0
-# How often live tasks restart for empty topics whose remote topics were created meanwhile.
-READY_INTERVAL_S = 30.0
 # A committed record is visible only after the coordinator has written its marker.
 _VISIBLE_TIMEOUT_S = 10.0
 
@@ -114,7 +112,7 @@ def send_by_followers(
     with LedgerReader(owned.flow.target, owned.flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in range(claim.lanes)}
         with LiveTasks(
-            spark, work, run_follower, run_marker=run_marker, name=name, grace_s=GRACE_S, end_apart=ends
+            spark, work, run_follower, run_marker=run_marker, name=name, grace_s=timing().grace_s, end_apart=ends
         ) as live:
             _watch(owned, live, ledger, read_to, ends=ends, stop=stop)
         owned.record_from_ledger(ledger, read_to)
@@ -143,7 +141,7 @@ def _watch(
     stop: threading.Event,
 ) -> None:
     outages = LedgerOutages(owned.flow.name)
-    next_copy, next_check = 0.0, time.monotonic() + READY_INTERVAL_S
+    next_copy, next_check = 0.0, time.monotonic() + timing().ready_interval_s
     while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():
         is_due = time.monotonic() >= next_copy
         if is_due:
@@ -153,7 +151,7 @@ def _watch(
         owned.settings.listener.polled()
         owned.progress.report()
         if not ends and time.monotonic() >= next_check:
-            next_check = time.monotonic() + READY_INTERVAL_S
+            next_check = time.monotonic() + timing().ready_interval_s
             is_ready = False
             with _logging_failure(owned.flow.name):
                 is_ready = owned.ensure_empty_topics()

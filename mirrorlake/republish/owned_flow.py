@@ -24,7 +24,7 @@ from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.tenure import Tenure, replaced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
-from mirrorlake.runtime import MAX_RECORDS_IN_PROCESS
+from mirrorlake.timing import timing
 from mirrorlake.topics import RemoteTopics, target_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class OwnedFlow:
         flows = (self.flow, *self.settings.all_flows)
         return (
             not any(rule.function for each in flows for rule in each.rules)
-            and sum(file.records for file in files) <= MAX_RECORDS_IN_PROCESS
+            and sum(file.records for file in files) <= timing().max_records_in_process
         )
 
     def assign_lane(

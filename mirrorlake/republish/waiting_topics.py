@@ -16,12 +16,10 @@ from mirrorlake.lake import Control, is_whole_or_replaced
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, Subject
 from mirrorlake.model.parked import Parked, of_topics, topic_stream
+from mirrorlake.timing import timing
 from mirrorlake.topics import RemoteTopics
 
 log = logging.getLogger(__name__)
-
-# A check costs a few admin calls a topic.
-CHECK_INTERVAL_S = 30.0
 
 
 class TopicsWait(Exception):
@@ -83,7 +81,7 @@ class WaitingTopics:
         """Return whether waiting topics must be checked now; if so, schedule the next check."""
         is_due = bool(self._topics) and time.monotonic() >= self._next_check
         if is_due:
-            self._next_check = time.monotonic() + CHECK_INTERVAL_S
+            self._next_check = time.monotonic() + timing().waiting_topics_interval_s
         return is_due
 
     def error_of_topic(self, topic: str) -> MirrorlakeError:
@@ -94,7 +92,7 @@ class WaitingTopics:
 
     def add(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
         """Let topics wait, and log each once. `limit` is the size limit of their remote topic, if a record was too large."""
-        self._next_check = time.monotonic() + CHECK_INTERVAL_S
+        self._next_check = time.monotonic() + timing().waiting_topics_interval_s
         self._limits |= dict.fromkeys(refused, limit)
         for topic, error in refused.items():
             if topic not in self._topics:

@@ -26,6 +26,6 @@ from mirrorlake.runtime.slots import LiveTaskSlots
 from mirrorlake.runtime.store_faults import describe_fault, translating_store_errors
 from mirrorlake.runtime.stores import Store, attach_stores, attached_stores, find_store, open_address
 from mirrorlake.runtime.task_heartbeats import send_heartbeats
-from mirrorlake.runtime.tasks import MAX_RECORDS_IN_PROCESS, OUTPUT, TaskResult, find_failure, result_batches, run_tasks
+from mirrorlake.runtime.tasks import OUTPUT, TaskResult, find_failure, result_batches, run_tasks
 from mirrorlake.runtime.worker_log import WorkerLog
 from mirrorlake.runtime.workers import require_usable_workers

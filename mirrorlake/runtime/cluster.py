@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MASTERS = ("spark://", "k8s://", "yarn", "local-cluster")
-# A new machine or pod may take a minute to start.
-SLOT_TIMEOUT_S = 120.0
 PAGE = "docs/clusters.md"
 
 

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
+from mirrorlake.runtime.cluster import PAGE, is_cluster, no_slots_error
 from mirrorlake.runtime.folders import Folder, open_folder
 from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats, send_heartbeats
 from mirrorlake.runtime.tasks import TaskFailed, TaskResult, find_failure, run_in_threads, run_tasks
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +108,7 @@ class LiveTasks:
         # A local session has a fixed number of slots, and does not retry tasks.
         on_cluster = spark is not None and is_cluster(spark)
         self._heartbeats = run_marker.heartbeats if on_cluster and not end_apart else None
-        self._monitor = HeartbeatMonitor(run_marker.heartbeats.read, len(work), timeout_s=SLOT_TIMEOUT_S)
+        self._monitor = HeartbeatMonitor(run_marker.heartbeats.read, len(work), timeout_s=timing().slot_timeout_s)
         self._tasks = len(work)
         self._asked_to_end = False
         tasks = tuple(enumerate(work))
@@ -140,7 +141,7 @@ class LiveTasks:
         """Wait up to `timeout_s` for all tasks, and return whether they have ended, or must end for lack of slots."""
         self._thread.join(timeout_s)
         if self._thread.is_alive() and self._heartbeats is not None and (silent := self._monitor.silent_tasks()):
-            what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_TIMEOUT_S:.0f} s"
+            what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {timing().slot_timeout_s:.0f} s"
             self._no_slots = no_slots_error(what)
             # A task that waits for a slot does not check the run marker.
             if self._spark is not None:

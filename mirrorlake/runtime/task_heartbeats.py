@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from mirrorlake.runtime.folders import Folder, open_folder
+from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
-
-INTERVAL_S = 5.0
 
 
 class TaskHeartbeats:
@@ -54,9 +53,9 @@ class TaskHeartbeats:
 
 
 @contextmanager
-def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVAL_S) -> Iterator[None]:
+def send_heartbeats(write: Callable[[str], None], *, interval_s: float | None = None) -> Iterator[None]:
     """Write a new text every `interval_s` seconds from a thread, during the block."""
-    ended = threading.Event()
+    ended, between_s = threading.Event(), interval_s or timing().heartbeat_interval_s
 
     def beat() -> None:
         while True:
@@ -65,7 +64,7 @@ def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVA
             except Exception as error:
                 # A store may be briefly unreachable; the task itself fails with it, too.
                 log.info("task.no_beat why=%s", error)
-            if ended.wait(interval_s):
+            if ended.wait(between_s):
                 return
 
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)
@@ -99,7 +98,7 @@ class HeartbeatMonitor:
         if self._clock() < self._next:
             return []
         now = self._clock()
-        self._next = now + INTERVAL_S
+        self._next = now + timing().heartbeat_interval_s
         for task, (before, _) in self._last.items():
             try:
                 text = self._read(task)

@@ -23,8 +23,6 @@ OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
 _ERROR = "error"
 
-# 100 000 records cost this process less than Spark's start or a job: 4 us each to land, and to send.
-MAX_RECORDS_IN_PROCESS = 100_000
 
 Item = TypeVar("Item")
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import mirrorlake
 from mirrorlake.errors import MirrorlakeError, SafetyError, StoreError
 from mirrorlake.model.causes import root_cause
-from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
+from mirrorlake.runtime.cluster import PAGE, is_cluster, no_slots_error
 from mirrorlake.runtime.folders import open_folder
 from mirrorlake.runtime.tasks import TaskResult, find_failure, run_tasks
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,10 +111,10 @@ def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[Ta
 
     thread = threading.Thread(target=work, name="check the workers", daemon=True)
     thread.start()
-    thread.join(SLOT_TIMEOUT_S)
+    thread.join(timing().slot_timeout_s)
     if thread.is_alive():
         own.interruptAll()
-        raise no_slots_error(f"no task began within {SLOT_TIMEOUT_S:.0f} s")
+        raise no_slots_error(f"no task began within {timing().slot_timeout_s:.0f} s")
     for failure in failures:
         if isinstance(failure, MirrorlakeError):
             raise failure

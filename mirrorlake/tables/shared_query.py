@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.context import Context
 from mirrorlake.lake import Lake
-from mirrorlake.landing import GRACE_S
 from mirrorlake.model.owner import new_owner
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.relay_records import session_of, with_sources
+from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,9 +93,9 @@ class Subscriber:
             self._query_number = query_number
 
     def leave(self) -> None:
-        """Wait for the batch under way; take no other. Its jobs are cancelled after `GRACE_S`. Raise its failure, unless stopped."""
+        """Wait for the batch under way; take no other. Its jobs are cancelled after `grace_s`. Raise its failure, unless stopped."""
         # Again and again, because a job may start between two cancellations.
-        while not self._lock.acquire(timeout=GRACE_S):
+        while not self._lock.acquire(timeout=timing().grace_s):
             self._cancel()
         self._query_number = None
         self._lock.release()

@@ -46,8 +46,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 _ELSEWHERE = """
 import fcntl, socket
-from mirrorlake.context import running_flows
-socket.gethostname, fcntl.flock, running_flows.SIGN_INTERVAL_S = (lambda: {host!r}), (lambda *_: None), 1.0
+socket.gethostname, fcntl.flock = (lambda: {host!r}), (lambda *_: None)
 from mirrorlake.cli import main
 main()
 """
@@ -62,6 +61,8 @@ class Process:
         self._open = log.open("ab")
         begin = ["-c", _ELSEWHERE.format(host=host)] if host else ["-m", "mirrorlake"]
         command = [sys.executable, *begin, *arguments]
+        if host:
+            environ["MIRRORLAKE_TIMING"] = "process_sign_interval_s=1"
         self.popen = subprocess.Popen(command, stdout=self._open, stderr=subprocess.STDOUT, env=environment(**environ))
 
     @property

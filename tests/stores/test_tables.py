@@ -31,7 +31,6 @@ from mirrorlake.lake import (
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import read_in_order
 from mirrorlake.lake.store_check import StoreCheck
-from mirrorlake.maintenance import tiers
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.model.flow import SourcePartition
@@ -287,7 +286,7 @@ def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server
 
 @pytest.mark.law("C", "D", "F")
 def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "FANOUT", FANOUT)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", f"compaction_fanout={FANOUT}")
     writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
     assert log is not None
     writer.refresh()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from mirrorlake.errors import FailoverRefused, UsageError
-from mirrorlake.failover import fail_back, fail_over, operation_context
+from mirrorlake.failover import fail_back, fail_over
 from mirrorlake.failover.operation_context import drain_flow, land_source
 from mirrorlake.lake import read_mark
 from mirrorlake.mirror import Mirror
@@ -116,7 +116,7 @@ class Killing:
 @pytest.mark.law("A")
 def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is refused need not wait for a broker that may restart.
-    monkeypatch.setattr(operation_context, "_RESTART_TIMEOUT_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "restart_timeout_s=0")
     mirror = world.mirror()
     mirror.run(once=True)
     mirror.sample()
@@ -161,7 +161,7 @@ def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.Monkey
 def test_law_e_of_a_source_that_is_killed_under_load_a_few_seconds_may_be_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation_context, "_RESTART_TIMEOUT_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "restart_timeout_s=0")
     mirror, topic = world.mirror(), world.topics[0]
 
     def complete_at() -> datetime | None:
@@ -437,7 +437,7 @@ def test_law_f_a_slow_mirror_of_another_machine_is_waited_for_and_comes_back_whe
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time enough for a turn to come, and too little for one to be waited for without a sign of life.
-    monkeypatch.setattr(operation_context, "_PROGRESS_TIMEOUT_S", 1.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "progress_timeout_s=1")
     mirror, topic, expected = world.mirror(east={"land": {"trigger": "6s"}}), world.topics[0], EACH
 
     def produced(prefix: str) -> None:

@@ -20,7 +20,7 @@ from mirrorlake.lag.figures import measure
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.metrics.registry import Metrics
-from mirrorlake.mirror import Mirror, runner
+from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.notebook.console import console
 from mirrorlake.sandbox import KafkaCluster
@@ -169,7 +169,7 @@ def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_th
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "LINE_INTERVAL_S", 2.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "line_interval_s=2")
     east, central = start_all([make_cluster("east"), make_cluster("central")])
     topic = new_topic(east, 20, partitions=1)
     flows: list[dict[str, Any]] = [

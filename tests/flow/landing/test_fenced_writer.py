@@ -16,7 +16,6 @@ from pyspark.sql.streaming import DataStreamWriter
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.landing import live_driver
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.owner import temporary_sign
 from tests.kit.processes import wait_until
@@ -56,7 +55,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     # Two tasks drain the rest, each up to the ends of its own partition: the source has readers already (law H).
     commit_group(pair.east, "readers", topic, {0: 1})
     with monkeypatch.context() as patched:
-        patched.setattr(live_driver, "MAX_RECORDS_IN_PROCESS", 0)
+        patched.setenv("MIRRORLAKE_TIMING", "max_records_in_process=0")
         pair.mirror(pair.flow(), fed, east={"land": {"tasks": 2}}).land("east", once=True)
     assert places(mirror, topic) == {1: 300}, "both landers saw the records, one has landed them"
     commits = mirror.lake.commits(mirror.lake.relay_location("east"), limit=10)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.model.parked import topic_stream
-from mirrorlake.republish import follower_driver
 from tests.kit.processes import staying_on, wait_until
 from tests.kit.records import count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
@@ -107,7 +106,7 @@ def test_law_c_log_checkpoints_and_side_tables_that_are_cut_stop_no_command_for_
 def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "ready_interval_s=2")
     pair.create(300)
     beside = topic_name("beside")
     create_topic(pair.east, beside, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from mirrorlake.lake import LandingLog
 from mirrorlake.lake.file_spans import TAG, spans_from_text
-from mirrorlake.maintenance import splits, tiers
 from tests.kit.map_check import assert_map_is_exact
 from tests.kit.processes import staying_on, wait_until
 from tests.kit.records import assert_equal_topics, consume, count, create_topic, held, produce, topic_name
@@ -34,11 +32,7 @@ def killed(*_: Any, **__: Any) -> None:
 def test_law_c_turns_of_forty_partitions_are_mirrored_exactly_through_one_file_each(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirrorlake.maintenance.maintain.HOT", timedelta(0))
-    monkeypatch.setattr("mirrorlake.maintenance.compaction.HOT", timedelta(0))
-    for module in (splits, tiers):
-        monkeypatch.setattr(module, "FANOUT", 3)
-    monkeypatch.setattr(splits, "_MAX_WAITING", 3)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "hot_s=0,compaction_fanout=3,compaction_max_waiting=3")
     topics = [topic_name(f"wide{number}") for number in range(4)]
     for topic in topics:
         create_topic(pair.east, topic, PARTITIONS)

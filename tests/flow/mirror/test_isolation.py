@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
 from mirrorlake.model.parked import topic_stream
-from mirrorlake.republish import follower_driver, waiting_topics
 from tests.kit.processes import queries, staying_on, wait_until
 from tests.kit.records import (
     add_partitions,
@@ -46,8 +45,7 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     pair: Pair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
-    monkeypatch.setattr(waiting_topics, "CHECK_INTERVAL_S", 2.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "ready_interval_s=2,waiting_topics_interval_s=2")
     name, east, central = topic_name("isolated"), pair.east, pair.central
     topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed", "beside")}
     for topic in topics.values():

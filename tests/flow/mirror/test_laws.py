@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from pyspark.sql import functions as F
 
 from mirrorlake import runtime
 from mirrorlake.lake.schema import GAPS
-from mirrorlake.maintenance import compaction, splits
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
 from tests.kit.map_check import assert_map_is_exact
@@ -82,8 +80,7 @@ def test_a_late_target_and_other_numbers_of_lanes_continue_exactly_also_over_upk
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two turns are as good as 2 048 here, and nothing is too new.
-    monkeypatch.setattr(splits, "_MAX_WAITING", 2)
-    monkeypatch.setattr(compaction, "HOT", timedelta(0))
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "hot_s=0,compaction_max_waiting=2")
     pair.create(partitions=4)
     made = 0
     for number, lanes in enumerate((2, 3, 1)):

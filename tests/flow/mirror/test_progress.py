@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.context import Context
 from mirrorlake.lake.schema import AUDIT
-from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
 from mirrorlake.tracking.store import RunStore
@@ -62,7 +61,7 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
 
     monkeypatch.setattr(Context, "board", board)
     # Small batches that are told of at once, as a long drain has them.
-    monkeypatch.setattr(land, "ACCOUNT_INTERVAL_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "account_interval_s=0")
     made = pair.mirror(east={"land": {"max_records_per_batch": 40, "execution": "streaming"}})
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)

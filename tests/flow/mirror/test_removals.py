@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ OLD_MS = int((time.time() - 2 * 86_400) * 1000)
 def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirrorlake.maintenance.maintain.HOT", timedelta(0))
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "hot_s=0")
     pair.create()
     first = pair.flow()
     late = pair.flow(name="late", policy={"template": "late.{topic}"}, execution="streaming")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import TopicDenied, UsageError
-from mirrorlake.kafka import record_reader
 from mirrorlake.model.flow import TopicPartition
 from tests.kit.records import Where, add_partitions, send, send_transactions
 from tests.servers.lakes import Pair
@@ -160,7 +159,7 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
     denied = pair.cli("records", "--cluster", "east", "--topic", f"{topic}-pii")
     assert denied.returncode == 3
 
-    monkeypatch.setattr(record_reader, "_GROWTH_S", 0.2)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "new_partitions_interval_s=0.2")
     ends = threading.Event()
     late = threading.Timer(400, ends.set)
     late.start()

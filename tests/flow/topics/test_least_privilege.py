@@ -20,7 +20,6 @@ from mirrorlake.kafka.errors import Need
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.parked import Parked, topic_stream
-from mirrorlake.republish import follower_driver
 from mirrorlake.sandbox import KafkaCluster
 from tests.docs import DOCS
 from tests.kit.commands import run_cli, write_conf
@@ -205,7 +204,7 @@ def _verify(mirror: Mirror) -> None:
 def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
     world: Guarded, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "ready_interval_s=2")
     mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
     needed = world.needed("sync.partitions")
     world.grant(needed)

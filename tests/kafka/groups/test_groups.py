@@ -17,7 +17,7 @@ from tests.kit.records import member, new_topic
 
 
 def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.kafka.groups.TIMEOUT_S", 1.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "admin_timeout_s=1")
     groups = Groups("east", {"bootstrap.servers": "127.0.0.1:9"})
     pool = ThreadPoolExecutor(max_workers=1)
     try:
@@ -78,8 +78,7 @@ def test_a_coordinator_that_hangs_under_a_commit_ends_no_process(
     own.pause()
     # While it hangs, and no longer: a broker that starts on a busy machine makes and loads the topic of commits for seconds.
     with monkeypatch.context() as hasty:
-        hasty.setattr("mirrorlake.kafka.groups.TIMEOUT_S", 2.0)
-        hasty.setattr("mirrorlake.kafka.errors._RETRY_TIMEOUT_S", 2.0)
+        hasty.setenv("MIRRORLAKE_TIMING", "admin_timeout_s=2,retry_timeout_s=2")
         with pytest.raises(ClusterUnreachable):
             groups.commit("readers", {zero: Committed(2)}, seen={zero: 1})
     own.kill()

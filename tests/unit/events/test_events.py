@@ -16,13 +16,15 @@ from mirrorlake.events import EventFeed, Events, OutageWatch
 from mirrorlake.lake.audit import MAINTAIN, who
 from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES
 from mirrorlake.maintenance.maintain import LakeUpkeep
-from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change
 from mirrorlake.procedure import DONE, Journal
+from mirrorlake.timing import Timing
 from tests.builders import NOON, mirror_config
+
+FANOUT = Timing().compaction_fanout
 
 S = timedelta(seconds=1)
 

@@ -34,7 +34,7 @@ def work_on(says: MirrorlakeError, *, paused: bool = False) -> OperationContext:
 
 
 def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.failover.operation_context._RESTART_TIMEOUT_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "restart_timeout_s=0")
     assert work_on(ClusterUnreachable("connection refused")).unreachable_reason("east") == "connection refused"
     refused = LoginRefused("cluster east: SASL fails", remedy="check sasl.password", alias="east", layer="SASL")
     with pytest.raises(LoginRefused, match="east is not lost, and nothing was done") as said:

@@ -57,9 +57,8 @@ def test_one_address_that_listens_is_enough(listening: str) -> None:
 
 
 def test_no_client_waits_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("admin", "groups"):
-        # librdkafka would get so long before the test fails.
-        monkeypatch.setattr(f"mirrorlake.kafka.{module}.TIMEOUT_S", 0.5)
+    # librdkafka would get so long before the test fails.
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "admin_timeout_s=0.5")
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
     cluster = config.cluster("east").model_copy(update={"bootstrap_servers": (REFUSED,)})
     said = rf"does not answer: {REFUSED} connection refused"

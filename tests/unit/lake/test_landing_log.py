@@ -215,7 +215,7 @@ def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> N
 
 
 def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "log_checkpoint_commits=3")
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
     log = LandingLog(relay.claim(1))
     for number in range(1, 5):

@@ -22,7 +22,7 @@ from mirrorlake.lake import (
     count_landed_since,
     write_files,
 )
-from mirrorlake.landing import context, source_state, start
+from mirrorlake.landing import source_state, start
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
@@ -228,7 +228,7 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
 def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "ELECTION_TIMEOUT_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "election_timeout_s=0")
     world.source.fill("prices", 0, 4)
     for name in ("clicks", "prices"):
         world.source.lose_leader(name)

@@ -26,13 +26,16 @@ from mirrorlake.lake import (
     read_by_source,
     read_in_order,
 )
-from mirrorlake.maintenance import compaction, splits, tiers
+from mirrorlake.maintenance import compaction, splits
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
 from mirrorlake.maintenance.splits import Split
-from mirrorlake.maintenance.tiers import FANOUT, FULL, KeptFile, due
+from mirrorlake.maintenance.tiers import FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, rows
+
+FANOUT = Timing().compaction_fanout
 
 LATER = LANDED_AT + timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -116,12 +119,12 @@ def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Compacte
 def test_turns_of_more_partitions_than_turns_wait_until_they_are_large_or_many(
     relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "FANOUT", 4)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "compaction_fanout=4")
     for turn in range(4):
         relay.land(*(rows("orders", n, turn) for n in range(5)))
     assert relay.compact().into == 0
     with monkeypatch.context() as patch:
-        patch.setattr(splits, "_MAX_WAITING", 4)
+        patch.setenv("MIRRORLAKE_TIMING", "compaction_fanout=4,compaction_max_waiting=4")
         assert relay.compact(plan=True).into == 5
     size = sum(Path(file.removeprefix("file://")).stat().st_size for file in DeltaTable(relay.path).file_uris())
     monkeypatch.setattr(splits, "LARGE", size)
@@ -148,8 +151,7 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
     """Turns of some partitions, and passes of upkeep among them, up to a position that holds some files back."""
     relay, ends = CompactedRelay(tmp_path_factory.mktemp("relay")), dict.fromkeys(range(4), 0)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (splits, tiers):
-            patch.setattr(module, "FANOUT", 3)
+        patch.setenv("MIRRORLAKE_TIMING", "compaction_fanout=3")
         # Files of one partition among the turns stay where they are.
         patch.setattr(splits, "_SMALL", 0)
         for turn, position in turns:
@@ -321,7 +323,7 @@ def test_law_e_any_sequence_of_batches_and_compactions_keeps_every_record_once_a
 ) -> None:
     relay, ends = CompactedRelay(tmp_path_factory.mktemp("relay")), [0, 0]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("mirrorlake.maintenance.tiers.FANOUT", 2)
+        patched.setenv("MIRRORLAKE_TIMING", "compaction_fanout=2")
         for step in steps:
             if step is None:
                 relay.compact()

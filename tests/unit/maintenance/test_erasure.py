@@ -28,10 +28,12 @@ from mirrorlake.lake import (
 from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.erasure import Eraser
-from mirrorlake.maintenance.tiers import FANOUT
+from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, Relay, lake_in, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
+
+FANOUT = Timing().compaction_fanout
 
 LATER = LANDED_AT + timedelta(hours=1)
 FLOW = mirror_config({"target": "central"}).flows[0]

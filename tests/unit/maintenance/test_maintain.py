@@ -16,8 +16,10 @@ from mirrorlake.lake import OFFSET_MAP, QUARANTINE, FolderTables, LandingCommit,
 from mirrorlake.lake.schema import SAMPLES
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
-from mirrorlake.maintenance.tiers import FANOUT
+from mirrorlake.timing import Timing
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, rows
+
+FANOUT = Timing().compaction_fanout
 
 APP = "mirrorlake.land.east"
 

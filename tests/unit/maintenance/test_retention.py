@@ -26,12 +26,14 @@ from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.retention import replaying
-from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, no_session, rows
 from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
+
+FANOUT = Timing().compaction_fanout
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 FLOW = mirror_config({"target": "central"}).flows[0]

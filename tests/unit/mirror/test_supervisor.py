@@ -225,7 +225,7 @@ def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
 
     def recovered() -> bool:
         if lasting.starts["b"] == 4 and "b" in lasting.parked():
-            monkeypatch.setattr("mirrorlake.mirror.supervisor.HEALTHY_S", 0.0)
+            monkeypatch.setenv("MIRRORLAKE_TIMING", "healthy_s=0")
         return lasting.starts["b"] == 4 and "b" not in lasting.parked()
 
     lasting.run(recovered)
@@ -274,7 +274,7 @@ NOT_ALLOWED = NotAuthorized("READ was taken away")
 def test_a_cluster_or_registry_that_was_there_before_is_waited_for(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirrorlake.mirror.supervisor.FIRST_S", 0.0)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "setup_s=0")
     streams = Failing(monkeypatch, a=[error, error, error, None])
     streams.run(lambda: streams.starts["a"] == 4)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import LiveTasks, RunMarker, TaskResult, find_failure, live_tasks, task_heartbeats
+from mirrorlake.runtime import LiveTasks, RunMarker, TaskResult, find_failure, live_tasks
 from mirrorlake.runtime.tasks import run_in_threads
 from tests.unit.runtime.test_workers import Cluster
 
@@ -48,8 +48,7 @@ def test_a_task_without_a_slot_is_told_in_words(tmp_path: Path, monkeypatch: pyt
     spark, run_marker = Busy(slots=2), RunMarker(tmp_path / "live", 1)
     monkeypatch.setattr(live_tasks, "run_tasks", spark.run)
     # Two threads have begun by then, also on a busy machine.
-    monkeypatch.setattr(live_tasks, "SLOT_TIMEOUT_S", 5.0)
-    monkeypatch.setattr(task_heartbeats, "INTERVAL_S", 0.05)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "slot_timeout_s=5,heartbeat_interval_s=0.05")
 
     def each(_: str) -> Iterator[TaskResult]:
         while run_marker.exists():

@@ -92,7 +92,7 @@ def test_a_worker_without_the_package_is_told_so(here: Path, monkeypatch: pytest
 def test_a_look_that_gets_no_slot_in_time_is_interrupted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spark, waits = Cluster(), threading.Event()
     monkeypatch.setattr(workers, "run_tasks", lambda *_: waits.wait(30) and [])
-    monkeypatch.setattr(workers, "SLOT_TIMEOUT_S", 0.2)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "slot_timeout_s=0.2")
     with pytest.raises(StoreError, match="no task began"):
         require_usable_workers(spark, ["lake"])  # type: ignore[arg-type]
     assert spark.interrupts == 1

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.tables import shared_query
 from mirrorlake.tables.shared_query import Subscriber
 
 TABLE: Any = None
@@ -50,7 +49,7 @@ def test_a_table_that_failed_takes_no_further_batch_and_says_why() -> None:
 
 
 def test_a_batch_that_does_not_end_is_cancelled_when_its_table_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_query, "GRACE_S", 0.05)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "grace_s=0.05")
     begun, cancelled = threading.Event(), threading.Event()
 
     def write(_: Any) -> None:
