@@ -8,7 +8,7 @@ from datetime import timezone
 from tests.kit.golden import Golden
 from tests.unit.values import every
 
-PROMISED = ("Status", "VerifyReports", "FailoverReport", "CutoverReport", "DrillReport", "Passport", "Erasure")
+PROMISED = ("Status", "VerifyReports", "FailoverReport", "CutoverReport", "DrillReport", "Erasure")
 
 
 def test_the_text_of_each_kind_of_value(golden: Golden) -> None:
