@@ -88,7 +88,7 @@ def test_a_request_without_the_token_is_refused(world: World, path: str, method:
 
 
 def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Page) -> None:
-    tab.goto(world.page.link)
+    visit(tab, world.page.link)
     expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
     expect(tab).to_have_url(world.page.root + "status")
     assert tab.locator(".ml-console").bounding_box()["width"] > 1200, "the whole width"  # type: ignore[index]
@@ -98,7 +98,7 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
 
     record = f"passport/east/{world.orders}/1/4"
-    tab.goto(world.page.root + record)
+    visit(tab, world.page.root + record)
     passport, same = tab.locator(".ml-passport"), tab.locator(".ml-records-target tr", has_text="same record")
     expect(passport).to_contain_text(f"east.{world.orders}-1@4")
     expect(same).to_have_count(1)
@@ -121,14 +121,14 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
     expect(tab).to_have_url(topic)
 
-    tab.goto(world.page.root + f"group/east-%3Ecentral/{world.group}")
+    visit(tab, world.page.root + f"group/east-%3Ecentral/{world.group}")
     expect(tab.locator(f'.ml-groups-rows tr[data-key="{world.group}"] input[type=checkbox]')).to_be_checked()
     expect(tab.locator(".ml-errors")).to_be_hidden()
     assert not faults, json.dumps(faults, indent=1)
 
 
 def test_a_typed_table_is_opened_by_its_link_and_leads_to_its_topic(world: World, tab: Page) -> None:
-    tab.goto(world.page.link_to("tables"))
+    visit(tab, world.page.link_to("tables"))
     row = tab.locator('.ml-tables-rows tr[data-key="sales"]')
     expect(row).to_contain_text("✓ OK")
     expect(row.locator("[data-column=bad]")).to_have_text("1")
@@ -154,7 +154,7 @@ def test_a_typed_table_is_opened_by_its_link_and_leads_to_its_topic(world: World
 
 
 def test_every_tab_reads_well_light_and_dark_wide_and_narrow(world: World, tab: Page) -> None:
-    tab.goto(world.page.link_to("table/sales"))
+    visit(tab, world.page.link_to("table/sales"))
     expect(tab.locator(".ml-tables-newest tbody tr")).to_have_count(20)
     open_tab(tab, "Status")
     expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
@@ -185,7 +185,7 @@ def steps_of(tab: Page) -> list[str]:
 
 
 def test_a_read_only_page_changes_nothing_whatever_a_browser_sends(world: World, tab: Page) -> None:
-    tab.goto(world.page.link_to("set-up"))
+    visit(tab, world.page.link_to("set-up"))
     tab.get_by_role("tab", name="4 Run").click()
     pause = tab.locator(".ml-run-pause")
     expect(pause).to_be_disabled()
@@ -198,7 +198,7 @@ def test_a_read_only_page_changes_nothing_whatever_a_browser_sends(world: World,
 
 def test_a_slow_page_that_may_write_pauses_and_resumes(world: World, tab: Page) -> None:
     tab.add_init_script(SLOW)
-    tab.goto(world.writing.link_to("set-up"))
+    visit(tab, world.writing.link_to("set-up"))
     tab.get_by_role("tab", name="4 Run").click()
     tab.locator(".ml-run-pause").click()
     expect(tab.locator(".ml-run-said")).to_contain_text("landing goes on")
@@ -207,6 +207,17 @@ def test_a_slow_page_that_may_write_pauses_and_resumes(world: World, tab: Page) 
     expect(tab.locator(".ml-run-said")).to_contain_text("resumed")
     open_tab(tab, "Status")
     expect(tab.locator(".ml-status-rows")).to_contain_text(world.orders)
+
+
+def visit(page: Page, address: str) -> None:
+    """Open an address; again where the page's server lost the console's messages, as it does now and then at a load of 15."""
+    console, lost = page.locator(".ml-console"), page.get_by_text("model not found")
+    for _ in range(3):
+        page.goto(address)
+        expect(console.or_(lost).first).to_be_visible()
+        if not lost.count():
+            return
+    raise AssertionError(f"{address} lost its console three times")
 
 
 def open_tab(page: Page, name: str) -> None:

@@ -42,7 +42,7 @@ _START_S = 400.0
 _DONE = re.compile(r"\[\d+\]")
 # Longer than any cell that is waited for; a condition that comes true ends the wait.
 WAIT_MS = 400_000
-_OPEN_MS = 120_000
+_OPEN_MS = 400_000
 _FAILED = "Traceback (most recent call last)"
 _SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
