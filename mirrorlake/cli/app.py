@@ -33,6 +33,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
     verify,
 )
 from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.crash_points import acts_of_environment
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.timing import timing
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
     log_to_stderr(os.environ.get("MIRRORLAKE_LOG"), as_json=output.as_json)
     try:
         timing()
+        acts_of_environment()
         code = commands(given, standalone_mode=False)
     except MirrorlakeError as error:
         output.error(error)

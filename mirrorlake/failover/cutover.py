@@ -32,7 +32,7 @@ from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
@@ -102,12 +102,11 @@ def cut_over(
     plan: Callable[[], Plan],
     commit: bool = False,
     back: bool = False,
-    step_hook: StepHook = no_hook,
 ) -> CutoverReport:
     """Run or resume the cutover of a flow (see `FlowHandle.cutover`); `plan` plans changes to its topics."""
     if commit and back:
         raise UsageError("commit and back exclude each other", remedy="name one of them")
-    cutover = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan, commit=commit)
+    cutover = Cutover(OperationContext.of(context, flow), plan=plan, commit=commit)
     return cutover.back() if back else cutover.run()
 
 

@@ -34,7 +34,7 @@ from mirrorlake.failover.return_flows import ReturnFlows
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
+from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force
 
@@ -50,9 +50,8 @@ def fail_back(
     leave: Sequence[str] = (),
     dry_run: bool = False,
     unproven: bool = False,
-    step_hook: StepHook = no_hook,
 ) -> FailbackReport:
-    """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
+    """Fail a flow back (see `FlowHandle.failback`)."""
     choice = next((one for one in TAIL_CHOICES if one == tail), None)
     if tail is not None and choice is None:
         raise UsageError(
@@ -60,7 +59,7 @@ def fail_back(
             consequence="nothing was changed",
             remedy=f"name one of: {', '.join(TAIL_CHOICES)}",
         )
-    work = OperationContext.of(context, flow, step_hook=step_hook)
+    work = OperationContext.of(context, flow)
     only = tuple(groups) if groups else None
     return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
 

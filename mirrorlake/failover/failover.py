@@ -40,7 +40,7 @@ from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step, StepHook, no_hook
+from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force
@@ -63,11 +63,10 @@ def fail_over(
     groups: Sequence[str] | None = None,
     dry_run: bool = False,
     unproven: bool = False,
-    step_hook: StepHook = no_hook,
 ) -> FailoverReport:
-    """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
+    """Fail a flow over (see `FlowHandle.failover`)."""
     options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven)
-    return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
+    return Failover(OperationContext.of(context, flow), options).run(dry_run=dry_run)
 
 
 def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.procedure import Journal, Operation, StepHook, no_hook
+from mirrorlake.procedure import Journal, Operation
 
 FAILOVER, FAILBACK, CUTOVER, DRILL = "failover", "failback", "cutover", "drill"
 # The step of a failover that later operations ask for.
 FREEZE = "freeze"
 
 
-def open_journal(context: Context, flow: FlowConfig, step_hook: StepHook = no_hook) -> Journal:
+def open_journal(context: Context, flow: FlowConfig) -> Journal:
     commands = (FAILOVER, FAILBACK, CUTOVER, DRILL)
-    return Journal(context.lake, commands, flow=flow.name, where=flow.target, now=context.now, step_hook=step_hook)
+    return Journal(context.lake, commands, flow=flow.name, where=flow.target, now=context.now)
 
 
 def failed_over(operations: Iterable[Operation]) -> Operation | None:

@@ -29,7 +29,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.procedure import Journal, Operation, Refusal, StepHook, no_hook
+from mirrorlake.procedure import Journal, Operation, Refusal
 from mirrorlake.republish import merged_positions, read_last_records
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
@@ -59,7 +59,7 @@ class OperationContext:
     wait: Callable[[float], None] = time.sleep
 
     @classmethod
-    def of(cls, context: Context, flow: str, *, step_hook: StepHook = no_hook, **more: Any) -> OperationContext:
+    def of(cls, context: Context, flow: str, **more: Any) -> OperationContext:
         """Build the context of an operation on a flow."""
         settings = context.config.flow(flow)
         if context.config.cluster(settings.source).is_lake:
@@ -69,7 +69,7 @@ class OperationContext:
                 remedy="name a flow between Kafka clusters",
             )
         context.create_tables()
-        return cls(context=context, flow=settings, journal=open_journal(context, settings, step_hook), **more)
+        return cls(context=context, flow=settings, journal=open_journal(context, settings), **more)
 
     @property
     def lake(self) -> Lake:

@@ -12,6 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_state import LandedPositions, summarize_landed_after
 from mirrorlake.lake.metadata import SourceTopics
@@ -113,9 +114,11 @@ class OffsetAccounts:
             reached[source] = (span.last + 1, span.newest)
             records += span.records
         self.record(gaps)
+        crash_point("land.gaps_recorded")
         for gap in gaps:
             self._explain(gap)
         self.write_positions(reached, landed_at=landed_at)
+        crash_point("land.accounted")
         self._explained.clear()
         self._expected |= {source: position for source, (position, _) in reached.items()}
         self.records += records

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import (
@@ -95,6 +96,7 @@ class FencedRelayWriter:
             if self._recorded() >= number:
                 raise self._replaced_error() from error
             raise
+        crash_point("land.numbered")
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
             try:
@@ -109,6 +111,7 @@ class FencedRelayWriter:
             # Delta refuses one of two simultaneous commits: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
+        crash_point("land.claimed")
         self.number, self.keeps_number, self.is_claimed = number, True, True
         return self.history.last_batch != before.last_batch
 
@@ -119,6 +122,7 @@ class FencedRelayWriter:
         except Exception:
             self.require_unfenced()
             raise
+        crash_point("land.committed")
         self.require_unfenced()
 
     def require_unfenced(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import LakeConfig
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files
@@ -176,6 +177,8 @@ class Lake(LakeReader):
             self.append(frame, location, app_id=app_id, version=version, signature=signature)
             return
         files = [] if rows is None else self._writer.write(rows, location, landed_at)
+        if files:
+            crash_point("land.file_written")
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
 
     def _append_arrow(self, frame: DataFrame, location: str, *, app_id: str, version: int, signature: str) -> None:

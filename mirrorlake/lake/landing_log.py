@@ -30,6 +30,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
@@ -119,6 +120,7 @@ class LandingLog:
         seat, version = self._relay_claim, txn_version(self._relay_claim.number, batch)
         wanted = LandingCommit(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
         flush_files(seat.path, [file.path for file in files])
+        crash_point("land.files_flushed")
         signed = wanted
         for attempt in range(_ATTEMPTS):
             self._follow()
@@ -136,6 +138,7 @@ class LandingLog:
                 remedy="mirrorlake doctor",
                 alias=seat.alias,
             )
+        crash_point("land.committed")
         self._follow()
         self._require(version + 1)
         every = timing().log_checkpoint_commits

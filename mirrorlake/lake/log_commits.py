@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.lake.file_spans import TAG
 from mirrorlake.lake.opening import commit_name, flush_commits, open_table, read_commit, update_table
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -128,6 +129,7 @@ def _transact(
     is_next: bool = True,
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
+    crash_point("commit.prepared")
     table.create_write_transaction(
         [
             *(RemoveAction(file.path, is_change, now_ms, file.size, dict(file.partition)) for file in removed),
@@ -142,6 +144,7 @@ def _transact(
         ),
         post_commithook_properties=NO_HOOKS,
     )
+    crash_point("commit.made")
 
 
 def commit_attempts() -> Retrying:
@@ -223,7 +226,9 @@ def put_commit(folder: Path, version: int, text: str) -> bool:
     try:
         waiting.write_text(text, encoding="utf-8")
         flush(str(waiting))
+        crash_point("commit.prepared")
         os.link(waiting, folder / commit_name(version))
+        crash_point("commit.made")
         flush_folder(str(folder))
     except FileExistsError:
         return False

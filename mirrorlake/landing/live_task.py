@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
 from mirrorlake.lake import (
@@ -192,6 +193,7 @@ class _TurnWriter:
                 self._budget.allows_more(),
             )
             files = list(write_files(task.relay_claim.path, task.schema, batches, uncompressed=uncompressed))
+            crash_point("land.file_written")
             self._budget.spend(sum(file.size for file in files) if uncompressed else 0)
         signed = self._commit(files) if files or self._progress.is_due else None
         return signed, sum(file.raw_bytes for file in files)

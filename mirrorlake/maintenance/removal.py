@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
     BAD_RECORDS,
@@ -91,7 +92,9 @@ class Removals:
         """Announce removals, carry them out, confirm them; return the confirmed."""
         if not removals:
             return []
+        crash_point("remove.announcing")
         write_removed(self._lake, self._alias, removals)
+        crash_point("remove.announced")
         return self._done(removals)
 
     def _done(self, removals: Sequence[Removed]) -> list[Removed]:
@@ -100,10 +103,12 @@ class Removals:
         # Not at the table's creation: most relays never lose a record, and the property shows that.
         self._table.ensure_properties(REMOVABLE)
         version = self._commit(_Gone(removals), f"{removals[0].kind} {removals[0].removal}")
+        crash_point("remove.committed")
         evidence: dict[str, Any] = {}
         erased = _Gone(one for one in removals if one.kind == ERASED)
         if erased:
             evidence["deleted_files"] = purge(self._table, partial(erased.are_in, self._table))
+            crash_point("remove.purged")
             evidence["quarantined"] = self._out_of_quarantine(erased)
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
             # After the tables: a batch that these dropped has recorded its bad records.
@@ -112,7 +117,9 @@ class Removals:
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
         ]
+        crash_point("remove.confirming")
         write_removed(self._lake, self._alias, done)
+        crash_point("remove.confirmed")
         return done
 
     def _out_of_quarantine(self, gone: _Gone) -> int:

@@ -1,4 +1,4 @@
 """Carry out commands of several steps: failover, failback, cutover and replay."""
 
-from mirrorlake.procedure.journal import BEGIN, DONE, Journal, Operation, StepDone, StepHook, no_hook
+from mirrorlake.procedure.journal import BEGIN, DONE, Journal, Operation, StepDone
 from mirrorlake.procedure.procedure import Procedure, Refusal, Step

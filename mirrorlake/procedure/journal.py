@@ -9,16 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.lake import AUDIT, TICK, Audit, Lake
 from mirrorlake.model.plan import Change
 
 BEGIN, DONE = "begin", "done"
-
-StepHook = Callable[[str, str], None]
-"""Called for each step when its work is `done`, and when its row is `written`."""
-
-
-def no_hook(_step: str, _when: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +69,12 @@ class Journal:
         flow: str = "",
         where: str = "",
         now: Callable[[], datetime],
-        step_hook: StepHook = no_hook,
     ) -> None:
         self._lake = lake
         self._commands = list(commands)
         self._flow = flow
         self._where = where
         self._now = now
-        self._step_hook = step_hook
 
     def operations(self) -> list[Operation]:
         """List the operations by start time; none before the lake exists."""
@@ -116,12 +109,12 @@ class Journal:
     def _write(
         self, operation: Operation, step: str, before: Any, after: Any, earlier: Iterable[datetime]
     ) -> Operation:
-        self._step_hook(step, "done")
+        crash_point("step.done")
         at = max([self._now(), *(one + TICK for one in earlier)])
         place: dict[str, Any] = {"where": self._where, "kind": operation.command, "name": operation.id}
         change = Change(**place, action=step, before=before, after=after, flow=operation.flow)
         Audit(self._lake, now=lambda: at).record([change], command=operation.command)
-        self._step_hook(step, "written")
+        crash_point("step.written")
         done = StepDone(name=step, at=at, who="", before=before, after=after)
         return replace(operation, steps=(*operation.steps, done))
 

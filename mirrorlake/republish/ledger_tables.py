@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LedgerReader
@@ -166,7 +167,10 @@ class LedgerCopy:
             if below:
                 keep[TopicPartition(topic, lane)] = records[below][0]
                 deleted += below
-        admin.delete_records_before(keep)
+        if keep:
+            crash_point("ledger.trimming")
+            admin.delete_records_before(keep)
+            crash_point("ledger.trimmed")
         return deleted
 
     def _find_missing(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
@@ -221,11 +225,15 @@ class LedgerCopy:
         for table in _TABLES:
             fresh = [record for record in records if self._is_missing(table, record)]
             rows = _ROWS[table.name](self._flow, fresh)
+            if rows:
+                crash_point("ledger.copying")
             if table is QUARANTINE and rows:
                 location = self._lake.meta_location(table)
                 self._lake.append(self._with_bytes(rows), location, app_id=self._app, version=version)
             elif rows:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
+            if rows:
+                crash_point("ledger.copied")
             for record in fresh:
                 held = self._copied[table.name]
                 held[record.claim.lane] = max(held.get(record.claim.lane, -1), record.seq)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
@@ -177,6 +178,7 @@ class TableWriter:
         )
         if any(one.misfits for one in counts):
             return None
+        crash_point("table.files_written")
         return self._finish(
             decoded, counts, lambda progress: self._lake.commit_files(self._location, files, **self._signed(progress))
         )
@@ -276,11 +278,13 @@ class TableWriter:
             return written
         if written.bad:
             record_bad(self._lake, self._table, decoded, self._now())
+            crash_point("table.bad_recorded")
         positions = _advanced(self.progress.positions, counts)
         progress = TableProgress(self.progress.batch + 1, self._owner, positions)
         failure = None
         try:
             commit(progress)
+            crash_point("table.committed")
         except Exception as error:
             if not is_conflict(error):
                 raise

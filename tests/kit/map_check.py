@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact, MappedRange, NoRecord, NotYetRepublished, OffsetMap
@@ -14,25 +14,24 @@ from tests.kit.records import Record
 
 
 def read_runs(lake: Path, flow: str, topic: str) -> dict[SourcePartition, OffsetMap]:
-    """Read the `offset_map` table without Spark: append-only, so every file of it counts."""
+    """Read the `offset_map` table without Spark."""
     runs: dict[SourcePartition, list[MappedRange]] = {}
-    for file in (lake / "meta" / "offset_map").glob("*.parquet"):
-        for row in pq.read_table(file).to_pylist():
-            if row["flow"] != flow or row["source_topic"] != topic:
-                continue
-            source = SourcePartition(topic, row["generation"], row["source_partition"])
-            target = TopicPartition(row["target_topic"], row["target_partition"])
-            holes = [(hole["first"], hole["length"]) for hole in row["holes"]]
-            found = run(
-                row["first_upstream"],
-                row["last_upstream"],
-                row["first_downstream"],
-                holes,
-                source=source,
-                target=target,
-            )
-            assert found.count == row["record_count"]
-            runs.setdefault(source, []).append(found)
+    for row in DeltaTable(lake / "meta" / "offset_map").to_pyarrow_table().to_pylist():
+        if row["flow"] != flow or row["source_topic"] != topic:
+            continue
+        source = SourcePartition(topic, row["generation"], row["source_partition"])
+        target = TopicPartition(row["target_topic"], row["target_partition"])
+        holes = [(hole["first"], hole["length"]) for hole in row["holes"]]
+        found = run(
+            row["first_upstream"],
+            row["last_upstream"],
+            row["first_downstream"],
+            holes,
+            source=source,
+            target=target,
+        )
+        assert found.count == row["record_count"]
+        runs.setdefault(source, []).append(found)
     return {source: OffsetMap(found) for source, found in runs.items()}
 
 

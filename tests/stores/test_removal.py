@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
@@ -18,7 +18,6 @@ from mirrorlake.lake import (
     FencedRelayWriter,
     Lake,
     LandingLog,
-    TableMaintenance,
     left_before,
     prune_samples,
     read_in_order,
@@ -29,15 +28,15 @@ from mirrorlake.lake import (
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.maintenance import Selector, removal
+from mirrorlake.maintenance import Selector
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
+from tests.kit.deaths import dying
 from tests.servers.store import StoreServer
 from tests.stores.test_tables import conf, no_spark, rows
-from tests.unit.maintenance.deaths import Killed, die_confirming, killed
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -128,20 +127,11 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
     assert sum(map(len, read_in_order(held))) == 60
 
 
-STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
-    "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
-    "gone, not confirmed": die_confirming,
-}
-
-
 @pytest.mark.law("E", "F")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["announced", "committed", "confirming"])
 def test_law_f_an_erasure_on_a_store_is_ended_by_the_next_one(world: World, step: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        STEPS[step](patch)
-        with pytest.raises(Killed):
-            world.eraser().erase("orders", ADA, "why")
+    with dying(f"remove.{step}"):
+        world.eraser().erase("orders", ADA, "why")
     explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
     assert {*world.offsets()} | explained >= {*range(60)}
     done = world.eraser().erase("orders", ADA, "why")

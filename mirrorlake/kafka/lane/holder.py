@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
@@ -92,6 +93,7 @@ class LaneHolder:
         try:
             transaction.begin()
             transaction.record(record)
+            crash_point("send.claim_recorded")
             transaction.commit()
         except (KafkaException, RestartProducer) as error:
             self.close()
@@ -101,6 +103,7 @@ class LaneHolder:
                 why = "another republisher fenced this one during its claim"
                 raise self._faults.fenced_error(why, contested=True) from error
             raise self._faults.refused_record_error(error.args[0], "claim the lane", record=record) from error
+        crash_point("send.claimed")
         return record
 
     def close(self) -> None:
@@ -160,6 +163,7 @@ class LaneHolder:
                 self._producer.init_transactions(CALL_TIMEOUT_S)
         except KafkaException as error:
             self._fail(error, "start a transactional producer")
+        crash_point("send.fenced")
 
     @cached_property
     def _admin(self) -> ClusterAdmin:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 
 from confluent_kafka import KafkaException
 
+from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part, gather
 from mirrorlake.kafka.lane.faults import (
@@ -143,11 +144,14 @@ class LaneSender(LaneHolder):
         withheld: list[Withheld] = []
         try:
             transaction.begin()
+            crash_point("send.begun")
             for parts in gather(self._parts(chunk, withheld)):
                 transaction.send(*parts)
+            crash_point("send.produced")
             # librdkafka's own thread sends meanwhile.
             chunks.read_ahead()
             transaction.flush()
+            crash_point("send.flushed")
             runs = transaction.runs()
             self._ends.require_after(runs)
             record = self._records.make(
@@ -166,7 +170,9 @@ class LaneSender(LaneHolder):
             else:
                 self._require_remotes(chunk)
                 transaction.record(record)
+            crash_point("send.recorded")
             transaction.commit()
+            crash_point("send.committed")
         except KafkaException as error:
             self._fail(error, "commit a chunk", transaction)
         except SystemError as error:

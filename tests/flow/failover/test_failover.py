@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from mirrorlake.crash_points import acting
 from mirrorlake.errors import FailoverRefused, UsageError
-from mirrorlake.failover import fail_back, fail_over
 from mirrorlake.failover.operation_context import drain_flow, land_source
 from mirrorlake.lake import read_mark
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.commands import run_cli, told
+from tests.kit.deaths import dying
 from tests.kit.processes import running, staying_on, wait_until
 from tests.kit.records import (
     assert_equal_topics,
@@ -85,32 +87,16 @@ def world(sites: tuple[KafkaCluster, KafkaCluster], make_mirror: MakeMirror, tmp
     return World(sites, make_mirror, tmp_path)
 
 
-class Killed(Exception):
-    """The command was killed here."""
-
-
-class Killing:
-    """Kill a command once at each point between two steps, before and after the step's row is written; `at` names the steps."""
-
-    def __init__(self, *, at: Collection[str] | None = None, **then: Any) -> None:
-        self.points: list[tuple[str, str]] = []
-        self._at = at
-        self._then = then
-
-    def __call__(self, step: str, when: str) -> None:
-        if (step, when) not in self.points:
-            self.points.append((step, when))
-            if when == "done" and step in self._then:
-                self._then[step]()
-            if self._at is None or step in self._at:
-                raise Killed(step, when)
-
-    def until_done(self, call: Any) -> Any:
-        while True:
-            try:
-                return call(self)
-            except Killed:
-                continue
+def kill_between_steps(
+    call: Callable[[], Any], *steps: str, then: Mapping[str, Callable[[], Any]] | None = None
+) -> Any:
+    """Kill a command of these steps before and after the row of each; before its row, one may do something more."""
+    for step in steps:
+        with acting("step.done", (then or {}).get(step, lambda: None)), dying("step.done"):
+            call()
+        with dying("step.written"):
+            call()
+    return call()
 
 
 @pytest.mark.law("A")
@@ -206,11 +192,8 @@ def test_law_f_a_failover_that_is_killed_between_all_steps(world: World) -> None
     assert (planned.state, planned.refusals, planned.source_answers) == ("planned", (), True)
     assert len(planned.groups) == len(world.groups) * len(world.topics) * PARTITIONS
 
-    killing = Killing(drain=world.central.restart)
-    done = killing.until_done(lambda seam: fail_over(mirror._context, FLOW, step_hook=seam))
-    assert [step for step, when in killing.points if when == "written"] == [
-        "begin", "freeze", "drain", "prove", "groups", "done",
-    ]  # fmt: skip
+    steps = ("begin", "freeze", "drain", "prove", "groups", "done")
+    done = kill_between_steps(mirror[FLOW].failover, *steps, then={"drain": world.central.restart})
     assert done.is_repeat, "the last row was written before the last kill"
     assert (done.missing, done.rpo_s, done.held) == (0, 0.0, 0)
     rows = mirror.lake.query_rows(
@@ -277,11 +260,8 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     assert "10 records of orders" in told("failback", "--flow", FLOW, "--conf", world.conf, code=3)["cause"]
     assert run_cli("failback", "--flow", FLOW, "--tail", "burn", "--conf", world.conf).returncode == 2
 
-    killing = Killing()
-    done = killing.until_done(lambda seam: fail_back(mirror._context, FLOW, tail="restore", step_hook=seam))
-    assert [step for step, when in killing.points if when == "written"] == [
-        "choice", "settle", "back", "prove", "groups", "resume", "done",
-    ]  # fmt: skip
+    steps = ("choice", "settle", "back", "prove", "groups", "resume", "done")
+    done = kill_between_steps(partial(mirror[FLOW].failback, tail="restore"), *steps)
     assert (done.tail_records, done.choice, done.held) == (10, "restore", 0)
     assert done.back == {"central->east": 12}
     assert {part.topic for part in done.tail} == {world.topics[0]}
@@ -315,12 +295,12 @@ def test_a_dropped_tail_is_accounted_for_and_skipped(world: World) -> None:
     planned = mirror[FLOW].failback(tail="drop", leave=leave, dry_run=True)
     assert planned.refusals == ()
     assert not {f"central.{topic}" for topic in world.topics} & topics_of(world.east), "law G: shown first"
-    # Where the choice matters; a failback that restores the tail is killed everywhere.
-    killing = Killing(at=("settle", "groups"))
-    # Nothing but what somebody wrote there differs.
-    done = killing.until_done(
-        lambda seam: fail_back(mirror._context, FLOW, tail="drop", leave=leave, unproven=True, step_hook=seam)
-    )
+    # Where the choice matters; a failback that restores the tail is killed everywhere. Nothing but what somebody wrote differs.
+    drop = partial(mirror[FLOW].failback, tail="drop", leave=leave, unproven=True)
+    for point, nth in (("step.done", 2), ("step.written", 1), ("step.done", 3), ("step.written", 1)):
+        with dying(point, nth=nth):
+            drop()
+    done = drop()
     assert done.choice == "drop"
     assert done.back == {"central->east": 4}
     assert_equal_topics(consume(world.central, world.topics[1]), consume(world.east, f"central.{world.topics[1]}"))

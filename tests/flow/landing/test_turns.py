@@ -10,22 +10,14 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.lake import LandingLog
 from mirrorlake.lake.file_spans import TAG, spans_from_text
+from tests.kit.deaths import dying
 from tests.kit.map_check import assert_map_is_exact
 from tests.kit.processes import staying_on, wait_until
 from tests.kit.records import assert_equal_topics, consume, count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
 
 PARTITIONS, EACH = 10, 20
-
-
-class Killed(BaseException):
-    """A death between two instructions."""
-
-
-def killed(*_: Any, **__: Any) -> None:
-    raise Killed
 
 
 @pytest.mark.law("C", "D", "E", "F")
@@ -81,10 +73,8 @@ def test_law_c_turns_of_forty_partitions_are_mirrored_exactly_through_one_file_e
     # A death between a file and its commit.
     write(7)
     before = {file.name for file in location.glob("*.parquet")}
-    with monkeypatch.context() as patch:
-        patch.setattr(LandingLog, "append", killed)
-        with pytest.raises(Killed):
-            mirror.land("east", once=True)
+    with dying("land.file_written"):
+        mirror.land("east", once=True)
     assert {file.name for file in location.glob("*.parquet")} - before, "it left a file that no commit names"
     mirror.land("east", once=True)
 

@@ -12,19 +12,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
+from mirrorlake.crash_points import acting
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, StoreError, TopicConflict
-from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Exact, NoRecord
 from mirrorlake.republish import fencing as ownership
-from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.republisher import Republisher
+from tests.kit.deaths import dying
 from tests.kit.records import consume, create_topic, delete_records, delete_topic, end_of, held, new_topic, produce
 from tests.servers.lakes import Pair
-from tests.unit.maintenance.deaths import Killed
 
 FLOW = "east->central"
 
@@ -103,21 +101,11 @@ def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: p
     pair.check(with_map=True)
 
     # Between two claims, while the lanes become more.
-    claim, claimed = LaneSender.claim, list[int]()
-
-    def dying(self: LaneSender, record: LedgerRecord) -> LedgerRecord:
-        if claimed:
-            raise Killed
-        claimed.append(record.claim.lane)
-        return claim(self, record)
-
     pair.produce(40, seed=3)
     four = pair.mirror(lanes=4)
     four.land("east", once=True)
-    monkeypatch.setattr(LaneSender, "claim", dying)
-    with pytest.raises(Killed):
+    with dying("send.claimed"):
         four.republish(FLOW, once=True)
-    monkeypatch.setattr(LaneSender, "claim", claim)
 
     # The next owner's clock is ahead; those that follow it have the right one.
     class Clock(datetime):
@@ -135,16 +123,10 @@ def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: p
         four.republish(FLOW, once=True, restore_ledger=True)
     assert refused.value.exit_code == 3
 
-    def keep_nothing(self: LedgerCopy, records: list[LedgerRecord]) -> None:
-        if records:
-            raise RuntimeError("the process ends here")
-
     pair.produce(40, seed=4, partitions=1)
     four.land("east", once=True)
-    monkeypatch.setattr(LedgerCopy, "add", keep_nothing)
-    with pytest.raises(StoreError):
+    with acting("ledger.copying", lambda: 1 // 0), pytest.raises(StoreError):
         four.republish(FLOW, once=True)
-    monkeypatch.undo()
     ledger, lane = "mirrorlake.east.central.ledger", lane_of(pair.topic, 1, lanes=4)
     delete_records(pair.central, ledger, lane, end_of(pair.central, ledger, lane))
     with pytest.raises(LedgerLost, match=f"lane {lane} .* holds nothing.*--restore-ledger") as lost:

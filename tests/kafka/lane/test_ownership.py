@@ -34,9 +34,9 @@ from mirrorlake.republish.start import check_whole
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
 from tests.kafka.lane.test_lane import ledger
+from tests.kit.deaths import dying
 from tests.kit.processes import wait_until
 from tests.kit.records import consume, new_topic, open_transaction, send, topic_name
-from tests.unit.maintenance.deaths import Killed
 
 PARTITIONS = 8
 SOURCES = [SourcePartition("orders", 1, partition) for partition in range(PARTITIONS)]
@@ -94,27 +94,13 @@ def flow(central: KafkaCluster) -> Flow:
 
 
 @pytest.mark.law("F")
-def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
-    flow: Flow, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    claim, left = LaneSender.claim, 0
-
-    def dying(self: LaneSender, record: LedgerRecord) -> LedgerRecord:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise Killed
-        return claim(self, record)
-
+def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(flow: Flow, central: KafkaCluster) -> None:
     lanes, upto = 2, 3
     flow.send(flow.take_over(lanes), upto)
     for claims in (1, 2, 3):
         for wanted in (4, 2):
-            left = claims
-            monkeypatch.setattr(LaneSender, "claim", dying)
-            with pytest.raises(Killed):
+            with dying("send.claimed", nth=claims):
                 flow.take_over(wanted)
-            monkeypatch.setattr(LaneSender, "claim", claim)
             owned = flow.take_over(wanted)
             said = f"law F: {lanes} -> {wanted} lanes, death after {claims} claims"
             assert owned.positions == dict.fromkeys(SOURCES, upto), said

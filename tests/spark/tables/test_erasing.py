@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrorlake.lake import removed_from
-from mirrorlake.maintenance import Erasure, Selector, removal
+from mirrorlake.maintenance import Erasure, Selector
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.mirror import Mirror
 from mirrorlake.tables import TableWriter, landed_topics, list_tables
 from mirrorlake.tables.commits import Overtaken
+from tests.kit.deaths import dying
 from tests.spark.tables.kit import NOON, Make, Regions, account, bad, past_records, rows
-from tests.unit.maintenance.deaths import Killed, killed
 
 
 def erase(mirror: Mirror, topic: str, **by: Any) -> Erasure:
@@ -109,16 +109,14 @@ def test_law_f_a_batch_that_was_read_before_an_erasure_brings_no_erased_row_back
 
 
 @pytest.mark.law("F")
-def test_law_f_an_erasure_that_is_killed_is_finished_by_the_next(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_law_f_an_erasure_that_is_killed_is_finished_by_the_next(make: Make) -> None:
     mirror = make({"topics": "sales"})
     regions = Regions(mirror)
     regions.land("east", "sales", ("ada", {"n": 1}), ("bob", {"n": 2}))
     account(mirror)
     mirror.keep_tables(once=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(removal.Removals, "_out_of_typed_tables", killed)
-        with pytest.raises(Killed):
-            erase(mirror, "sales", key=b"ada")
+    with dying("remove.purged"):
+        erase(mirror, "sales", key=b"ada")
     assert len(rows(mirror, "sales", "n")) == 2
     assert erase(mirror, "sales", key=b"ada").finished == 1
     assert rows(mirror, "sales", "n") == [(2,)]

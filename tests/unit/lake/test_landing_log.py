@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from deltalake import DeltaTable, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mirrorlake.config.schema import LakeConfig
+from mirrorlake.crash_points import acting
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import (
     RELAY,
@@ -25,12 +25,10 @@ from mirrorlake.lake import (
     RelayClaim,
     RelayLog,
     landing_log,
-    log_commits,
     write_files,
 )
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, app_id, txn_version
 from mirrorlake.lake.landing_progress import landing_history
-from mirrorlake.lake.log_commits import add_files, put_commit
 from mirrorlake.model.flow import SourcePartition
 from tests.lakes import LANDED_AT, SCHEMA, batch, rows
 
@@ -78,24 +76,6 @@ def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path)
 
 
-@pytest.fixture
-def before_link(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
-    """Have something happen in the moment before a file of the log is made; once."""
-    link = os.link
-
-    def arrange(happens: Callable[[], Any]) -> None:
-        waiting = [happens]
-
-        def late(*names: Any) -> None:
-            while waiting:
-                waiting.pop()()
-            link(*names)
-
-        monkeypatch.setattr("mirrorlake.lake.log_commits.os.link", late)
-
-    return arrange
-
-
 def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
     log, follower = LandingLog(relay.claim(1)), RelayLog(relay.tables, relay.path)
     follower.files({})
@@ -112,11 +92,11 @@ def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
 
 @pytest.mark.law("F")
 def test_law_f_a_batch_lands_past_a_commit_that_came_in_the_same_moment(
-    relay: Relay, before_link: Callable[[Callable[[], Any]], None]
+    relay: Relay,
 ) -> None:
     log = LandingLog(relay.claim(1))
-    before_link(lambda: relay.by_another(7))
-    relay.land(log, 1, 1, 2)
+    with acting("commit.prepared", lambda: relay.by_another(7)):
+        relay.land(log, 1, 1, 2)
     relay.land(log, 2, 3)
     assert relay.offsets == [1, 2, 3]
     assert len(DeltaTable(relay.path).file_uris()) == 3, "and the other's file is in"
@@ -125,17 +105,13 @@ def test_law_f_a_batch_lands_past_a_commit_that_came_in_the_same_moment(
 @pytest.mark.law("F")
 @pytest.mark.parametrize("claim", ["claim", "sign"])
 @pytest.mark.parametrize("moment", ["before", "during"])
-def test_law_f_who_was_replaced_writes_nothing(
-    relay: Relay, before_link: Callable[[Callable[[], Any]], None], claim: str, moment: str
-) -> None:
+def test_law_f_who_was_replaced_writes_nothing(relay: Relay, claim: str, moment: str) -> None:
     log = LandingLog(relay.claim(1))
     relay.land(log, 1, 1)
     # A property that a sleeper has set back says nothing: the claim's transaction stands all the same.
     if moment == "before":
         getattr(relay, claim)(2, "heir")
-    else:
-        before_link(lambda: getattr(relay, claim)(2, "heir"))
-    with pytest.raises(LanderReplaced):
+    with acting("commit.prepared", lambda: getattr(relay, claim)(2, "heir")), pytest.raises(LanderReplaced):
         relay.land(log, 2, 2)
     assert not log.is_newest
     assert relay.offsets == [1]
@@ -143,17 +119,11 @@ def test_law_f_who_was_replaced_writes_nothing(
 
 @pytest.mark.law("F")
 def test_law_f_who_is_being_replaced_stops_after_the_batch_that_its_heir_will_see(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relay: Relay,
 ) -> None:
     log = LandingLog(relay.claim(1))
-
-    def put_and_lose(*commit: Any) -> bool:
-        is_put = put_commit(*commit)
-        relay.tables.set_properties(relay.path, {CHECKPOINT_PROPERTY: "2"})
-        return is_put
-
-    monkeypatch.setattr(log_commits, "put_commit", put_and_lose)
-    with pytest.raises(LanderReplaced):
+    lose = partial(relay.tables.set_properties, relay.path, {CHECKPOINT_PROPERTY: "2"})
+    with acting("commit.made", lose), pytest.raises(LanderReplaced):
         relay.land(log, 1, 1)
     assert relay.offsets == [1]
 
@@ -288,19 +258,10 @@ def test_law_f_a_task_of_an_older_lander_writes_nothing_whatever_its_group(
 @pytest.mark.law("F")
 @pytest.mark.parametrize("group", [0, 1])
 def test_law_f_a_claim_in_the_moment_of_a_groups_commit_is_seen_before_it_is_written_again(
-    either: Relay, group: int, monkeypatch: pytest.MonkeyPatch
+    either: Relay, group: int
 ) -> None:
     zombie = either.group(either.claim(1), group)
-    module = "log_commits.os.link" if zombie._is_plain else "landing_log.add_files"
-    write, waiting = (os.link if zombie._is_plain else add_files), [lambda: either.sign(2, "heir")]
-
-    def late(*arguments: Any, **options: Any) -> None:
-        while waiting:
-            waiting.pop()()
-        write(*arguments, **options)
-
-    monkeypatch.setattr(f"mirrorlake.lake.{module}", late)
-    with pytest.raises(LanderReplaced):
+    with acting("commit.prepared", lambda: either.sign(2, "heir")), pytest.raises(LanderReplaced):
         either.land(zombie, 1, 1)
     assert either.offsets == []
 
@@ -326,23 +287,17 @@ def test_law_f_delta_rs_does_not_append_after_a_claim_that_it_has_read_and_the_t
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("error", [CommitFailedError, DeltaError])
-def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(
-    relay: Relay, error: type[DeltaError], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(relay: Relay, error: type[DeltaError]) -> None:
     relay.leave_to_delta_rs()
     seat = relay.claim(1)
     mine, other = relay.group(seat, 0), relay.group(seat, 1)
-    lost = [True]
 
-    def add_and_lose(*arguments: Any, **options: Any) -> None:
-        add_files(*arguments, **options)
-        while lost:
-            lost.pop()
-            relay.land(other, 1, 7)
-            raise error("the store did not answer")
+    def lose() -> None:
+        relay.land(other, 1, 7)
+        raise error("the store did not answer")
 
-    monkeypatch.setattr(landing_log, "add_files", add_and_lose)
-    relay.land(mine, 1, 1)
+    with acting("commit.made", lose):
+        relay.land(mine, 1, 1)
     relay.land(mine, 2, 2)
     assert relay.offsets == [1, 2, 7]
     newest = DeltaTable(relay.path).history(3)

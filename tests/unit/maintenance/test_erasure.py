@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
+from tests.kit.deaths import dying
 from tests.lakes import LANDED_AT, Relay, lake_in, rows
-from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 FANOUT = Timing().compaction_fanout
 
@@ -230,27 +230,16 @@ def test_the_topics_that_got_erased_records_are_named_whatever_flow_sent_them(wo
     assert done.sent_to == ("drill.1.orders by drill.1", "renamed.orders by renamed"), "not what got none of them"
 
 
-STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "before anything": die_announcing,
-    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
-    "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
-    "off the disk": lambda patch: patch.setattr(removal, "out_of_side_table", killed),
-    "out of quarantine": die_confirming,
-}
-
-
 @pytest.mark.law("E", "F")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["announcing", "announced", "committed", "purged", "confirming"])
 @pytest.mark.parametrize("by", ["the command", "upkeep"])
 def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World, step: str, by: str) -> None:
     world.quarantine(15, 16)
-    with pytest.MonkeyPatch.context() as patch:
-        STEPS[step](patch)
-        with pytest.raises(Killed):
-            world.eraser().erase("orders", ADA, "why")
+    with dying(f"remove.{step}"):
+        world.eraser().erase("orders", ADA, "why")
     explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
     assert {*world.offsets()} | explained >= {*range(60)}
-    if by == "upkeep" and step != "before anything":
+    if by == "upkeep" and step != "announcing":
         table = world.lake.open_maintenance(world.path)
         assert table is not None
         removal.Removals(world.lake, "east", table).finish()

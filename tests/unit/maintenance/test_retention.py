@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
+from tests.kit.deaths import dying
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, no_session, rows
-from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 FANOUT = Timing().compaction_fanout
 
@@ -229,27 +229,18 @@ def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> N
     assert (kept.held[0].source, kept.held[0].from_offset, kept.held[0].records) == (ORDERS, 20, 12)
 
 
-STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "before anything": die_announcing,
-    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
-    "gone": die_confirming,
-}
-
-
 @pytest.mark.law("E", "F")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["announcing", "announced", "confirming"])
 def test_law_e_killed_between_two_steps_it_ends_the_same_and_nothing_is_ever_gone_unexplained(
     world: World, step: str
 ) -> None:
     world.land_days(6)
-    with pytest.MonkeyPatch.context() as patch:
-        STEPS[step](patch)
-        with pytest.raises(Killed):
-            world.keep(up_to(60))
+    with dying(f"remove.{step}"):
+        world.keep(up_to(60))
     explained = {offset for one in removed_from(world.lake, "east") for offset in range(100) if one.holds(offset)}
     assert {*world.offsets()} | explained >= {*range(60)}
     # Somebody has lengthened the retention meanwhile: what was announced is done, and nothing else.
-    world.keep(up_to(60), retention=THREE_DAYS if step == "before anything" else {})
+    world.keep(up_to(60), retention=THREE_DAYS if step == "announcing" else {})
     assert world.offsets() == [*range(30, 60)]
     [left] = removed_from(world.lake, "east")
     assert (left.is_done, left.first_offset, left.last_offset, left.records) == (True, 0, 29, 30)

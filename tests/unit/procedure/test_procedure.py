@@ -15,11 +15,8 @@ from mirrorlake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.procedure import DONE, Journal, Operation, Procedure, Refusal, Step
 from tests.builders import NOON
+from tests.kit.deaths import dying
 from tests.lakes import lake_in
-
-
-class Killed(Exception):
-    """The command was killed here."""
 
 
 class Move(Procedure[str]):
@@ -70,9 +67,9 @@ def lake(tmp_path: Path) -> Lake:
     return lake_in(tmp_path, AUDIT)
 
 
-def journal_of(lake: Lake, hook: Callable[[str, str], None] = lambda *_: None) -> Journal:
+def journal_of(lake: Lake) -> Journal:
     now = (NOON + number * timedelta(minutes=1) for number in count())
-    return Journal(lake, ("failover",), flow="f", where="central", now=lambda: next(now), step_hook=hook)
+    return Journal(lake, ("failover",), flow="f", where="central", now=lambda: next(now))
 
 
 @pytest.mark.law("G")
@@ -88,21 +85,12 @@ def test_law_g_a_refusal_and_a_dry_run_leave_no_trace(lake: Lake) -> None:
 
 @pytest.mark.law("F")
 def test_law_f_a_command_that_is_killed_at_every_point_does_each_step_and_writes_it_once(lake: Lake) -> None:
-    did, points = list[str](), list[tuple[str, str]]()
-
-    def kill(step: str, when: str) -> None:
-        if (step, when) not in points:
-            points.append((step, when))
-            raise Killed
-
-    while True:
-        try:
-            report = Move(journal_of(lake, kill), did).run()
-        except Killed:
-            continue
-        break
-    names = ["begin", "freeze", "place", "done"]
-    assert points == [(name, when) for name in names for when in ("done", "written")]
+    did, names = list[str](), ["begin", "freeze", "place", "done"]
+    for _ in names:
+        for point in ("step.done", "step.written"):
+            with dying(point):
+                Move(journal_of(lake), did).run()
+    report = Move(journal_of(lake), did).run()
     [operation] = journal_of(lake).operations()
     assert [step.name for step in operation.steps] == names, "each row once"
     assert did == ["freeze", "freeze", "place", "place"], "a step whose row was not written is done once more"
