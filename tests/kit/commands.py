@@ -49,6 +49,11 @@ def copy_demo_conf(folder: Path) -> Path:
     return conf
 
 
+def ports(count: int) -> list[str]:
+    """Return free ports, as arguments of a command."""
+    return [str(port) for port in free_ports(count)]
+
+
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process, on the Spark session that the tests share; `Process` is one of its own."""
     out, err = io.StringIO(), io.StringIO()

@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -342,3 +350,28 @@ def end_of(where: Where, topic: str, partition: int) -> int:
     with _consumer(where, "ends") as consumer:
         _, end = _answered(lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60))
     return int(end)
+
+
+def set_configs(where: Where, topic: str, **config: str | None) -> None:
+    """Set configurations of a topic, or take back what is None; returns when the cluster says so."""
+    kind, names = ResourceType.TOPIC, {key.replace("_", "."): value for key, value in config.items()}
+    entries = [
+        ConfigEntry(name, value or "", incremental_operation=getattr(AlterConfigOpType, "SET" if value else "DELETE"))
+        for name, value in names.items()
+    ]
+    admin = _admin(where)
+    _settle(admin.incremental_alter_configs([ConfigResource(kind, topic, incremental_configs=entries)]))
+
+    def is_set() -> bool:
+        [future] = admin.describe_configs([ConfigResource(kind, topic)]).values()
+        there = future.result()
+        return all(value is None or there[name].value == value for name, value in names.items())
+
+    wait_until(is_set, f"{config} of {topic}")
+
+
+def members(where: Where, group: str) -> int:
+    """Count the members of a group; 0 where there is no such group."""
+    admin = _admin(where)
+    [future] = admin.describe_consumer_groups([group]).values()
+    return len(future.result().members)

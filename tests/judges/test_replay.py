@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from mirrorlake import Mirror
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster, start_all
 from tests.kit.commands import told
 from tests.kit.processes import Process, wait_until
@@ -32,6 +32,7 @@ from tests.kit.records import (
     produce,
     send,
     send_transactions,
+    set_configs,
     topics_of,
 )
 from tests.servers.lakes import MakeMirror
@@ -159,7 +160,6 @@ def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: Wo
 
 @pytest.mark.law("C", "F")
 def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: Path) -> None:
-    after = str(int(world.at.timestamp()))
     chosen = {
         p: [r for r in rs if r.key in (b"k1", b"k2") and ("kind", b"sale") in r.headers and b'"eu"' in (r.value or b"")]
         for p, rs in world.orders.items()
@@ -172,7 +172,7 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
         "headers": {"kind": "sale"},
         "where": "value.region = 'eu'",
     }
-    assert any(chosen.values()), after
+    assert any(chosen.values())
     before = time.time()
     done = world.mirror.replay(**wanted, into="central:orders.some", timestamps="shifted").run()
     found = consume(world.central, "orders.some")
@@ -225,8 +225,7 @@ def test_law_f_a_killed_replay_goes_on_with_the_same_command(world: World, tmp_p
             wait_until(lambda b=before: count(world.central, "orders.killed") > b, f"it sends: {process.output[-500:]}")
             threading.Event().wait(rng.uniform(0.0, 0.5))
         finally:
-            for child in (process,):
-                child.kill()
+            process.kill()
     assert 0 < count(world.central, "orders.killed") < total
     done = world.mirror.replay(source="east", topic="orders", into="central:orders.killed")
     assert done.plan.state == "begun"
@@ -241,8 +240,8 @@ def test_law_e_a_replay_is_equal_also_after_its_target_has_compacted_it(world: W
     again = world.mirror.replay(source="east", topic="states", into="central:states")
     assert again.run().total == count(world.central, "states") == 6000
     # What the cleaner may take is in closed segments: a record of somebody else closes the replayed one.
-    small = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1"}
-    world.mirror.admin("central").set_configs("states", small)
+    small = {"segment_ms": "1", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "1"}
+    set_configs(world.central, "states", **small)
     for n in range(2):
         send(world.central, "states", [(b"other", f"other{n}".encode(), 0)])
     wait_until(lambda: count(world.central, "states") < 100, "its cleaner has run")
@@ -252,7 +251,8 @@ def test_law_e_a_replay_is_equal_also_after_its_target_has_compacted_it(world: W
     assert proof.verified + proof.not_compared == 6000, "law E: and the rest is explained"
 
 
-def test_bad_input_is_said_before_anything_is_sent(world: World) -> None:
+@pytest.mark.law("G")
+def test_law_g_bad_input_is_said_before_anything_is_sent(world: World) -> None:
     known = {"source": "east", "into": "central:never"}
     for wrong, said in (
         ({"topic": "unknown"}, "holds nothing of a topic"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mirrorlake.mirror import Mirror
-from mirrorlake.model.groups import GroupPosition
+from mirrorlake import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.records import commit, committed, consume, create_topic, produce, topic_name
 from tests.servers.lakes import MakeMirror
@@ -15,7 +16,7 @@ def values(cluster: KafkaCluster, topic: str) -> list[str]:
     return [(record.value or b"").decode() for record in consume(cluster, topic)[0]]
 
 
-def planned(mirror: Mirror, flow: str) -> dict[str, GroupPosition]:
+def planned(mirror: Mirror, flow: str) -> dict[str, Any]:
     return {position.group: position for position in mirror[flow].groups()}
 
 
