@@ -47,7 +47,7 @@ pytest_plugins.append("tests.kit.golden")
 # What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of
 # 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders.
 _LONGEST = (
-    "flow/mirror/test_connect.py",
+    "judges/test_connect.py",
     "flow/failover/test_failover.py",
     "spark/tables/test_tables.py",
     "notebooks/test_browser.py",
@@ -63,8 +63,8 @@ _LONGEST = (
     "flow/landing/test_truncations.py",
     "flow/security/test_canary.py",
     "flow/topics/test_least_privilege.py",
-    "flow/cluster/test_cluster.py",
-    "flow/cli/test_readme.py",
+    "judges/test_cluster.py",
+    "judges/test_cli.py",
     "stores/test_sql.py",
     "spark/tables/test_registry.py",
     "notebooks/test_page.py",

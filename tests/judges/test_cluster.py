@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
@@ -11,21 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mirrorlake.config.loading import load
-from mirrorlake.mirror import Mirror
+import mirrorlake as ml
 from mirrorlake.sandbox import KafkaCluster
-from tests.kit.commands import write_conf
+from tests.kit.commands import ports, write_conf
 from tests.kit.map_check import assert_map_is_exact
 from tests.kit.processes import wait_until
 from tests.kit.records import assert_equal_topics, commit, consume, count, create_topic, produce, topic_name, topics_of
 from tests.servers.spark_cluster import SLOTS, WORKERS, SparkCluster
 
+SCRIPT = Path(__file__).parents[2] / "jobs/cluster-demo"
 PARTITIONS = 48
 RECORDS = 480
 
 
 @pytest.mark.law("C", "D", "F")
-def test_records_arrive_once_whatever_dies_of_a_cluster(
+def test_law_f_records_arrive_once_whatever_dies_of_a_cluster(
     east: KafkaCluster, central: KafkaCluster, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     """Always on: one of two landing tasks, a lane, an executor, a worker with all it runs, then the driver; a drain does the rest."""
@@ -102,4 +103,31 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
     found, arrived = consume(east, topic), consume(central, remote)
     assert_equal_topics(found, arrived)
     assert_map_is_exact(tmp_path / "lake", flow, topic, found, arrived)
-    assert Mirror(load(conf), spark=None).verify().equal
+    assert ml.load(conf).verify().equal
+
+
+def test_the_demo_of_a_cluster_mirrors_every_record_and_leaves_nothing_running(tmp_path: Path) -> None:
+    demo = subprocess.run(
+        [SCRIPT, tmp_path / "demo", *ports(3)], capture_output=True, text=True, timeout=600, check=False
+    )
+    log = f"{demo.stdout[-3000:]}{demo.stderr[-3000:]}"
+    assert demo.returncode == 0, log
+    assert "2 000 records landed · 2 000 records republished" in demo.stdout, log
+    assert "✓ equal · 2 flows · 2 000 records verified" in demo.stdout, log
+    # As docs/logs.md says: spark-submit prints its driver's standard error on its own standard output.
+    assert "settings: 2 flows of" in demo.stdout, log
+    assert "log of clients:" in demo.stdout, log
+    assert "settings: " not in demo.stderr, log
+    left = [
+        one.info
+        for one in psutil.process_iter(["pid", "cmdline"])
+        if str(tmp_path) in " ".join(one.info["cmdline"] or ())
+    ]
+    assert not left
+
+
+def test_the_demo_leaves_a_folder_alone_that_holds_something(tmp_path: Path) -> None:
+    (tmp_path / "mirror.yml").write_text("mine")
+    demo = subprocess.run([SCRIPT, tmp_path], capture_output=True, text=True, timeout=60, check=False)
+    assert (demo.returncode, demo.stderr) == (1, f"{tmp_path} is not empty; next: name a new folder\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["mirror.yml"]
