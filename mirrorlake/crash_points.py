@@ -15,38 +15,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 from mirrorlake.errors import UsageError
 
 DIE_AT, ACT_AT = "MIRRORLAKE_DIE_AT", "MIRRORLAKE_ACT_AT"
 
-POINTS = (
-    # A relay is claimed by two commits: its number, and a commit under it.
-    *("land.numbered", "land.claimed"),
-    # A batch, by a live task or a query; the account of its offsets follows at an interval.
-    *("land.file_written", "land.files_flushed", "land.committed", "land.gaps_recorded", "land.accounted"),
-    # Any commit to a table in a folder or store, but those of Spark.
-    *("commit.prepared", "commit.made"),
-    # A lane is fenced and claimed, one transaction each.
-    *("send.fenced", "send.claim_recorded", "send.claimed"),
-    # A chunk of a lane is one transaction.
-    *("send.begun", "send.produced", "send.flushed", "send.recorded", "send.committed"),
-    # Of each table that has a part of the ledger's copy.
-    *("ledger.copying", "ledger.copied", "ledger.trimming", "ledger.trimmed"),
-    # Retention and erasure; an erasure also deletes files, then copies.
-    *(
-        "remove.announcing",
-        "remove.announced",
-        "remove.committed",
-        "remove.purged",
-        "remove.confirming",
-        "remove.confirmed",
-    ),
-    # Each step of failover, failback, cutover and replay: its work, and its row.
-    *("step.done", "step.written"),
-    # A batch of a typed table; its commit carries the positions.
-    *("table.files_written", "table.bad_recorded", "table.committed"),
+# A name says what was done when it is passed, or is about to be. `commit` is any to a table in a folder or store, but those of
+# Spark; `ledger.copied` is passed once a table; `step` is of failover, failback, cutover, drill and replay, and its row.
+POINTS = tuple(
+    """
+    land.numbered land.claimed land.file_written land.files_flushed land.committed land.gaps_recorded land.accounted
+    commit.prepared commit.made
+    send.fenced send.claim_recorded send.claimed send.begun send.produced send.flushed send.recorded send.committed
+    ledger.copying ledger.copied ledger.trimming ledger.trimmed
+    remove.announcing remove.announced remove.committed remove.purged remove.confirming remove.confirmed
+    step.done step.written
+    table.files_written table.bad_recorded table.committed
+    """.split()  # noqa: SIM905  a list would be three times as long
 )
 
 
@@ -96,7 +82,10 @@ def _reach(name: str) -> None:
 def acts_of_environment() -> tuple[_Act, ...]:
     """Read both variables; a name that is no point is a `UsageError`."""
     point, _, command = os.environ.get(ACT_AT, "").partition("=")
-    given = ((DIE_AT, os.environ.get(DIE_AT, ""), _die), (ACT_AT, point, partial(_run, command)))
+    given = (
+        (DIE_AT, os.environ.get(DIE_AT, ""), lambda: os.kill(os.getpid(), signal.SIGKILL)),
+        (ACT_AT, point, lambda: _run(command)),
+    )
     return tuple(_act(variable, place, act) for variable, place, act in given if place)
 
 
@@ -109,10 +98,6 @@ def _act(variable: str, place: str, act: Callable[[], object]) -> _Act:
             remedy=f"unset {variable}, or name one of {', '.join(POINTS)}; with :2 it is the second time",
         )
     return _Act(name, int(nth or 1), act)
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run(command: str) -> None:

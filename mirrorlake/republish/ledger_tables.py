@@ -224,16 +224,16 @@ class LedgerCopy:
         version = table_version(self._epoch, self._appends)
         for table in _TABLES:
             fresh = [record for record in records if self._is_missing(table, record)]
+            if not fresh:
+                continue
             rows = _ROWS[table.name](self._flow, fresh)
-            if rows:
-                crash_point("ledger.copying")
-            if table is QUARANTINE and rows:
+            crash_point("ledger.copying")
+            if table is QUARANTINE:
                 location = self._lake.meta_location(table)
                 self._lake.append(self._with_bytes(rows), location, app_id=self._app, version=version)
-            elif rows:
+            else:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
-            if rows:
-                crash_point("ledger.copied")
+            crash_point("ledger.copied")
             for record in fresh:
                 held = self._copied[table.name]
                 held[record.claim.lane] = max(held.get(record.claim.lane, -1), record.seq)

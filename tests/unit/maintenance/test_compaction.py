@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mirrorlake.crash_points import acting
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
     FolderTables,
@@ -219,17 +220,13 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
     before, first, second = relay.records(), TableMaintenance(relay.path), TableMaintenance(relay.path)
     removed, split = group_of(first)
     monkeypatch.setattr("mirrorlake.lake.log_commits.is_plain_table", lambda _: is_plain)
-    owner, name = (log_commits, "put_commit") if is_plain else (DeltaTable, "create_write_transaction")
-    commit = getattr(owner, name)
 
-    def slow(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(owner, name, commit)
+    def replace_first() -> None:
         relay.land(rows("orders", 0, FANOUT))
         assert first.replace(removed, rewrite(first, "east", split), why="compact")
-        return commit(*given, **named)
 
-    monkeypatch.setattr(owner, name, slow)
-    assert not second.replace(removed, rewrite(first, "east", split), why="compact")
+    with acting("commit.prepared", replace_first):
+        assert not second.replace(removed, rewrite(first, "east", split), why="compact")
     assert relay.records()[:-1] == before
 
 
