@@ -1,0 +1,168 @@
+"""Break the product on purpose, and see a judge turn red: `python -m tests.judges.breaks [NAME ...]`.
+
+Each break is one change of one line or two. It is made in a copy of the checkout, where the judge that must notice is run; one
+that stays green judges nothing, and ends this with exit code 1. After a room was rebuilt, its breaks are put at the new lines.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HOUSE = Path(__file__).parents[2]
+_FOLDERS = ("mirrorlake", "tests", "conf", "notebooks", "jobs", "docs")
+_FILES = ("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
+# What pytest says when tests were run, and one failed.
+_RED = 1
+
+
+@dataclass(frozen=True)
+class Break:
+    """A fault, the text of a file that it changes, and the judge that must turn red."""
+
+    name: str
+    file: str
+    was: str
+    now: str
+    judge: str
+
+
+BREAKS = (
+    Break(
+        "a position past an unread record (law A)",
+        "mirrorlake/model/offset_map.py",
+        "return Exact(downstream + upstream_offset - first, target)",
+        "return Exact(downstream + upstream_offset - first + 1, target)",
+        "tests/judges/test_groups.py -k every_position_is_exact",
+    ),
+    Break(
+        "a record twice (law F)",
+        "mirrorlake/kafka/lane/holder.py",
+        "self.positions.update(of_lane(last.positions, self.spec.claim.lane, lanes=self.spec.claim.lanes))",
+        "pass",
+        "tests/protocol/test_lanes.py -k what_the_ledger_holds_is_skipped",
+    ),
+    Break(
+        "a record missing in a filtered topic (law E)",
+        "mirrorlake/rules/rule.py",
+        'sieve.hold(kept_back, FILTERED, "")',
+        'sieve.hold(kept_back | (np.arange(len(kept_back)) == 0), FILTERED, "")',
+        "tests/judges/test_rules.py -k originals_never_reach",
+    ),
+    Break(
+        "another order within a partition (law D)",
+        "mirrorlake/kafka/lane/transaction.py",
+        "            binary_values(values),\n            binary_values(keys),",
+        "            reversed([*binary_values(values)]),\n            reversed([*binary_values(keys)]),",
+        "tests/judges/test_laws.py -k odd_records",
+    ),
+    Break(
+        "a header lost (law C)",
+        "mirrorlake/kafka/lane/columns.py",
+        "return [pairs[a - start : b - start] or None for a, b in pairwise(bounds)]",
+        "return [pairs[a - start : b - start - 1] or None for a, b in pairwise(bounds)]",
+        "tests/judges/test_laws.py -k odd_records",
+    ),
+    Break(
+        "a claim that forgets a lane (law F)",
+        "mirrorlake/republish/fencing.py",
+        "return furthest(counting(record) for record in last.values() if record)",
+        "return furthest(counting(record) for record in [*last.values()][:1] if record)",
+        "tests/protocol/test_ownership.py -k death_between_two_claims",
+    ),
+    Break(
+        "a fence that does not fence (law F)",
+        "mirrorlake/lake/landing_log.py",
+        "if not self.is_newest or self._done[self._relay_claim.app] >= version:",
+        "if self._done[self._relay_claim.app] >= version:",
+        "tests/judges/test_zombies.py -k replaced_between",
+    ),
+    Break(
+        "a flush left out (law C)",
+        "mirrorlake/runtime/durable.py",
+        "        os.fsync(handle)",
+        "        pass",
+        "tests/judges/test_flushes.py",
+    ),
+    Break(
+        "a plan that is not empty the second time (law G)",
+        "mirrorlake/model/plan.py",
+        "differing = {key: value for key, value in wanted.configs.items() if actual.configs.get(key) != value}",
+        "differing = dict(wanted.configs)",
+        "tests/judges/test_sync.py -k settings_follow_the_source",
+    ),
+    Break(
+        "a write to the source (law H)",
+        "mirrorlake/kafka/fetcher.py",
+        '"enable.auto.commit": "false"',
+        '"enable.auto.commit": "true"',
+        "tests/judges/test_other_clients.py",
+    ),
+    Break(
+        "a secret in a log",
+        "mirrorlake/config/base.py",
+        "return secrets.MASK if secrets.looks_secret(key) and not secrets.is_reference(text) else text",
+        "return text",
+        "tests/judges/test_security.py -k rotated_password",
+    ),
+    Break(
+        "a group moved while active (law A)",
+        "mirrorlake/groups/plan.py",
+        "is_active=group in active",
+        "is_active=False",
+        "tests/judges/test_groups.py -k must_not_be_moved",
+    ),
+    Break(
+        "a later offset that translates earlier (law B)",
+        "mirrorlake/model/offset_map.py",
+        "return Exact(downstream + upstream_offset - first, target)",
+        "return Exact(downstream + max(last - upstream_offset, 0), target)",
+        "tests/judges/test_groups.py -k every_position_is_exact",
+    ),
+    Break(
+        "a record that is missing and called equal (law E)",
+        "mirrorlake/verify/hop.py",
+        '                problem = "missing"\n',
+        "                continue\n",
+        "tests/judges/test_verify.py -k fixed_cut",
+    ),
+)
+
+
+def make(one: Break, folder: Path) -> None:
+    path = folder / one.file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(one.was) == 1, f"{one.name}: {one.file} holds its text {text.count(one.was)} times"
+    path.write_text(text.replace(one.was, one.now), encoding="utf-8")
+
+
+def is_red(one: Break) -> bool:
+    """Run the judge of a break on a copy that has it."""
+    with tempfile.TemporaryDirectory(prefix="break-") as name:
+        folder = Path(name)
+        for part in _FOLDERS:
+            shutil.copytree(HOUSE / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in _FILES:
+            shutil.copy(HOUSE / part, folder / part)
+        make(one, folder)
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *one.judge.split()]
+        found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    last = found.stdout.strip().splitlines()[-1:]
+    print(f"{'red  ' if found.returncode == _RED else 'GREEN'} {one.name}: {one.judge} {last}", flush=True)  # noqa: T201
+    return found.returncode == _RED
+
+
+def main() -> None:
+    wanted = [one for one in BREAKS if not sys.argv[1:] or one.name in sys.argv[1:]]
+    red = [is_red(one) for one in wanted]
+    sys.exit(0 if all(red) else 1)
+
+
+if __name__ == "__main__":
+    main()
