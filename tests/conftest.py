@@ -61,7 +61,7 @@ _LONGEST = (
     "flow/mirror/test_laws.py",
     "judges/test_removals.py",
     "flow/landing/test_truncations.py",
-    "flow/security/test_canary.py",
+    "judges/test_security.py",
     "flow/topics/test_least_privilege.py",
     "judges/test_cluster.py",
     "judges/test_cli.py",
