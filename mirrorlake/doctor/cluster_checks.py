@@ -18,12 +18,14 @@ _NO_ID = {"", "AAAAAAAAAAAAAAAAAAAAAA"}
 
 @check("kafka.reachable", layer="cluster", fix="start it, or correct bootstrap_servers and client of the cluster")
 def _reachable(inputs: CheckContext) -> Iterator[CheckOutcome]:
-    """Each cluster of a flow answers as it is configured: address, encryption and login."""
+    """Each cluster of a flow answers as it is configured, address, encryption and login, and its brokers where they advertise it."""
     for alias in inputs.clusters:
         if inputs.is_lake(alias):
             yield fine(alias, "a lake cluster: applications publish into its relay")
             continue
         try:
+            if error := inputs.admin(alias).advertised_error():
+                raise error
             yield fine(alias, plural(inputs.brokers(alias), "broker"))
         except MirrorlakeError as error:
             yield failure(alias, error.cause, error.remedy)

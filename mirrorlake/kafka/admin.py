@@ -34,6 +34,7 @@ from mirrorlake.kafka.errors import (
     retry_transient,
 )
 from mirrorlake.kafka.partition_offsets import PartitionOffsets
+from mirrorlake.kafka.reach import advertised_error
 from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TopicMetadataReader, TopicState
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern
@@ -59,7 +60,7 @@ class ClusterAdmin(PartitionOffsets):
             client = AdminClient(errors.with_error_callback(), logger=client_log)
         errors.poll = partial(client.poll, 0)
         super().__init__(client, errors)
-        self.alias = alias
+        self.alias, self.servers = alias, errors.servers
         self.acls = ClusterAcls(client, errors)
         self.topic_metadata = TopicMetadataReader(client, errors)
 
@@ -101,6 +102,10 @@ class ClusterAdmin(PartitionOffsets):
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` if none does."""
         return len(self._metadata().brokers)
+
+    def advertised_error(self) -> ClusterUnreachable | None:
+        """Return the error of brokers that call themselves by addresses which cannot be reached from here."""
+        return advertised_error(self.alias, self.servers, self._metadata().brokers.values())
 
     def require_answer(self, timeout_s: float) -> None:
         """Raise `ClusterUnreachable` if no broker answers in time; unlike `broker_count` it reads no topics."""
@@ -182,6 +187,7 @@ class ClusterAdmin(PartitionOffsets):
             found: ClusterMetadata = self._errors.call_with_early_failure(
                 lambda left: self._client.list_topics(timeout=left), timing().admin_timeout_s
             )
+            self._errors.require_advertised(found)
         return found
 
     def describe(

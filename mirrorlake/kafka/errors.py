@@ -12,11 +12,12 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, NotAuthorized
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
-from mirrorlake.kafka.reach import require_listening
+from mirrorlake.kafka.reach import advertised_error, probe, require_listening
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.timing import timing
 
@@ -165,10 +166,25 @@ class ClientErrors:
             layer=fault.layer,
         )
 
+    def _advertised_error(self) -> ClusterUnreachable | None:
+        if not self.options or all(probe({self.alias: self.servers})[self.alias].values()):
+            return None
+        with suppress(KafkaException):
+            # The client may only know addresses that it cannot reach; a new one asks those of the settings.
+            found = AdminClient(dict(self.options), logger=client_log).list_topics(timeout=_FIRST_CALL_TIMEOUT_S)
+            return advertised_error(self.alias, self.servers, found.brokers.values())
+        return None
+
+    def require_advertised(self, found: ClusterMetadata) -> None:
+        """Check, as long as no call has worked, that one broker is reached by the address that it calls itself."""
+        error = advertised_error(self.alias, self.servers, found.brokers.values()) if self.probes else None
+        if error is not None and error.facts["addresses"] == len(found.brokers):
+            raise error
+
     def to_cluster_error(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
         """Return the most specific error; of the ACLs in `needs`, it names the one of the refused kind."""
         code, alias = problem.code(), self.alias
-        if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer_error(doing)):  # noqa: SLF001
+        if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer_error(doing) or self._advertised_error()):  # noqa: SLF001
             return own
         if code in _UNREACHABLE:
             # The TCP probe succeeded: a proxy, a load balancer, or TLS in place of plain text.

@@ -73,7 +73,7 @@ class Groups:
         """Return the state of every group that commits offsets to Kafka, of any protocol, by Kafka's names."""
         with self._errors.translating("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Without a connected broker, listing groups would wait without end (librdkafka 2.16.1).
-            self._client.list_topics(timeout=timing().admin_timeout_s)
+            self._errors.require_advertised(self._client.list_topics(timeout=timing().admin_timeout_s))
             for attempt in retry_transient(COORDINATOR_MOVING):
                 with attempt:
                     found = self._client.list_consumer_groups(request_timeout=timing().admin_timeout_s).result()

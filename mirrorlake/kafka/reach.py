@@ -6,7 +6,9 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka.admin import BrokerMetadata
 
 from mirrorlake.errors import ClusterUnreachable
 
@@ -45,6 +47,22 @@ def require_listening(alias: str, servers: str) -> None:
         consequence="nothing was read from it or changed on it",
         remedy=f"{start}, or correct clusters.{alias}.bootstrap_servers; then `mirrorlake doctor`",
         alias=alias,
+    )
+
+
+def advertised_error(alias: str, servers: str, brokers: Iterable[BrokerMetadata]) -> ClusterUnreachable | None:
+    """Return the error of brokers that call themselves by addresses which cannot be reached from here, besides those of `servers`."""
+    named = {f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}" for one in brokers}
+    others = ",".join(sorted(named - {*_addresses(servers)}))
+    faults = [f"{address} (from here: {fault})" for address, fault in probe({"": others})[""].items() if fault]
+    if not faults:
+        return None
+    return ClusterUnreachable(
+        f"the brokers of {alias} call themselves {', '.join(faults)}; clients find them at {servers}, and are sent on to there",
+        consequence="this step did not finish",
+        remedy="set their advertised.listeners to addresses that this machine reaches, or start them; then `mirrorlake doctor`",
+        alias=alias,
+        addresses=len(faults),
     )
 
 

@@ -67,6 +67,7 @@ class TopicMetadataReader:
         """Return every topic with its partitions, Kafka's internal ones included, by one request."""
         with self._errors.translating("list topics"):
             found = self._client.list_topics(timeout=timing().admin_timeout_s)
+            self._errors.require_advertised(found)
         return {
             name: tuple(
                 PartitionState(
