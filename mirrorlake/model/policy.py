@@ -118,7 +118,7 @@ class DefaultPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IdentityPolicy:
-    """Use the source topic's name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`)."""
+    """Use the source topic's name; `heartbeats` and its copies follow the default policy (MirrorMaker 2: all that end so)."""
 
     source: str | None = None
     separator: str = DEFAULT_SEPARATOR
@@ -129,31 +129,32 @@ class IdentityPolicy:
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
         """Return the same name, or the default policy's for a heartbeats topic."""
-        if topic.endswith(_HEARTBEATS):
+        if self._is_heartbeats(topic):
             return DefaultPolicy(self.separator).remote_topic(source, target, topic)
         return check_topic(topic)
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
         """Return the same prefix; a topic `heartbeats` below it has another name."""
-        return None if prefix.endswith(_HEARTBEATS) else _legal_or_none(prefix)
+        return None if self._is_heartbeats(prefix) else _legal_or_none(prefix)
 
     def topic_source(self, topic: str) -> str | None:
         """Return the configured source, or the one in a heartbeats topic's name."""
-        if topic.endswith(_HEARTBEATS):
+        if self._is_heartbeats(topic):
             return DefaultPolicy(self.separator).topic_source(topic)
         return self.source
 
     def upstream_topic(self, topic: str) -> str | None:
         """Return the same name, or a heartbeats topic's name without its first hop."""
-        if topic.endswith(_HEARTBEATS):
+        if self._is_heartbeats(topic):
             return DefaultPolicy(self.separator).upstream_topic(topic)
         return topic
 
     def original_topic(self, topic: str) -> str:
-        """Return the same name, or a heartbeats topic's name without any hop."""
-        if topic.endswith(_HEARTBEATS):
-            return DefaultPolicy(self.separator).original_topic(topic)
-        return topic
+        """Return the same name, or `heartbeats` for a heartbeats topic."""
+        return _HEARTBEATS if self._is_heartbeats(topic) else topic
+
+    def _is_heartbeats(self, topic: str) -> bool:
+        return DefaultPolicy(self.separator).original_topic(topic) == _HEARTBEATS
 
 
 @dataclass(frozen=True, slots=True)
