@@ -285,9 +285,9 @@ class Cutover(Procedure[CutoverReport]):
         if (now := work.ends(flow)) != ends:
             grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
             return _open(PRODUCERS, f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}", stop)
-        if undecided := work.in_transactions(flow, ends):
-            said = f"a transaction is open on {flow.source}: {', '.join(map(str, undecided[:3]))}"
-            return _open(PRODUCERS, said, "let its producer end it, or time out, and give it again")
+        if blocked := work.open_transactions(flow, ends):
+            said = (f"{one.topic}-{one.partition}: {one.describe(work.now())}" for one in blocked[:3])
+            return _open(PRODUCERS, "; ".join(said), blocked[0].fix)
         work.land_up_to(flow, ends)
         work.ensure_all_sent(flow)
         found = work.verify(flow)
@@ -295,7 +295,7 @@ class Cutover(Procedure[CutoverReport]):
         if not found.equal:
             self._mirrored = False
             return _open(PRODUCERS, "; ".join(proof.differences[:3]), f"mirrorlake verify --flow '{flow.name}'")
-        if work.ends(flow) != ends or work.in_transactions(flow, ends):
+        if work.ends(flow) != ends or work.open_transactions(flow, ends):
             return _open(PRODUCERS, f"{flow.source} grew while it was compared", stop)
         self._mirrored = True
         where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in positions_to_json(ends)[:5])

@@ -222,10 +222,11 @@ class Failback(Procedure[FailbackReport]):
         )
 
     def _make_report(self, operation: Operation | None) -> FailbackReport:
-        steps = operation.steps if operation is not None else ()
+        steps, flows = operation.steps if operation is not None else (), (self._flow, *self._home.flows)
         return FailbackReport(
             **self._work.identity(operation),
             state="planned",
             failover=self._over.id,
+            blocked=tuple(one for flow in flows for one in self._work.open_transactions(flow, self._work.ends(flow))),
             steps=tuple(ReportedStep(name=step.name, at=step.at) for step in steps),
         )

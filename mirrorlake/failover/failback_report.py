@@ -11,6 +11,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
 from mirrorlake.failover.tail import TailRecord, records_table
+from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import RecordRange
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
@@ -28,6 +29,7 @@ MEANS: Mapping[TailChoice, str] = {
 class FailbackReport(JsonDisplayable):
     """What a failback did (`done`) or would do (`planned`).
 
+    `blocked` are the partitions of either side where records wait for an open transaction: they go on by the flow when it ends.
     `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them, in a plan.
     `back` is how many records were sent to the source, by flow.
     """
@@ -43,6 +45,7 @@ class FailbackReport(JsonDisplayable):
     ended_at: datetime | None = None
     refusals: tuple[str, ...] = ()
     steps: tuple[ReportedStep, ...] = ()
+    blocked: tuple[OpenTransaction, ...] = ()
     tail: tuple[RecordRange, ...] = ()
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
@@ -66,6 +69,7 @@ class FailbackReport(JsonDisplayable):
         parts: list[str | Table] = [f"refused: {reason}" for reason in self.refusals]
         if self.is_repeat:
             parts.append(f"{self.flow} was failed back before; nothing was done again")
+        parts += map(str, self.blocked)
         if self.tail:
             chosen = f"{self.choice}: {MEANS[self.choice]}" if self.choice else "not settled yet (--tail)"
             parts += [

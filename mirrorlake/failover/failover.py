@@ -36,6 +36,7 @@ from mirrorlake.failover.report import (
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
 from mirrorlake.groups import GroupSync
+from mirrorlake.lag import OpenTransaction
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
@@ -176,6 +177,7 @@ class Failover(Procedure[FailoverReport]):
         return {
             "since": pause.since.isoformat(),
             "ends": positions_to_json(ends),
+            "blocked": document(work.open_transactions(flow, ends)),
             "at": work.now().isoformat(),
             "target_ends": target_ends(work.context.admin(flow.target), local),
         }
@@ -230,8 +232,9 @@ class Failover(Procedure[FailoverReport]):
     def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> FailoverReport:
         report = self._make_report(operation or Operation(id="", command=FAILOVER, flow=self._flow.name))
         if report.source_answers:
-            note = f"{self._flow.source} answers: what it holds is landed and sent first"
-            report = replace(report, source_note=note, rpo_s=None)
+            note = f"{self._flow.source} answers: what may be read there is landed and sent first"
+            blocked = self._work.open_transactions(self._flow, self._work.ends(self._flow, needs_all=False))
+            report = replace(report, source_note=note, blocked=blocked, rpo_s=None)
         return replace(report, refusals=tuple(map(str, refusals)))
 
     def _report(self, operation: Operation) -> FailoverReport:
@@ -258,6 +261,12 @@ class Failover(Procedure[FailoverReport]):
             age = None if seen.answered_at is None else max(began - seen.answered_at, timedelta(0))
             looked = "nobody had read its ends" if age is None else f"its ends were read {format_duration(age)} before"
             note, rpo_s = f"{flow.source}: {silent}; {looked}", rpo_seconds(seen, lost_at=began)
+        # Where a transaction has ended meanwhile, its records may have been landed, too.
+        sent = {(source.topic, source.partition): one.republished for source, one in reached.items()}
+        noted = msgspec.convert((frozen or {}).get("blocked", ()), tuple[OpenTransaction, ...])
+        blocked = tuple(one for one in noted if sent.get((one.topic, one.partition), 0) < one.offset + one.offsets)
+        if rpo_s is not None and blocked:
+            rpo_s = max([rpo_s, *(began.timestamp() - one.since_ms / 1000 for one in blocked)])
         return FailoverReport(
             flow=flow.name,
             source=flow.source,
@@ -270,6 +279,7 @@ class Failover(Procedure[FailoverReport]):
             steps=tuple(
                 ReportedStep(name=s.name, at=s.at, said=_describe_step(s.name, s.after)) for s in operation.steps
             ),
+            blocked=blocked,
             partitions=estimate_loss(reached, seen.ends, seen_at=seen.ends_at),
             proof=msgspec.convert(proof, ProofSummary | None),
             groups=msgspec.convert(placed, tuple[PlacedGroup, ...])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from mirrorlake import landing, republish
@@ -23,7 +24,7 @@ from mirrorlake.kafka import (
     leaderless_error,
     list_partitions,
 )
-from mirrorlake.lag import find_unsent
+from mirrorlake.lag import OpenTransaction, find_open_transactions, find_unsent
 from mirrorlake.lake import Control, FencedRelayWriter, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.owner import new_owner
@@ -150,17 +151,11 @@ class OperationContext:
             for tp, end in self.context.admin(flow.source).last_stable_offsets(led).items()
         }
 
-    def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
-        """List the flow's source partitions with an open transaction.
-
-        `ends` were just read; a partition that has grown since is listed, too.
-        """
+    def open_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> tuple[OpenTransaction, ...]:
+        """Find what of a flow's source nobody may read, because a transaction is open; `ends` were just read."""
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
-        return [
-            tp
-            for tp, end in sorted(self.context.admin(flow.source).high_watermarks(stable).items())
-            if end > stable[tp]
-        ]
+        source, readers = self.context.admin(flow.source), partial(self.context.reader, committed=False)
+        return tuple(find_open_transactions(source, readers, stable).values()) if stable else ()
 
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         source = self.context.admin(flow.source)

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PossibleLoss
+from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
@@ -135,6 +136,7 @@ class FailoverReport(JsonDisplayable):
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `last_look_s` is how long before the failover
     began the ends of a source were read last that does not answer: records of that time are not among `partitions`. `rto_s` are
     the seconds from the command's first call to its last step, whatever lay between. `source_note` says how the source was found.
+    `blocked` are the partitions where records wait for an open transaction of a source that answers; they count as missing.
     `refusals` are the reasons why a planned failover would be refused. `deny_writes` is the
     command that bars producers from the source.
     """
@@ -152,6 +154,7 @@ class FailoverReport(JsonDisplayable):
     refusals: tuple[str, ...] = ()
     steps: tuple[ReportedStep, ...] = ()
     partitions: tuple[PossibleLoss, ...] = ()
+    blocked: tuple[OpenTransaction, ...] = ()
     proof: ProofSummary | None = None
     groups: tuple[PlacedGroup, ...] = ()
     topics: tuple[TopicEndpoints, ...] = ()
@@ -166,7 +169,7 @@ class FailoverReport(JsonDisplayable):
     @property
     def missing(self) -> int:
         """The source offsets that did not arrive; their records are lost with the source."""
-        return sum(one.missing for one in self.partitions)
+        return sum(one.missing for one in self.partitions) + sum(one.offsets for one in self.blocked)
 
     @property
     def records_again(self) -> int | None:
@@ -192,6 +195,7 @@ class FailoverReport(JsonDisplayable):
         if self.is_repeat:
             parts.append(f"{self.flow} was failed over before; nothing was done again")
         parts += [self.source_note] if self.source_note else []
+        parts += map(str, self.blocked)
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [_losses(self.partitions)] if self.partitions else []
         parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]

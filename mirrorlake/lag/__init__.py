@@ -1,6 +1,7 @@
 """Offset lag and time lag: positions over time, verdicts and forecasts."""
 
 from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag.hanging_transactions import OpenTransaction, find_open_transactions
 from mirrorlake.lag.hop_verdicts import HopVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.lag_page import LagPage

@@ -11,12 +11,13 @@ from mirrorlake.config import when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.events import Events, read_events
-from mirrorlake.lag.hanging_transactions import HangingTransaction, find_hanging_transactions
+from mirrorlake.lag.hanging_transactions import HANGS_MS, OpenTransaction, find_open_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
+from mirrorlake.lag.time_lag import age_ms
 from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.offsets import load_offset_maps
@@ -103,13 +104,13 @@ class Monitor:
 
     def find_hanging_transactions(
         self, alias: str, stable: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, HangingTransaction]:
+    ) -> Mapping[TopicPartition, OpenTransaction]:
         """Return the hanging transaction of each partition of a source that has one; `stable` are their last stable offsets."""
         context = self._context
         if context.config.cluster(alias).is_lake:
             return {}
-        readers = partial(context.reader, committed=False)
-        return find_hanging_transactions(context.admin(alias), readers, stable, now=context.now())
+        found = find_open_transactions(context.admin(alias), partial(context.reader, committed=False), stable)
+        return {tp: one for tp, one in found.items() if age_ms(one.since_ms, context.now()) >= HANGS_MS}
 
     def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
         """Return the newest samples, cached for some seconds because samples are further apart.

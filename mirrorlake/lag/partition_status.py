@@ -70,6 +70,8 @@ def judge_partition(
         reason = f"{found.reason}; the last earlier sample is of {format_time(rested)}"
         found = Judgement(verdict=Verdict.UNKNOWN, reason=reason)
     reason = f"{known_reason}; {found.reason}" if known_reason else found.reason
+    if state == "blocked" and found.verdict is Verdict.OK:
+        reason = known_reason
     if state == "paused":
         return Judgement(verdict=Verdict.PAUSED, reason=reason, since=since)
     verdict = worst_hop_verdict([found.verdict, _AT_LEAST.get(state, found.verdict)])

@@ -11,7 +11,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.forecast import Earliest, Expiry, next_expiry
-from mirrorlake.lag.hanging_transactions import HangingTransaction
+from mirrorlake.lag.hanging_transactions import OpenTransaction
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import RetentionLookup, read_earliest
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
@@ -35,11 +35,11 @@ _RECENT_MS = 60_000
 Windows = Mapping[tuple[str, SourcePartition], Sequence[LagSample]]
 """The newest samples of the hop `republished`, oldest first, by flow and partition."""
 
-TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, HangingTransaction]]
+TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, OpenTransaction]]
 """Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
 
-def _find_none(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, HangingTransaction]:
+def _find_none(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OpenTransaction]:
     return {}
 
 
@@ -119,7 +119,7 @@ class _Readings:
     unlanded: Mapping[tuple[str, SourcePartition], int | None]
     sampled: Windows
     expiries: Mapping[tuple[str, SourcePartition], Expiry]
-    transactions: Mapping[str, Mapping[TopicPartition, HangingTransaction]]
+    transactions: Mapping[str, Mapping[TopicPartition, OpenTransaction]]
 
 
 def _read_remotes(
@@ -231,7 +231,7 @@ def _judge_state(
     lost: str | None,
     expiry: Expiry | None,
     pause: Pause | None,
-    transaction: HangingTransaction | None,
+    transaction: OpenTransaction | None,
     waits: bool,
     is_landed: bool,
     at: datetime,
@@ -291,7 +291,7 @@ def _find_hanging(
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
     find_transactions: TransactionFinder,
-) -> Mapping[TopicPartition, HangingTransaction]:
+) -> Mapping[TopicPartition, OpenTransaction]:
     ends = {tp: row.end for flow in flows if flow.source == alias for tp, row in positions[flow.name].items()}
     try:
         return find_transactions(alias, ends) if ends else {}

@@ -15,6 +15,7 @@ from mirrorlake.failover.cutover import BACK, CONSUMERS, GROUPS, ChecklistLine, 
 from mirrorlake.failover.journal import CUTOVER
 from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.kafka import TopicState
+from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
@@ -61,17 +62,24 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
         def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
             return dict.fromkeys(partitions, 5)
 
-        def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(partitions, high)
-
     monkeypatch.setattr("mirrorlake.failover.operation_context.newest_topics", lambda *_, **__: {})
+    hung = OpenTransaction(
+        cluster="east",
+        topic="orders",
+        partition=0,
+        offset=5,
+        offsets=1,
+        since_ms=int(NOON.timestamp()) * 1000,
+        fix="end it",
+    )
+    monkeypatch.setattr(OperationContext, "open_transactions", lambda *_: (hung,) if is_open else ())
     monkeypatch.setattr(OperationContext, "land_up_to", lambda *_: 0)
     monkeypatch.setattr(OperationContext, "ensure_all_sent", lambda *_: 0)
     monkeypatch.setattr(cutover, "ProofSummary", SimpleNamespace(of=lambda _: "proven"))
-    source, planned, high = Source(), cast("Any", None), 5
+    source, planned, is_open = Source(), cast("Any", None), False
     monkeypatch.setattr(OperationContext, "verify", lambda *_, **__: SimpleNamespace(equal=True))
     flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
-    context: Any = SimpleNamespace(admin=lambda _: source, lake=None)
+    context: Any = SimpleNamespace(admin=lambda _: source, lake=None, now=lambda: NOON)
     work = OperationContext(context=context, flow=flow, journal=planned, wait=lambda _: None)
 
     def producers() -> tuple[str, str, bool | None]:
@@ -82,8 +90,10 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
 
     assert producers() == ("ok", "all up to orders-0@5: proven", True)
     assert len(described) == 3, "at first, once it was still, and at the end"
-    high = 6
-    assert producers() == ("open", "a transaction is open on east: orders-0", None)
+    is_open = True
+    state, said, mirrored = producers()
+    assert (state, mirrored) == ("open", None)
+    assert "orders-0: a transaction of the source is open since 12:00:00 UTC" in said
 
 
 @pytest.mark.law("F")

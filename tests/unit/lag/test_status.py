@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.lag import OpenTransaction, source_reader
 from mirrorlake.lag import sampler as sampler_module
-from mirrorlake.lag import source_reader
 from mirrorlake.lag import status_reader as status_module
-from mirrorlake.lag.hanging_transactions import HangingTransaction
 from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.status import Status
@@ -313,7 +312,7 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(status: Aske
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
     now = at(60)
     fine = judge_partition(samples(10, 10, 10), state=state, known_reason="it is so", now=at(50))
-    assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
+    assert (fine.verdict, fine.reason) == (verdict, "it is so" if state == "blocked" else "it is so; nothing waits")
     back = judge_partition([*samples(2, 8, 9, 5, 5)], state=state, now=now)
     worse = Verdict.PAUSED if state == "paused" else Verdict.REWIND
     assert back.verdict is worse, "the samples say worse, but of what a person wanted"
@@ -321,8 +320,12 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
 
 @pytest.mark.law("E")
 def test_what_a_hung_transaction_holds_back_is_not_in_step(status: Asked) -> None:
-    since = NOON_MS - 12 * 60_000
-    hung = {TopicPartition("orders", 0): HangingTransaction(offset=10, since_ms=since, offsets=500)}
+    since, place = NOON_MS - 12 * 60_000, TopicPartition("orders", 0)
+    hung = {
+        place: OpenTransaction(
+            cluster="east", topic="orders", partition=0, offset=10, offsets=500, since_ms=since, fix=""
+        )
+    }
     [clicks, orders] = status(LANDED, 10, find_transactions=lambda *_: hung)[FLOW.name]
     assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("caught_up", "OK", 0, None)
     assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
