@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from mirrorlake.config.edit import find_unmirrored
 from mirrorlake.doctor.check_context import FlowCheckContext, value
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.model.ledger import merged_remotes
-from mirrorlake.model.patterns import shape_of
-from mirrorlake.render import format_count, format_duration, plural
+from mirrorlake.render import format_duration, plural
 from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 # -- the source ------------------------------------------------------------------------------------------------------
@@ -18,19 +18,14 @@ from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 @check("source.topics", layer="flow", per="flow", fix="correct `topics` of the flow, or create the topic")
 def _topics(at: FlowCheckContext) -> Iterator[CheckOutcome]:
-    """The flow selects topics that the source has, and each plain name of its list is one: a name with a typing error is silent."""
+    """Each name and pattern of the flow's list selects a topic of the source, and no rule takes away what is named."""
     flow, topics = at.flow, at.topics
-    partitions = sum(one.partitions for one in topics.values())
-    if not topics:
-        fix = f"check `topics` of the flow against the topics of {flow.source}"
-        yield failure(flow.name, f"0 topics selected of {format_count(len(at.all_names))} on {flow.source}", fix)
-        return
-    names = [shape_of(one).literal for one in flow.topics.expressions]
-    absent = [name for name in names if name and name not in at.all_names]
-    if absent:
-        fix = f"correct `topics` of the flow, or create the topic on {flow.source}"
-        yield warning(flow.name, f"{flow.source} has no topic {some(absent)}", fix)
-    yield fine(flow.name, f"{plural(len(topics), 'topic')}, {plural(partitions, 'partition')} on {flow.source}")
+    for one in find_unmirrored(flow, at.all_names):
+        found = f"{one.name}: {one.reason}", "correct `topics` of the flow, or the rule"
+        yield warning(flow.name, *found) if topics else failure(flow.name, *found)
+    if topics:
+        partitions = sum(one.partitions for one in topics.values())
+        yield fine(flow.name, f"{plural(len(topics), 'topic')}, {plural(partitions, 'partition')} on {flow.source}")
 
 
 @check("source.permissions", layer="flow", per="flow", fix="the finding is the kafka-acls command")

@@ -265,8 +265,7 @@ class Failover(Procedure[FailoverReport]):
         sent = {(source.topic, source.partition): one.republished for source, one in reached.items()}
         noted = msgspec.convert((frozen or {}).get("blocked", ()), tuple[OpenTransaction, ...])
         blocked = tuple(one for one in noted if sent.get((one.topic, one.partition), 0) < one.offset + one.offsets)
-        if rpo_s is not None and blocked:
-            rpo_s = max([rpo_s, *(began.timestamp() - one.since_ms / 1000 for one in blocked)])
+        rpo_s = None if rpo_s is None else max([rpo_s, *(began.timestamp() - one.since_ms / 1000 for one in blocked)])
         return FailoverReport(
             flow=flow.name,
             source=flow.source,

@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mirrorlake.model.control import Pause
+from mirrorlake.model.plan import Note
 from mirrorlake.render import Displayable, Sheet, badge, document, plural
 
 
 @dataclass(frozen=True, slots=True)
 class LandResult(Displayable):
-    """The result of one landing run; `paused` are the pauses that prevented it."""
+    """The result of one landing run: pauses that prevented it, and `notes` on names in the settings that mirror nothing."""
 
     source: str
     records: int
     paused: tuple[Pause, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def sheet(self) -> Sheet:
-        """Return the number of landed records, and the pauses."""
-        return _sheet(self.source, f"{plural(self.records, 'record')} landed", self.paused)
+        """Return the number of landed records, the pauses and the notes."""
+        return _sheet(self.source, f"{plural(self.records, 'record')} landed", self.paused, self.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,9 @@ class TableResult(Displayable):
         return _sheet(f"table {self.table}", f"{plural(self.records, 'record')} written{bad}", self.paused)
 
 
-def _sheet(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
-    return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
+def _sheet(name: str, did: str, paused: tuple[Pause, ...], notes: tuple[Note, ...] = ()) -> Sheet:
+    parts = tuple(map(str, (*paused, *notes)))
+    return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=parts)
 
 
 class _Ran(NamedTuple):

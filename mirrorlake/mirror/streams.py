@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake import groups, landing, mm2, republish, rules, tables
 from mirrorlake.config import identity, plain
+from mirrorlake.config.edit import find_unmirrored
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import write_plan_checkpoints
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mirrorlake.lake import FencedRelayWriter
     from mirrorlake.republish import Tenure
     from mirrorlake.tables import TypedTable
+
+log = logging.getLogger(__name__)
 
 
 class Streams:
@@ -43,7 +47,12 @@ class Streams:
         **how: Any,
     ) -> LandResult:
         """Land a source until it is drained or `stop` is set."""
-        return LandResult(source, landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how))
+        names, flows = self._context.admin(source).topic_names(), self._context.config.flows_from(source)
+        notes = tuple(note for flow in flows for note in find_unmirrored(flow, names))
+        for note in notes:
+            log.warning("land.not_mirrored %s", note)
+        records = landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how)
+        return LandResult(source, records, notes=notes)
 
     def republish(
         self,

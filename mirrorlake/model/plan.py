@@ -64,7 +64,7 @@ class Change:
 class Note:
     """Something that a plan leaves unchanged and that a person should know: subject, cluster and reason.
 
-    For a rule (`where` is then the flow), `reason` is what the rule does not do.
+    For a rule (`where` is then the flow), `reason` is what the rule does not do; for a topic, why the flow does not mirror it.
     """
 
     where: str
@@ -75,6 +75,8 @@ class Note:
     def __str__(self) -> str:
         if self.kind == "rule":
             return f"{self.where}: rule {self.name}: {self.reason}"
+        if self.kind == "topic":
+            return f"{self.where}: `topics` names {self.name}, which is not mirrored: {self.reason}"
         return f"{self.where}: {self.kind} {self.name} is left as it is: {self.reason}"
 
 

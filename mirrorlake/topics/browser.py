@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from mirrorlake.config.edit import preview
+from mirrorlake.config.edit import find_unmirrored, preview
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, NameMatcher
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Committed, Groups, PartitionState, TopicSetting, librdkafka_options
@@ -65,7 +65,8 @@ class TopicBrowser:
         shown = layout if internal else {name: states for name, states in layout.items() if not is_internal(name)}
         at = self._now()
         lines, _, _ = self._lines(shown)
-        return TopicList(cluster=self._alias, topics=tuple(lines), hidden=len(layout) - len(shown), observed_at=at)
+        notes, hidden = [note for flow in self._out for note in find_unmirrored(flow, layout)], len(layout) - len(shown)
+        return TopicList(cluster=self._alias, topics=tuple(lines), hidden=hidden, observed_at=at, notes=tuple(notes))
 
     def page(self, topic: str, groups: Callable[[], HasGroups | None]) -> TopicPage:
         """Show one topic; `groups` returns the reader of consumer groups, or None if the cluster has none."""

@@ -9,11 +9,13 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
+from mirrorlake.config.edit import find_unmirrored
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, list_carried_topics
+from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.progress import ProgressCallback, ignore_progress
@@ -77,6 +79,7 @@ def make_plan(
         led = led_by_others(flow, all_flows, names=known)
         changes += topic_plan(flow, ends, audit, waiting=held(flow), beside=all_flows, led=led).changes
         changes += rule_changes(flow, audit)
+        notes += find_unmirrored(flow, ends.source_names)
         notes += rule_notes(flow, ends.source)
         notes += _group_notes(flow, all_flows)
         others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
@@ -112,7 +115,11 @@ def made_once(changes: Iterable[Change]) -> list[Change]:
 
 def _group_notes(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> list[Note]:
     why = refused(flow, all_flows)
-    return [Note(where=flow.target, kind="groups", name=flow.name, reason=why)] if why and flow.sync.groups else []
+    notes = [Note(where=flow.target, kind="groups", name=flow.name, reason=why)] if why and flow.sync.groups else []
+    for name in filter(None, (shape_of(expression).meant for expression in flow.groups.expressions)):
+        if not flow.group_selection.matches(name):
+            notes.append(Note(where=flow.name, kind="group", name=name, reason="exclude_groups excludes it"))
+    return notes
 
 
 def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ClassVar, Literal, overload
 
 from mirrorlake.kafka import PartitionState
+from mirrorlake.model.plan import Note
 from mirrorlake.render import (
     JsonDisplayable,
     LinkedText,
@@ -95,7 +96,7 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopicList(JsonDisplayable, Sequence[TopicLine]):
-    """The topics of a cluster at a moment; `hidden` counts the omitted internal topics.
+    """The topics of a cluster at a moment; `hidden` counts the omitted internal topics, `notes` tell what mirrors nothing.
 
     Example:
         >>> print(TopicList(cluster="east", topics=(TopicLine(topic="orders", partitions=3, records=1200, cleanup="compact"),)))
@@ -109,6 +110,7 @@ class TopicList(JsonDisplayable, Sequence[TopicLine]):
     topics: tuple[TopicLine, ...]
     hidden: int = 0
     observed_at: datetime | None = None
+    notes: tuple[Note, ...] = ()
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at",)
 
     def __len__(self) -> int:
@@ -155,11 +157,12 @@ class TopicList(JsonDisplayable, Sequence[TopicLine]):
             *([f"{plural(self.hidden, 'internal topic')} not shown"] if self.hidden else []),
         ]
         note = "records: by offsets, at most; compacted records and markers of transactions count"
+        shown = (table("", columns, rows, least=("kept", "records/s")), note) if rows else ("no topic",)
         return Sheet(
             title=f"topics of {self.cluster}",
             badge=badge(f"{plural(weak, 'partition')} with too few replicas in sync", "warn") if weak else None,
             facts=(*facts, self.observed_at),
-            parts=(table("", columns, rows, least=("kept", "records/s")), note) if rows else ("no topic",),
+            parts=(*shown, *map(str, self.notes)),
         )
 
 

@@ -26,13 +26,14 @@ Sources = Mapping[str, TopicSource]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothEnds:
-    """`source_configs` and `remote_configs` are the topics' own settings, `target_names` all visible topics of the target."""
+    """`source_configs` and `remote_configs` are the topics' own settings, `source_names` and `target_names` all visible topics."""
 
     source: Mapping[str, TopicState]
     source_configs: Configs
     remote: Mapping[str, TopicState]
     remote_configs: Configs
     target_names: tuple[str, ...]
+    source_names: tuple[str, ...] = ()
 
 
 def look(
@@ -44,7 +45,8 @@ def look(
 ) -> BothEnds:
     """Read both ends in six requests for any number of topics; `tell` gets the count of topics read."""
     source, target = sources[flow.source], admins[flow.target]
-    names, target_names = [name for name in source.topic_names() if flow.carries(name)], target.topic_names()
+    source_names, target_names = source.topic_names(), target.topic_names()
+    names = [name for name in source_names if flow.carries(name)]
     if not names:
         source.require_topics(flow.topics)
     tell(0, len(names))
@@ -60,6 +62,7 @@ def look(
         remote=remote,
         remote_configs=remote_configs,
         target_names=tuple(target_names),
+        source_names=tuple(source_names),
     )
 
 

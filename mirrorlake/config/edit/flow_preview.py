@@ -8,7 +8,8 @@ from typing import Literal
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.model.patterns import INTERNAL_TOPICS
+from mirrorlake.model.patterns import INTERNAL_TOPICS, TopicPattern, shape_of
+from mirrorlake.model.plan import Note
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.render import Displayable, Sheet, badge, format_count, table
 
@@ -101,6 +102,24 @@ def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
 
     matched = [name for name in names if asked.matches(name)]
     return FlowPreview(flow=flow.name, topics=tuple(map(judge, matched)), others=len(names) - len(matched))
+
+
+def find_unmirrored(flow: FlowConfig, topics: Iterable[str]) -> tuple[Note, ...]:
+    """Find what `topics` of a flow names and a rule takes away, or its source, which has these topics, does not show.
+
+    A pattern may be for topics to come: it is told where the whole flow mirrors nothing.
+    """
+    names, found = set(topics), dict[str, str]()
+    is_idle = not any(map(flow.carries, names))
+    for expression in flow.topics.expressions:
+        meant = shape_of(expression).meant
+        judged = preview(flow, [meant]).topics[0] if meant else None
+        if meant and judged and judged.why:
+            found[meant] = f"{judged.why}; narrow that rule, or take the name out of `topics`"
+        elif is_idle or (meant and meant not in names and not NameMatcher(TopicPattern((expression,))).select(names)):
+            name = meant or expression
+            found[name] = f"{flow.source} has no topic {name}, or does not show it; correct `topics`, or create it"
+    return tuple(Note(where=flow.name, kind="topic", name=name, reason=reason) for name, reason in found.items())
 
 
 def stays_after(flow: FlowConfig) -> str:

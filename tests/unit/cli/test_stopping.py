@@ -82,7 +82,7 @@ def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done(
 @pytest.mark.parametrize(
     ("command", "document"),
     [
-        (["run"], {"landed": [{"source": "east", "records": 7, "paused": []}], "republished": []}),
+        (["run"], {"landed": [{"source": "east", "records": 7, "paused": [], "notes": []}], "republished": []}),
         (["land", "--source", "east"], {"source": "east", "records": None, "paused": []}),
         (["republish", "--flow", "a->b"], {"flow": "a->b", "records": None, "paused": []}),
     ],
