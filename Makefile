@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit lock links site pictures release clean
+.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit lock links site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,9 +110,6 @@ links: env ## the documentation as a site in build/site, with notebooks as they 
 
 site: env ## the same with notebooks that are executed, each on brokers of its own; takes some minutes
 	$(BIN)/python -m tests.site --execute
-
-pictures: env ## the pictures of README and docs, from one story on real brokers; takes five minutes
-	$(BIN)/python -m tests.pictures
 
 release: env ## wheel and sdist of HEAD in dist/: built twice, compared, checked and installed
 	$(BIN)/python -m tests.release
