@@ -9,9 +9,9 @@ from mirrorlake.doctor.check_context import FlowCheckContext, value
 from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
-from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.render import format_duration, plural
-from mirrorlake.republish import inspect_remote_topics, merged_positions
+from mirrorlake.republish import inspect_remote_topics
 
 # -- the source ------------------------------------------------------------------------------------------------------
 
@@ -59,8 +59,7 @@ def _leaders(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 @check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
 def _remote_topics(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic that records were sent to was deleted, created again or cut: nothing is sent to it until a person chooses."""
-    last = at.last_records
-    held, _ = inspect_remote_topics(at.flow, at.target, merged_remotes(last), merged_positions(last))
+    held, _ = inspect_remote_topics(at.flow, at.target, merged_positions(at.last_records, at.flow.remote_topic))
     yield from (failure(one.remote, one.cause, one.remedy) for one in held)
     if not held:
         yield fine(at.flow.name, "each is the one that records were sent to")

@@ -19,11 +19,10 @@ from mirrorlake.failover.failover import rehearse
 from mirrorlake.failover.journal import DRILL, open_journal
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
 from mirrorlake.model.control import Subject
-from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
 from mirrorlake.procedure import DONE
 from mirrorlake.render import document
-from mirrorlake.republish import read_last_records
+from mirrorlake.republish import read_sent_positions
 from mirrorlake.topics import settings_in_force
 
 log = logging.getLogger(__name__)
@@ -146,7 +145,7 @@ def _clear(scratch: Context) -> None:
     [flow] = scratch.config.flows
     try:
         admin = scratch.admin(flow.target)
-        made = merged_remotes(read_last_records(scratch, flow)).values()
+        made = read_sent_positions(scratch, flow).remotes.values()
         states = admin.describe({one.name for one in made})
         for one in {one.name: one for one in made if one.topic_id}.values():
             if one.name in states and known_id(states[one.name].topic_id) == one.topic_id:

@@ -31,7 +31,7 @@ from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.procedure import Journal, Operation, Refusal
-from mirrorlake.republish import merged_positions, read_last_records
+from mirrorlake.republish import read_sent_positions
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
 from mirrorlake.timing import timing
@@ -120,7 +120,7 @@ class OperationContext:
                 return ""
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
-        return merged_positions(read_last_records(self.context, flow))
+        return read_sent_positions(self.context, flow).positions
 
     def topics(self, flow: FlowConfig) -> list[str]:
         """List the flow's source topics that existed when landing last described them."""

@@ -32,7 +32,8 @@ from mirrorlake.lake import (
     write_samples,
 )
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.republish import merged_positions, read_last_records
+from mirrorlake.model.ledger import merged_positions
+from mirrorlake.republish import read_last_records
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,11 @@ class Sampler:
         for alias in round_.unreachable:
             skip_cluster(alias, round_.errors["cluster", alias])
         lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
-        sent = {subject: merged_positions(last) for subject, last in lanes.items()}
+        sent = {
+            subject: merged_positions(lanes[subject], flow.remote_topic).positions
+            for flow in flows
+            if (subject := ("flow", flow.name)) in lanes
+        }
         landed = round_.call({("relay", a): source.read_landed for a, source in sources.items()})
         ends = round_.call({("cluster", a): source.read_ends for a, source in sources.items()})
         flow_positions = (sources[a].flow_positions(relay, to, sent) for (_, a), (relay, to) in landed.items())

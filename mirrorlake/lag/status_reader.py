@@ -22,11 +22,11 @@ from mirrorlake.lag.time_lag import FlowPosition, LagSample, Readers, age_ms, re
 from mirrorlake.lake import Lake, Subject, from_micros, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration
 from mirrorlake.render import format_time as format_time
-from mirrorlake.republish import inspect_remote_topics, merged_positions
+from mirrorlake.republish import inspect_remote_topics
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def _read_remotes(
         last = snapshot.lanes[flow.name]
         try:
             admin = target(flow.target)
-            remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_remotes(last), merged_positions(last))
+            remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_positions(last, flow.remote_topic))
         except ClusterError as error:
             # The target answered for the snapshot, and stopped answering since.
             silent[flow.name] = flow, ("flow", flow.name), error

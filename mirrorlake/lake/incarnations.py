@@ -1,14 +1,16 @@
 """Filter rows by the incarnation of their remote topic: current, or deleted since.
 
 A row of the offset map belongs to one incarnation of a remote topic and has that topic's id. The table `metadata` has the present
-incarnation. A row from before ids were recorded belongs to the incarnation in which it was committed.
+incarnation. A row from before ids were recorded belongs to the incarnation in which it was committed. A row of a topic that the
+flow's present policy does not name is neither current nor stale for an upstream offset; for a downstream one every name counts.
 
 Law A (never ahead): a position is never taken from a deleted topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -74,38 +76,34 @@ class IncarnationFilter:
     def __bool__(self) -> bool:
         return bool(self.recorded or self.lost)
 
-    def current_rows(self, runs: DataFrame) -> DataFrame:
-        return runs.where(self.current_sql())
+    def current_rows(self, runs: DataFrame, topic: str = "source_topic") -> DataFrame:
+        return runs.where(self.current_sql(topic))
 
-    def stale_rows(self, runs: DataFrame) -> DataFrame | None:
+    def stale_rows(self, runs: DataFrame, topic: str = "source_topic") -> DataFrame | None:
         """Return the rows of `offset_map` whose remote topic was deleted, or None if there can be none."""
-        gone = self.stale_sql()
+        gone = self.stale_sql(topic)
         return None if gone is None else runs.where(gone)
 
-    def current_sql(self) -> str:
-        """Return a SQL filter for `offset_map` rows of current incarnations."""
-        gone = self.stale_sql()
-        return "true" if gone is None else f"NOT ({gone})"
+    def current_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str:
+        """Return a SQL filter for rows of current incarnations, of `offset_map` by default.
 
-    def current_withheld_sql(self, topics: Callable[[FlowConfig], Iterable[str]]) -> str:
-        """Return a SQL filter for `withheld` rows of current incarnations; the rules have judged the others again since.
-
-        `topics` lists the source topics of a flow; it is called only if a topic was lost.
+        `topic` is the column of the source topic, or "" if rows of every policy's remote topics count; `at` is the time.
         """
-        gone: list[str] = []
-        for flow in self.flows if self else ():
-            for topic in topics(flow):
-                life = self._incarnation(flow, flow.remote_topic(topic))
-                if life is not None:
-                    other = _is_other(life, "withheld_at")
-                    gone.append(f"(flow = {quote(flow.name)} AND topic = {quote(topic)} AND {other})")
-        return f"NOT ({' OR '.join(gone)})" if gone else "true"
+        gone = self.stale_sql("", at)
+        return (
+            " AND ".join([*([self.named_sql(topic)] if topic else []), *([f"NOT ({gone})"] if gone else [])]) or "true"
+        )
 
-    def stale_sql(self) -> str | None:
-        """Return a SQL filter for `offset_map` rows of deleted incarnations, or None if there can be none."""
+    def named_sql(self, topic: str) -> str:
+        """Return a SQL filter for rows whose remote topic has the name that the flow's policy gives the one in a column."""
+        names = (f"(flow NOT IN {_names(flow)} OR target_topic = {_remote_sql(flow, topic)})" for flow in self.flows)
+        return " AND ".join(names) or "true"
+
+    def stale_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str | None:
+        """Return a SQL filter for rows of deleted incarnations (see `current_sql`), or None if there can be none."""
         gone = [
-            f"(flow IN ({quote(flow.name)}, {quote(flow.redrive_name)}) AND target_topic = {quote(remote)} "
-            f"AND {_is_other(life, 'committed_at')})"
+            f"(flow IN {_names(flow)} AND target_topic = {quote(remote)} AND {_is_other(life, at)}"
+            + (f" AND target_topic = {_remote_sql(flow, topic)})" if topic else ")")
             for flow in self.flows
             for remote in sorted(self._remotes(flow))
             if (life := self._incarnation(flow, remote)) is not None
@@ -120,6 +118,26 @@ class IncarnationFilter:
         if any((one.flow, one.remote) == (flow.name, remote) for one in self.lost):
             return TopicIncarnation(topic_id=None, since=None)
         return self.recorded.get((flow.target, remote))
+
+
+def remote_names(text: str, flow: FlowConfig) -> str:
+    """Return a SQL text with each `<column>` of a source topic replaced by the name of its remote topic."""
+    return re.sub(r"<([\w.]+)>", lambda column: _remote_sql(flow, column[1]), text)
+
+
+def _remote_sql(flow: FlowConfig, topic: str) -> str:
+    """Return the SQL of `flow.remote_topic` for the source topic in a column."""
+    default = f"{{source}}{flow.policy.separator}{{topic}}"
+    filled = (flow.policy.template or default).replace("{source}", flow.source).replace("{target}", flow.target)
+    # Braces would name a table of the query.
+    name = f"concat({f', {topic}, '.join(map(quote, filled.split('{topic}')))})"
+    return (
+        name if flow.policy.kind != "identity" else f"CASE WHEN {topic} LIKE '%heartbeats' THEN {name} ELSE {topic} END"
+    )
+
+
+def _names(flow: FlowConfig) -> str:
+    return f"({quote(flow.name)}, {quote(flow.redrive_name)})"
 
 
 def _is_other(incarnation: TopicIncarnation, at: str) -> str:

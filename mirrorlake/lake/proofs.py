@@ -136,7 +136,7 @@ def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
 
 def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tuple[list[ProvenRange], bool]:
     """Return the proven ranges of a flow, and whether any range differed after it was proven."""
-    standing = lives.current_sql()
+    standing = lives.current_sql("")
     values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
     rows = lake.query_rows(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
     differing: dict[tuple[str, SourcePartition], list[tuple[int, int]]] = {}

@@ -135,6 +135,7 @@ POSITIONS = TableSchema(
         "record_timestamp": ("timestamp", "Timestamp of the last record before the position, where known"),
         "observed_at": ("timestamp", "Time of the observation"),
         "landed_at": ("timestamp", "For kind landed: no batch that the position accounts for is newer"),
+        "target_topic": ("string", "Remote topic, for kinds taken_over and begun_again"),
     },
     properties={**APPEND_ONLY, **REMOVABLE},  # old samples are removed (sampling.keep)
 )
@@ -241,6 +242,7 @@ WITHHELD = TableSchema(
         "lane": ("int", "Lane that withheld them"),
         "ledger_seq": ("bigint", "Number of the lane's ledger record that holds this"),
         "withheld_at": ("timestamp", "Time of the target transaction"),
+        "target_topic": ("string", "Remote topic that they would have gone to"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null in rows older than this column"),
     },
     properties={

@@ -14,8 +14,9 @@ from mirrorlake.maintenance.removal import quarantined_by
 from mirrorlake.maintenance.results import TrimmedLedger
 from mirrorlake.maintenance.retention import Guard, replaying
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.replay import Register
-from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
+from mirrorlake.republish import LedgerCopy, read_lanes
 from mirrorlake.topics import settings_in_force
 
 # A replay that nobody resumes must not hold back records for ever.
@@ -28,10 +29,10 @@ def read_ledger(context: Context, flow: FlowConfig, *, plan: bool) -> tuple[Sent
         admin = context.admin(flow.target)
         with closing(context.ledger(flow)) as reader:
             last = read_lanes(reader, admin, flow.ledger_topic)
-            standing = SentUpTo(flow=flow, positions=merged_positions(last))
+            standing = SentUpTo(flow=flow, positions=merged_positions(last, flow.remote_topic).positions)
             if plan or not last:
                 return standing, TrimmedLedger(flow=flow.name)
-            copy = LedgerCopy(context.lake, flow.name, flow.source)
+            copy = LedgerCopy(context.lake, flow)
             return standing, TrimmedLedger(flow=flow.name, records=copy.trim(reader, admin, sorted(last)))
     except MirrorlakeError as error:
         # Without positions, maintenance waits for the flow.
@@ -41,7 +42,7 @@ def read_ledger(context: Context, flow: FlowConfig, *, plan: bool) -> tuple[Sent
 def flows_of_other_files(context: Context) -> list[SentUpTo]:
     """Return the positions of other settings files' flows, by the lake's copies of their ledgers, which are never ahead."""
     flows = settings_in_force.flows_of_other_files(context.config, context.control().state())
-    copies = [(flow, LedgerCopy(context.lake, flow.name, flow.source)) for flow in flows]
+    copies = [(flow, LedgerCopy(context.lake, flow)) for flow in flows]
     return [SentUpTo(flow=flow, positions=copy.positions()) for flow, copy in copies]
 
 

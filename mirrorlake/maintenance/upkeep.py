@@ -113,7 +113,7 @@ def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Ret
             flow=flow,
         )
     landed = landed_positions(context.lake, others[flow].source).reached
-    sent = LedgerCopy(context.lake, flow, others[flow].source).positions()
+    sent = LedgerCopy(context.lake, others[flow]).positions()
     waiting = {
         str(partition): end - sent.get(partition, 0)
         for partition, end in sorted(landed.items())

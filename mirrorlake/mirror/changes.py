@@ -28,6 +28,7 @@ def plan_changes(context: Context, flow: str | None) -> Plan:
             lake=context.lake,
             audit=context.audit(),
             held=partial(republish.find_lost_topics, context),
+            renamed=partial(republish.list_renamed_topics, context),
             filled_of=context.filled_topics,
             tell=board.tell,
         )

@@ -11,12 +11,11 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, Mm2Writer, RawRecord, RecordReader
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord, fold, merged_remotes
+from mirrorlake.model.ledger import LedgerRecord, fold, merged_positions
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, is_outdated, syncs_of
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.model.remotes import Remote, is_different_topic
-from mirrorlake.republish import merged_positions
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import TopicSource
 
@@ -145,22 +144,23 @@ class SyncFeed:
                 last = self._ledger.last(lane)
             if last is not None:
                 self._last[lane] = last
-        positions, remotes = merged_positions(self._last), merged_remotes(self._last)
+        sent = merged_positions(self._last, self._flow.remote_topic)
         runs: dict[SourcePartition, list[MappedRange]] = {}
         for record in (record for several in records.values() for _, record in several):
             for run in record.runs:
                 topic = run.source.topic
-                now, then = (found.get(topic, _UNKNOWN).topic_id for found in (remotes, record.remotes))
+                now, then = (found.get(topic, _UNKNOWN).topic_id for found in (sent.remotes, record.remotes))
                 # Ranges of a topic that was denied later stay in the ledger, and are no longer reported.
-                if not self._flow.denies(topic) and not is_different_topic(now, then):
+                is_present = not self._flow.denies(topic) and run.target.topic == self._flow.remote_topic(topic)
+                if is_present and not is_different_topic(now, then):
                     runs.setdefault(run.source, []).append(run)
-        newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*positions, *runs})}
+        newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*sent.positions, *runs})}
 
         def outdated(sync: OffsetSync) -> bool:
             source = newest.get(TopicPartition(sync.topic, sync.partition))
             if source is None or self._flow.placement.kind != "keep":
                 return False
-            return is_outdated(sync, runs.get(source, ()), position=positions.get(source))
+            return is_outdated(sync, runs.get(source, ()), position=sent.positions.get(source))
 
         every = self._flow.mm2.offset_lag_max
         syncs = [sync for source in sorted(runs) for run in runs[source] for sync in syncs_of(run, every=every)]

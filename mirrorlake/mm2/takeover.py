@@ -28,6 +28,7 @@ from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.plan import Change, Plan
+from mirrorlake.model.remotes import Remote, known_id
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 from mirrorlake.republish import read_last_records
 
@@ -291,6 +292,7 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
         POSITIONS,
         [
             position_row(flow.source, source, "taken_over", position, now, flow=flow.name)
+            | {"target_topic": flow.remote_topic(source.topic)}
             for source, position in sorted(positions.items())
         ],
     )
@@ -307,6 +309,9 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
     ]
     lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
+    names = {source.topic: flow.remote_topic(source.topic) for source in positions}
+    states = context.admin(flow.target).describe({*names.values()})
+    remotes = {t: Remote(name, known_id(states[name].topic_id)) for t, name in names.items() if name in states}
     context.admin(flow.target).create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=new_owner())
     task = LaneSpec(
@@ -325,7 +330,8 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
                 remedy=f"`mirrorlake status --flow '{flow.name}'` shows where it stands",
                 flow=flow.name,
             )
-        sender.claim(LedgerRecord(claim=claim, seq=0, positions=positions, committed_at_ms=int(now.timestamp() * 1000)))
+        at_ms = int(now.timestamp() * 1000)
+        sender.claim(LedgerRecord(claim=claim, seq=0, positions=positions, remotes=remotes, committed_at_ms=at_ms))
     finally:
         sender.close()
     changes = plan.changes(flow)

@@ -1,16 +1,18 @@
 """The ledger record: what one lane has republished, in the same transaction as the records themselves.
 
 A record contains the mapped ranges of its own chunk and the positions (the next upstream offset per source partition)
-that moved in it. A full record contains every position of the lane, so a new owner reads back to the last full record
-and folds the later ones (`fold`). The record by which an owner claims a lane is a full one with the positions of all
-lanes (law F: a claim never makes the ledger know less). The ledger is the truth, the `offset_map` table its copy
+that moved in it. A position is one of a source partition in one remote topic, by name and id: `remotes` names the
+topics of the positions, and `earlier` has those in topics that the flow wrote under another policy. A full record
+contains every position of the lane, so a new owner reads back to the last full record and folds the later ones
+(`fold`). The record by which an owner claims a lane is a full one with the positions of all lanes (law F: a claim
+never makes the ledger know less). The ledger is the truth, the `offset_map` table its copy
 (docs/design.md).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,10 +21,13 @@ from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, TopicPartition, advance
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.offset_map import MappedRange
+from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-VERSION = 4
+VERSION = 5
+
+EarlierPositions = Mapping[Remote, Mapping[SourcePartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ class LedgerRecord:
     records of this chunk that the flow's view withheld. `view` is the view's version, or "". `remotes` are the remote
     topics, by source topic, in which the positions were reached (`model/remotes.py`). `full_seq` is the `seq` of the
     last full record, None in a full record. If the record `is_whole`, `positions` and `remotes` are those of the
-    whole lane: in a full record, and in a result of `fold`.
+    whole lane: in a full record, and in a result of `fold`. Only a full record has the `earlier` positions, which no
+    sender moves.
     """
 
     claim: Claim
@@ -75,6 +81,7 @@ class LedgerRecord:
     withheld: tuple[Withheld, ...] = ()
     view: str = ""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
+    earlier: EarlierPositions = field(default_factory=dict)
     committed_at_ms: int = 0
     full_seq: int | None = None
     is_whole: bool = True
@@ -92,6 +99,11 @@ class LedgerRecord:
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
             **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
+            **(
+                {"earlier": [[r.name, r.topic_id, _positions_to_list(of)] for r, of in sorted(self.earlier.items())]}
+                if self.earlier
+                else {}
+            ),
         }
         document = {
             "v": VERSION,
@@ -104,9 +116,7 @@ class LedgerRecord:
             "checkpoint_location": claim.checkpoint_location,
             "batch": claim.batch,
             "scope": claim.scope.text,
-            "positions": [
-                [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
-            ],
+            "positions": _positions_to_list(self.positions),
             "runs": [_run_to_list(run) for run in self.runs],
             "at": self.committed_at_ms,
             **extra,
@@ -136,11 +146,12 @@ class LedgerRecord:
                     origin=FlowOrigin(*document["origin"]) if "origin" in document else None,
                 ),
                 seq=document["seq"],
-                positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
+                positions=_positions_from_list(document["positions"]),
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
                 withheld=tuple(_withheld_from_list(item) for item in document.get("withheld", ())),
                 view=document.get("view", ""),
                 remotes={topic: Remote(*item) for topic, item in document.get("remotes", {}).items()},
+                earlier={Remote(*item): _positions_from_list(of) for *item, of in document.get("earlier", ())},
                 committed_at_ms=document["at"],
                 full_seq=document.get("full"),
                 is_whole=is_whole,
@@ -169,6 +180,7 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
     newest, is_whole = before, before is not None and before.is_whole
     positions = dict(before.positions) if before else {}
     remotes = dict(before.remotes) if before else {}
+    earlier = before.earlier if before else {}
     may_hold_other_lanes = True
     for record in records:
         is_same_owner = newest is not None and _owner(record) == _owner(newest)
@@ -178,11 +190,11 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
                 advance(positions, record.positions)
             continue
         if record.is_whole:
-            positions, remotes = dict(record.positions), dict(record.remotes)
+            positions, remotes, earlier = dict(record.positions), dict(record.remotes), record.earlier
             is_whole = may_hold_other_lanes = True
         else:
             if newest is None or not is_same_owner or record.seq != newest.seq + 1:
-                positions, remotes, is_whole = {}, {}, False
+                positions, remotes, earlier, is_whole = {}, {}, {}, False
             elif may_hold_other_lanes:
                 # A claim contains the positions of all lanes, a sender's records those of its own lane.
                 positions = of_lane(positions, record.claim.lane, lanes=record.claim.lanes)
@@ -194,19 +206,72 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
         newest = record
     if newest is None:
         return None
-    return replace(newest, positions=positions, remotes=remotes, is_whole=is_whole)
+    return replace(newest, positions=positions, remotes=remotes, earlier=earlier, is_whole=is_whole)
 
 
 def _owner(record: LedgerRecord) -> tuple[int, str]:
     return record.claim.epoch, record.claim.owner
 
 
-def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
-    """Return the remote topic of each source topic by the newest owner that named one; `last` is each lane's last record."""
+@dataclass(frozen=True, slots=True)
+class SentPositions:
+    """A flow's positions by its ledger: in the remote topics of its present policy, and the `earlier` ones in others.
+
+    `renamed` are the source topics whose records last went to a topic of another name.
+    """
+
+    positions: Mapping[SourcePartition, int]
+    remotes: Mapping[str, Remote]
+    earlier: EarlierPositions
+    renamed: Mapping[str, Remote]
+
+
+def merged_positions(last: Mapping[int, LedgerRecord | None], remote_topic: Callable[[str], str]) -> SentPositions:
+    """Return the furthest position of each source partition in each remote topic; `last` is each lane's last record.
+
+    A partition changes its lane if the number of lanes changes, and a claim carries the positions of all lanes. A position
+    only grows, so the furthest one is the newest. Of the remote topics of one name, the newest owner's counts
+    (`model/remotes.py`).
+    """
+
+    def name_of(topic: str) -> str:
+        try:
+            return remote_topic(topic)
+        except TopicNameError:
+            return ""
+
+    sent: dict[tuple[str, str], tuple[Remote, dict[SourcePartition, int]]] = {}
+    newest: dict[str, Remote] = {}
+
+    def reach(topic: str, remote: Remote, moved: Mapping[SourcePartition, int]) -> None:
+        known = sent.get((topic, remote.name))
+        if known is None or known[0] != remote:
+            known = sent[topic, remote.name] = remote, {}
+        advance(known[1], moved)
+
+    for record in sorted(filter(None, last.values()), key=lambda one: one.claim.epoch):
+        newest |= record.remotes
+        for topic, remote in record.remotes.items():
+            reach(topic, remote, {})
+        for source, at in record.positions.items():
+            remote = record.remotes.get(source.topic) or Remote(name_of(source.topic))
+            reach(source.topic, remote, {source: at})
+        for remote, moved in record.earlier.items():
+            for source, at in moved.items():
+                reach(source.topic, remote, {source: at})
+    positions: dict[SourcePartition, int] = {}
     remotes: dict[str, Remote] = {}
-    for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
-        remotes |= record.remotes
-    return remotes
+    earlier: dict[Remote, dict[SourcePartition, int]] = {}
+    names = {topic: name_of(topic) for topic, _ in sent}
+    for (topic, name), (remote, reached) in sent.items():
+        if name == names[topic]:
+            positions |= reached
+            # A record without the topic's name has no id to compare.
+            remotes |= {topic: remote} if topic in newest else {}
+        elif reached:
+            earlier.setdefault(remote, {}).update(reached)
+    renamed = {topic: remote for topic, remote in newest.items() if remote.name != names[topic]}
+    return SentPositions(positions, remotes, earlier, renamed)
 
 
 def _shortened(document: dict[str, Any]) -> dict[str, Any]:
@@ -266,6 +331,14 @@ def _ranges(start: int, flat: list[int]) -> tuple[tuple[int, int], ...]:
         ranges.append((at + distance, length))
         at += distance + length
     return tuple(ranges)
+
+
+def _positions_to_list(positions: Mapping[SourcePartition, int]) -> list[Any]:
+    return [[tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(positions.items())]
+
+
+def _positions_from_list(items: Iterable[list[Any]]) -> dict[SourcePartition, int]:
+    return {SourcePartition(topic, generation, partition): offset for topic, generation, partition, offset in items}
 
 
 def _run_to_list(run: MappedRange) -> list[Any]:

@@ -11,8 +11,9 @@ The claim then names it by an id that no topic has, `cut 0@120..216 of <id>`: pa
 were sent up to 216. New records would get offsets that the map gives to other records, so the remedy is to delete the
 topic and to send again.
 
-A position is stored with the id of the topic in which it was reached. So an owner that dies between two claims leaves
-no doubt which positions still count: those that were reached in the topics of the newest claim.
+A position is stored with the name and the id of the topic in which it was reached. So an owner that dies between two
+claims leaves no doubt which positions still count: those that were reached in the topics of the newest claim. Under a
+changed `policy` they are kept beside those of the new name, and count again once that name does (`model/ledger.py`).
 """
 
 from __future__ import annotations
@@ -155,11 +156,9 @@ def detect_lost_topics(
         by_remote.setdefault(remote_topic(topic), set()).add(topic)
     held = []
     for remote, topics in sorted(by_remote.items()):
-        # A topic of another name, after an edit of `policy`, has no history in this flow.
-        ids = {known[topic].topic_id for topic in topics if topic in known and known[topic].name == remote} - {""}
-        renamed = all(topic in known and known[topic].name != remote for topic in topics)
+        ids = {known[topic].topic_id for topic in topics if topic in known} - {""}
         now = found.get(remote)
-        if (now is None and not renamed) or any(is_different_topic(one, now or "") for one in ids):
+        if now is None or any(is_different_topic(one, now or "") for one in ids):
             lost = min(ids - {now or ""}, default="")
             held.append(
                 LostTopic(flow=flow, target=target, remote=remote, topics=tuple(sorted(topics)), known=lost, found=now)

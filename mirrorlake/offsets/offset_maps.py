@@ -30,19 +30,17 @@ from mirrorlake.lake import (
     Row,
     TableSchema,
     arrow_table,
-    list_carried_topics,
     list_tables,
     load_incarnation_filter,
 )
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord, merged_remotes
+from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 from mirrorlake.republish import (
     LedgerCopy,
     inspect_remote_topics,
     map_rows,
-    merged_positions,
     read_lanes,
     withheld_rows,
 )
@@ -188,7 +186,7 @@ def load_recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> OffsetMaps:
         flows,
         load_incarnation_filter(lake, flows),
         _read_copied(lake),
-        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
+        positions={flow.name: LedgerCopy(lake, flow).positions() for flow in flows},
     )
 
 
@@ -225,21 +223,24 @@ def _load_flows(
         lake=lake,
         positions=positions,
         lost_topics=lives.lost,
-        begins=_read_beginnings(lake, flows) if lives else {},
+        begins=_read_beginnings(lake, flows, lives) if lives else {},
         copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
         newer_runs=tuple(runs),
         newer_withheld=tuple(withheld),
         current_runs=lives.current_sql(),
-        current_withheld=lives.current_withheld_sql(partial(list_carried_topics, lake)),
+        current_withheld=lives.current_sql("topic", "withheld_at"),
     )
 
 
-def _read_beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
+def _read_beginnings(
+    lake: Lake, flows: Iterable[FlowConfig], lives: IncarnationFilter
+) -> dict[str, dict[SourcePartition, int]]:
     """Return the first offsets in remote topics that were lost, by flow, as chosen last."""
     rows = lake.query_rows(
-        "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
-        "WHERE kind = :kind AND array_contains(:flows, flow) GROUP BY flow, topic, generation, partition",
+        "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "  # noqa: S608
+        f"WHERE kind = :kind AND array_contains(:flows, flow) AND {lives.named_sql('topic')} "
+        "GROUP BY flow, topic, generation, partition",
         kind=BEGUN_AGAIN,
         flows=[flow.name for flow in flows],
     )
@@ -294,6 +295,6 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
                 records = [record for _, record in reader.since(lane, 0)]
                 is_trimmed |= bool(records) and records[0].seq > max(in_map, in_withheld) + 1
                 newer += records
-    positions = merged_positions(last)
-    lost, _ = inspect_remote_topics(flow, target, merged_remotes(last), positions)
-    return _LedgerTail(positions=positions, lost=lost, newer=newer, is_trimmed=is_trimmed)
+    sent = merged_positions(last, flow.remote_topic)
+    lost, _ = inspect_remote_topics(flow, target, sent)
+    return _LedgerTail(positions=sent.positions, lost=lost, newer=newer, is_trimmed=is_trimmed)

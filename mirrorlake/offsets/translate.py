@@ -15,6 +15,7 @@ from mirrorlake.lake import (
     Lake,
     SourceTopics,
     load_incarnation_filter,
+    remote_names,
     removed_between,
 )
 from mirrorlake.model.flow import SourcePartition
@@ -109,11 +110,14 @@ def read_known_topics(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
 
+_WITHHELD = "SELECT * FROM {withheld} WHERE flow = :flow AND target_topic = <topic>"
+
+
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
-    for row in _rows_at(lake, "SELECT * FROM {withheld} WHERE flow = :flow", source, offset, flow=flow.name):
+    for row in _rows_at(lake, remote_names(_WITHHELD, flow), source, offset, flow=flow.name):
         if not lies_in(offset, ((part["first"], part["length"]) for part in row.ranges)):
             continue
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
@@ -202,7 +206,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     kept = load_incarnation_filter(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
-    standing = f"SELECT * {mine} AND ({kept.current_sql()}) AND first_downstream"
+    standing = f"SELECT * {mine} AND ({kept.current_sql('')}) AND first_downstream"
     rows = []
     for side, bound, nearest in (
         (f"{standing} <= :offset", f" AND first_downstream >= {offset - _NEAR}", "first_downstream DESC"),
@@ -214,7 +218,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
             side + order, offset=offset, **values
         )
     found = standing_at([to_mapped_range(row) for row in rows], offset)
-    fallen = kept.stale_sql() if isinstance(found, UnknownPartition) else None
+    fallen = kept.stale_sql("") if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
     if isinstance(found, UnknownPartition):
@@ -240,7 +244,8 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
         )
     kept, runs = load_incarnation_filter(lake, [flow]), _runs(lake, flow.name)
     asked = offsets if reverse else _with_generations(offsets, read_known_topics(lake, flow.source))
-    return with_stale(asked, kept.current_rows(runs), kept.stale_rows(runs), translated_back if reverse else translated)
+    current, stale = (rows(runs, "" if reverse else "source_topic") for rows in (kept.current_rows, kept.stale_rows))
+    return with_stale(asked, current, stale, translated_back if reverse else translated)
 
 
 def _with_generations(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:

@@ -14,7 +14,7 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, load_incarnation_filter
+from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, load_incarnation_filter, remote_names
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED, lies_in
@@ -85,7 +85,7 @@ class Registry:
         if not flows:
             return ()
         found = tuple(
-            _standing(flows, self._recorded(load_incarnation_filter(self.lake, flows).current_sql()), where, offset)
+            _standing(flows, self._recorded(load_incarnation_filter(self.lake, flows).current_sql("")), where, offset)
         )
         # Only the ledgers may hold the newest mapped ranges.
         if not found and (known := self._known(flows)) is not None:
@@ -171,7 +171,8 @@ class Registry:
             return
         known: OffsetMaps | None = None
         lives = load_incarnation_filter(self.lake, flows)
-        found = _recorded_outcomes(flows, self._recorded(lives.current_sql(), "{withheld}"), source, offset)
+        kept = f"(SELECT * FROM {{withheld}} WHERE {lives.current_sql('topic', 'withheld_at')})"  # noqa: S608
+        found = _recorded_outcomes(flows, self._recorded(lives.current_sql(), kept), source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
         if missing_in and (known := self._known(missing_in)) is not None:
             found |= _recorded_outcomes(missing_in, _Maps(known.ask, "{runs}", "{kept}"), source, offset)
@@ -196,7 +197,7 @@ class Registry:
             return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
         if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
-        if self.lake.query_rows(_TAKEN_OVER, flow=flow.name, offset=offset, **asdict(source)):
+        if self.lake.query_rows(remote_names(_TAKEN_OVER, flow), flow=flow.name, offset=offset, **asdict(source)):
             return outcome("not_carried", "not carried: it lies before the place where the flow took over")
         if known is None:
             return outcome("not_yet", f"not yet republished, as far as the lake knows: {flow.target} does not answer")
@@ -287,7 +288,7 @@ _RECORD = f"""
 """  # noqa: S608 - no value enters the text
 _TAKEN_OVER = f"""
     SELECT 1 AS one FROM {{positions}}
-    WHERE flow = :flow AND kind = 'taken_over' AND {_MINE} AND position > :offset LIMIT 1
+    WHERE flow = :flow AND kind = 'taken_over' AND target_topic = <topic> AND {_MINE} AND position > :offset LIMIT 1
 """  # noqa: S608 - likewise
 _ON_TARGET = (
     "array_contains(:names, flow) AND target_topic = :topic AND target_partition = :partition "

@@ -1,8 +1,14 @@
 """Relay to target: fencing, lanes, the follower of the relay's log, the copies of the ledger, quarantine."""
 
-from mirrorlake.republish.fencing import merged_positions, read_lanes, read_last_records
+from mirrorlake.republish.fencing import read_lanes, read_last_records, read_sent_positions
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
-from mirrorlake.republish.lost_topics import find_lost_topics, inspect_remote_topics, read_owner, resolve_lost_topic
+from mirrorlake.republish.lost_topics import (
+    find_lost_topics,
+    inspect_remote_topics,
+    list_renamed_topics,
+    read_owner,
+    resolve_lost_topic,
+)
 from mirrorlake.republish.make import make_republisher, open_quarantine
 from mirrorlake.republish.prepare import fingerprint_selection, republish_settings, sending_settings
 from mirrorlake.republish.quarantine import Quarantine

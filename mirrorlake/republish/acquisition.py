@@ -15,7 +15,7 @@ from mirrorlake.kafka.lane import LedgerReader, find_ends, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, POSITIONS, Audit, Lake, Observations, SourceTopics, position_row
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest
-from mirrorlake.model.ledger import Claim, FlowOrigin
+from mirrorlake.model.ledger import Claim, FlowOrigin, SentPositions
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     BEGUN_AGAIN,
@@ -95,7 +95,7 @@ class FlowAcquisition:
         self._topics.load()
         if settings.relay_slice is not None:
             self._topics.known |= settings.relay_slice.topics
-        self._copy = LedgerCopy(lake, flow.name, flow.source)
+        self._copy = LedgerCopy(lake, flow)
         self._copy.load()
         self._remotes = RemoteTopics(
             target,
@@ -130,17 +130,14 @@ class FlowAcquisition:
                 contested claim, another `FlowAcquisition` may succeed.
         """
         self._tenure.require_claimable()
-        with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
+        with fence(self._target, self._spec, self._flow.remote_topic, self._tenure.new_owner()) as lanes:
             check_origin(self._flow, lanes.last, self._spec.claim.origin)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.relay_slice is not None:
                 check_slice(self._flow, lanes, self._settings.selection)
-            remotes, positions = lanes.remotes, lanes.positions
-            if restore_ledger:
-                remotes = {**self._copy.remotes(), **remotes}
-                positions = furthest((positions, self._copy.positions()))
-            sent, remotes = self._find_truncations(remotes, lanes, truncated)
-            resolution = self._resolve_lost_topics(remotes, positions)
+            known = self._add_copied(lanes.sent, restore=restore_ledger)
+            sent, remotes = self._find_truncations(known.remotes, lanes, truncated)
+            resolution = self._resolve_lost_topics(replace(known, remotes=remotes))
             location = StreamLocation(lanes.checkpoint_location + 1, "")
             if streams:
                 location = choose_location(
@@ -158,21 +155,31 @@ class FlowAcquisition:
         Raises:
             LedgerLost: the ledger of its redrives lacks its last full record.
         """
-        with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
+        with fence(self._target, self._spec, self._flow.remote_topic, self._tenure.new_owner()) as lanes:
             check_whole(self._flow, lanes.last)
-            resolution = self._resolve_lost_topics(lanes.remotes, {})
+            resolution = self._resolve_lost_topics(replace(lanes.sent, positions={}))
             claims = self._claim(lanes, resolution, lanes.checkpoint_location + 1)
         return self._build_owned_flow(claims, resolution)
 
-    def _resolve_lost_topics(
-        self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
-    ) -> LossResolution:
+    def _add_copied(self, sent: SentPositions, *, restore: bool) -> SentPositions:
+        """Add positions that only the lake has: of a lost ledger, or in a topic whose name counts again since it was restored."""
+        again = {topic for topic in sent.renamed.keys() - sent.remotes.keys() if self._flow.carries(topic)}
+        for topic in sorted(again):
+            log.warning("republish.renamed flow=%s topic=%s from=%s", self._flow.name, topic, sent.renamed[topic].name)
+        if not restore and not again:
+            return sent
+        remotes = {topic: one for topic, one in self._copy.remotes().items() if restore or topic in again}
+        copied = {s: at for s, at in self._copy.positions().items() if restore or s.topic in again}
+        return replace(sent, remotes={**remotes, **sent.remotes}, positions=furthest((sent.positions, copied)))
+
+    def _resolve_lost_topics(self, sent: SentPositions) -> LossResolution:
         flow, remote_topic = self._flow, self._flow.remote_topic
-        lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
+        known, positions = sent.remotes, sent.positions
+        lost_topics, states = inspect_remote_topics(flow, self._target, sent)
         waiting = {
             one.remote for one in lost_topics if not any(choice.resolves(one) for choice in self._settings.choices)
         }
-        # Resolved by a choice, or renamed by an edit of `policy`: a claim names the topics that its positions are of.
+        # Resolved by a choice: a claim names the topics that its positions are of.
         missing = [
             source
             for source, position in positions.items()
@@ -191,9 +198,9 @@ class FlowAcquisition:
             remote_topic=remote_topic,
         )
         self._record_incarnations(lost_topics, resolution, states, known, positions)
-        sent = {source.topic for source, at in resolution.positions.items() if at > 0} - resolution.waiting
+        topics = {source.topic for source, at in resolution.positions.items() if at > 0} - resolution.waiting
         self._remotes.expect(
-            resolution.remotes[topic] for topic in sent & resolution.remotes.keys() if flow.carries(topic)
+            resolution.remotes[topic] for topic in topics & resolution.remotes.keys() if flow.carries(topic)
         )
         return resolution
 
@@ -222,6 +229,7 @@ class FlowAcquisition:
         }
         rows = [
             position_row(flow.source, source, BEGUN_AGAIN, position, at, flow=flow.name)
+            | {"target_topic": flow.remote_topic(source.topic)}
             for source, position in sorted(begins.items())
         ]
         self._lake.append_rows(POSITIONS, rows)

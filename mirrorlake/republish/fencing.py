@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,8 +15,8 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneSpec, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
-from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest, ledger_topic
-from mirrorlake.model.ledger import Claim, LedgerRecord, merged_remotes
+from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
+from mirrorlake.model.ledger import Claim, LedgerRecord, SentPositions, merged_positions
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.remotes import LossResolution
 
@@ -48,23 +48,9 @@ def read_last_records(context: Context, flow: FlowConfig) -> dict[int, LedgerRec
         return read_lanes(reader, context.admin(flow.target), flow.ledger_topic)
 
 
-def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePartition, int]:
-    """Return the furthest position of each source partition over all lanes.
-
-    A partition changes its lane if the number of lanes changes, and a claim carries the positions of all lanes. A position
-    only grows, so the furthest one is the newest. It counts only in the remote topic in which it was reached, by the newest
-    owner's claim (`model/remotes.py`).
-    """
-    remotes = merged_remotes(last)
-
-    def counting(record: LedgerRecord) -> Mapping[SourcePartition, int]:
-        # Compared once per topic, because a record has up to thousands of partitions.
-        other = {name for name in {**record.remotes, **remotes} if record.remotes.get(name) != remotes.get(name)}
-        if not other:
-            return record.positions
-        return {source: at for source, at in record.positions.items() if source.topic not in other}
-
-    return furthest(counting(record) for record in last.values() if record)
+def read_sent_positions(context: Context, flow: FlowConfig) -> SentPositions:
+    """Read a flow's positions, which may be those of a moment ago: nobody is fenced."""
+    return merged_positions(read_last_records(context, flow), flow.remote_topic)
 
 
 class FencedLanes:
@@ -79,14 +65,14 @@ class FencedLanes:
         last: Mapping[int, LedgerRecord | None],
         senders: Mapping[int, LaneSender],
         *,
+        remote_topic: Callable[[str], str],
         now: datetime,
     ) -> None:
         self._claim = claim
         self._senders = senders
         self._now = now
         self.last = last
-        self.remotes = merged_remotes(last)
-        self.positions = merged_positions(last)
+        self.sent = merged_positions(last, remote_topic)
         before = [record.claim for record in last.values() if record]
         self.checkpoint_location = max((one.checkpoint_location for one in before), default=0)
         in_use = [one for one in before if one.checkpoint_location == self.checkpoint_location]
@@ -131,6 +117,7 @@ class FencedLanes:
                 seq=max(before.seq if before else -1, copied_seqs.get(lane, -1)) + 1,
                 remotes=resolution.remotes,
                 positions=claims.positions,
+                earlier=self.sent.earlier,
                 committed_at_ms=int(self._now.timestamp() * 1000),
             )
             sender.claim(record)
@@ -140,7 +127,9 @@ class FencedLanes:
 
 
 @contextmanager
-def fence(admin: ClusterAdmin, spec: LaneSpec, owner: str = "") -> Iterator[FencedLanes]:
+def fence(
+    admin: ClusterAdmin, spec: LaneSpec, remote_topic: Callable[[str], str], owner: str = ""
+) -> Iterator[FencedLanes]:
     """Fence every lane of a flow, also those of an older, larger number of lanes, and read the last ledger record of each.
 
     `owner` is the new owner's name, which no other attempt may have; a new one is made by default. `fence` fills in the
@@ -159,7 +148,7 @@ def fence(admin: ClusterAdmin, spec: LaneSpec, owner: str = "") -> Iterator[Fenc
     try:
         with ThreadPoolExecutor(max_workers=8) as pool:
             last = dict(zip(senders, pool.map(LaneSender.fence, senders.values()), strict=True))
-        yield FencedLanes(claim, last, senders, now=now)
+        yield FencedLanes(claim, last, senders, remote_topic=remote_topic, now=now)
     finally:
         for sender in senders.values():
             sender.close()

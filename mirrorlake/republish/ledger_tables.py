@@ -13,11 +13,12 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset
+from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset, remote_names
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -50,17 +51,18 @@ _POSITIONS = """
     WITH sent AS (
         SELECT source_topic AS topic, generation, source_partition AS partition, last_upstream AS reached, target_topic_id,
             committed_at AS at
-        FROM {offset_map} WHERE flow = :flow
+        FROM {offset_map} WHERE flow = :flow AND target_topic = <source_topic>
     ),
     done AS (
         SELECT * FROM sent
         UNION ALL
-        SELECT topic, generation, partition, last_offset, target_topic_id, withheld_at FROM {withheld} WHERE flow = :flow
+        SELECT topic, generation, partition, last_offset, target_topic_id, withheld_at FROM {withheld}
+        WHERE flow = :flow AND target_topic = <topic>
     ),
     lives AS (SELECT topic, nullif(max_by(coalesce(target_topic_id, ''), at), '') AS life FROM sent GROUP BY topic),
     begun AS (
         SELECT topic, generation, partition, max_by(position, observed_at) AS begins, max(observed_at) AS since
-        FROM {positions} WHERE flow = :flow AND kind = :begun GROUP BY topic, generation, partition
+        FROM {positions} WHERE flow = :flow AND kind = :begun AND target_topic = <topic> GROUP BY topic, generation, partition
     ),
     everything AS (
         SELECT d.topic, d.generation, d.partition, d.reached
@@ -72,7 +74,7 @@ _POSITIONS = """
         SELECT p.topic, p.generation, p.partition, p.position - 1
         FROM {positions} AS p
         LEFT JOIN begun AS b ON p.topic = b.topic AND p.generation = b.generation AND p.partition = b.partition
-        WHERE p.flow = :flow AND p.kind = 'taken_over' AND b.topic IS NULL
+        WHERE p.flow = :flow AND p.kind = 'taken_over' AND p.target_topic = <p.topic> AND b.topic IS NULL
         UNION ALL
         SELECT topic, generation, partition, begins - 1 FROM begun WHERE begins > 0
     )
@@ -87,7 +89,7 @@ _REMOTES = """
     SELECT source_topic, target_topic, target_topic_id FROM (
         SELECT source_topic, target_topic, target_topic_id,
             row_number() OVER (PARTITION BY source_topic ORDER BY committed_at DESC) AS rank
-        FROM {offset_map} WHERE flow = :flow)
+        FROM {offset_map} WHERE flow = :flow AND target_topic = <source_topic>)
     WHERE rank = 1
 """
 
@@ -95,10 +97,11 @@ _REMOTES = """
 class LedgerCopy:
     """Maintain the copies of one flow's ledger; the relay of its source has the bytes of quarantined records."""
 
-    def __init__(self, lake: Lake, flow: str, source: str) -> None:
+    def __init__(self, lake: Lake, flow: FlowConfig) -> None:
         self._lake = lake
-        self._flow = flow
-        self._source = source
+        self._config = flow
+        self._flow = flow.name
+        self._source = flow.source
         self._epoch = 0
         self._appends = 0
         self.copied_epoch = 0
@@ -187,17 +190,17 @@ class LedgerCopy:
         return holds[table.name] and record.seq > self._copied[table.name].get(record.claim.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
-        """Read the next upstream offset of each source partition from the tables.
+        """Read the next upstream offset of each source partition from the tables, in the remote topics of the flow's policy.
 
         Positions taken over from another mirror count: such a partition need not have a mapped range yet. After a choice for
         a lost remote topic, only records sent since count, and its chosen first offset.
         """
-        rows = self._lake.query_rows(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
+        rows = self._lake.query_rows(remote_names(_POSITIONS, self._config), flow=self._flow, begun=BEGUN_AGAIN)
         return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
     def remotes(self) -> dict[str, Remote]:
-        """Read the last remote topic of each source topic, if its id was stored."""
-        rows = self._lake.query_rows(_REMOTES, flow=self._flow)
+        """Read the last remote topic of each source topic under the flow's policy, if its id was stored."""
+        rows = self._lake.query_rows(remote_names(_REMOTES, self._config), flow=self._flow)
         return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
 
     def ends(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
@@ -358,6 +361,7 @@ def withheld_rows(
             "lane": record.claim.lane,
             "ledger_seq": record.seq,
             "withheld_at": _committed_at(record),
+            "target_topic": record.remotes[item.source.topic].name if item.source.topic in record.remotes else None,
             "target_topic_id": _topic_id(record, item.source.topic),
         }
         for record in records

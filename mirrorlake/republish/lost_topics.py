@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -10,25 +11,26 @@ from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin, TopicState, describe_with_retry
 from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
-from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import merged_remotes
-from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LostTopic, Remote, detect_lost_topics, known_id
-from mirrorlake.republish.fencing import merged_positions, read_last_records
+from mirrorlake.model.ledger import SentPositions
+from mirrorlake.model.plan import Note
+from mirrorlake.model.policy import TopicNameError
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LostTopic, detect_lost_topics, known_id
+from mirrorlake.republish.fencing import read_last_records, read_sent_positions
 
 
 def inspect_remote_topics(
-    flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
+    flow: FlowConfig, target: ClusterAdmin, known: SentPositions
 ) -> tuple[list[LostTopic], dict[str, TopicState]]:
     """Return the lost and the existing remote topics among those that the flow carries and has sent to."""
     remotes = {
-        topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
+        topic: flow.remote_topic(topic) for topic in {source.topic for source in known.positions} if flow.carries(topic)
     }
-    sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
+    sent = [source for source, at in known.positions.items() if at > 0 and source.topic in remotes]
     states = describe_with_retry(target, {remotes[source.topic] for source in sent})
     lost_topics = detect_lost_topics(
         flow=flow.name,
         target=flow.target,
-        known=known,
+        known=known.remotes,
         positions=sent,
         found={name: known_id(state.topic_id) for name, state in states.items()},
         remote_topic=remotes.__getitem__,
@@ -38,8 +40,22 @@ def inspect_remote_topics(
 
 def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
     """Find the remote topics of a flow that differ from its ledger's and wait for a choice."""
-    last = read_last_records(context, flow)
-    return inspect_remote_topics(flow, context.admin(flow.target), merged_remotes(last), merged_positions(last))[0]
+    return inspect_remote_topics(flow, context.admin(flow.target), read_sent_positions(context, flow))[0]
+
+
+def list_renamed_topics(context: Context, flow: FlowConfig) -> list[Note]:
+    """List the remote topics that a changed policy leaves, each with what its source topic begins with in the new one."""
+    sent, notes = read_sent_positions(context, flow), list[Note]()
+    start = "first record" if flow.start.kind == "earliest" else f"start ({flow.start.plain()})"
+    for topic, remote in sorted(sent.renamed.items()):
+        # The flow itself reports a name that Kafka does not accept.
+        with suppress(TopicNameError):
+            begin = "where it ended there" if topic in sent.remotes else f"its {start}"
+            reason = f"{topic} goes to {flow.remote_topic(topic)} from now on, from {begin}"
+            notes += (
+                [Note(where=flow.target, kind="topic", name=remote.name, reason=reason)] if flow.carries(topic) else []
+            )
+    return notes
 
 
 def read_owner(context: Context, flow: FlowConfig) -> str:

@@ -12,7 +12,7 @@ from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, list_partit
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.loops.routes import arrival
 
 
@@ -58,15 +58,15 @@ class FilledTopics:
         return {name: why for name, why in found.items() if not mine & set(sources[name])}
 
     def _own_topics(self) -> set[str]:
-        """Return the source topics that the flow has sent or claimed, by its ledger."""
+        """Return the source topics that the flow has sent or claimed under its present policy, by its ledger."""
         ledger = self._flow.ledger_topic
         state = self._admin.describe([ledger]).get(ledger)
         found = set[str]()
         if state is not None:
             with suppress(ClusterError), self._ledger(self._flow) as reader:
                 last = {lane: reader.last(lane) for lane in range(state.partitions)}
-                found |= merged_remotes(last).keys()
-                found |= {s.topic for record in last.values() if record for s, at in record.positions.items() if at}
+                sent = merged_positions(last, self._flow.remote_topic)
+                found |= sent.remotes.keys() | {s.topic for s, at in sent.positions.items() if at}
         return found
 
     def refuse_unsent(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:

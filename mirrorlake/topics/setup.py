@@ -47,13 +47,14 @@ def make_plan(
     lake: Lake,
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[LostTopic]],
+    renamed: Callable[[FlowConfig], Iterable[Note]],
     filled_of: Callable[[FlowConfig], FilledTopics],
     tell: ProgressCallback = ignore_progress,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
-    `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `filled_of`
-    its check for topics that others filled. `tell` gets the count of compared topics.
+    `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `renamed`
+    those that its changed policy leaves, `filled_of` its check for topics that others filled. `tell` gets the count of compared topics.
     """
     flows, all_flows = list(flows), list(all_flows)
     changes = [
@@ -80,7 +81,7 @@ def make_plan(
         changes += topic_plan(flow, ends, audit, waiting=held(flow), beside=all_flows, led=led).changes
         changes += rule_changes(flow, audit)
         notes += find_unmirrored(flow, ends.source_names)
-        notes += rule_notes(flow, ends.source)
+        notes += [*rule_notes(flow, ends.source), *renamed(flow)]
         notes += _group_notes(flow, all_flows)
         others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
         changes += name_conflicts(flow, ends, others=others)

@@ -16,10 +16,11 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.lake import Lake
+from mirrorlake.lake import Lake, remote_names
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.verify import Difference
-from mirrorlake.republish import merged_positions, read_lanes
+from mirrorlake.republish import read_lanes
 from mirrorlake.verify.content import Offsets
 from mirrorlake.verify.cut import FixedCut, read_processed_offsets
 from mirrorlake.verify.feeds import within
@@ -84,7 +85,7 @@ def find_send_bounds(
     """
     firsts = _find_first_offsets(mine, kept)
     positions = cut.maps.positions[flow.name]
-    taken_over = {**_read_takeover_offsets(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
+    taken_over = {**_read_takeover_offsets(lake, flow), **cut.maps.begins.get(flow.name, {})}
     found = {}
     for s in landed:
         begins = taken_over.get(s, 0)
@@ -108,12 +109,12 @@ def _find_first_offsets(
     return firsts
 
 
-def _read_takeover_offsets(lake: Lake, flow: str) -> dict[SourcePartition, int]:
-    rows = lake.query_rows(
+def _read_takeover_offsets(lake: Lake, flow: FlowConfig) -> dict[SourcePartition, int]:
+    taken = (
         "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
-        "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
-        flow=flow,
+        "WHERE flow = :flow AND kind = 'taken_over' AND target_topic = <topic> GROUP BY topic, generation, partition"
     )
+    rows = lake.query_rows(remote_names(taken, flow), flow=flow.name)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}
 
 
@@ -204,7 +205,7 @@ def wait_for_pending(
 
     def is_over() -> bool:
         last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
-        reached.update(merged_positions(last))
+        reached.update(merged_positions(last, flow.remote_topic).positions)
         newest = max((record.committed_at_ms for record in last.values() if record), default=0)
         has_come = all(reached.get(source, 0) > one.last for source, one in waiting.items())
         return has_come or time.time() * 1000 - newest > _IDLE_MS

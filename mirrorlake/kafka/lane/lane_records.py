@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import EarlierPositions, LedgerRecord
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
@@ -28,6 +28,7 @@ class LaneRecords:
 
     def __init__(self) -> None:
         self._remotes: dict[str, Remote] = {}
+        self._earlier: EarlierPositions = {}
         self._full_seq: int | None = None
         self._full_bytes = 0
         self._partial_bytes = 0
@@ -35,6 +36,7 @@ class LaneRecords:
     def open(self, last: LedgerRecord | None) -> None:
         """Continue after the lane's newest record, as `fold` returns it; None without one."""
         self._remotes = dict(last.remotes) if last is not None else {}
+        self._earlier = last.earlier if last is not None else {}
         self._full_seq = None
         if last is not None:
             self._full_seq, self._full_bytes = last.base_seq, len(last.to_json())
@@ -68,6 +70,7 @@ class LaneRecords:
             seq=seq,
             positions=written,
             remotes=remotes,
+            earlier=self._earlier if is_full else {},
             runs=runs,
             withheld=tuple(withheld),
             view=view,
