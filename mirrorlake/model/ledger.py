@@ -262,15 +262,16 @@ def merged_positions(last: Mapping[int, LedgerRecord | None], remote_topic: Call
     positions: dict[SourcePartition, int] = {}
     remotes: dict[str, Remote] = {}
     earlier: dict[Remote, dict[SourcePartition, int]] = {}
+    before: dict[str, Remote] = {}
     names = {topic: name_of(topic) for topic, _ in sent}
     for (topic, name), (remote, reached) in sent.items():
         if name == names[topic]:
             positions |= reached
-            # A record without the topic's name has no id to compare.
-            remotes |= {topic: remote} if topic in newest else {}
+            remotes[topic] = remote
         elif reached:
             earlier.setdefault(remote, {}).update(reached)
-    renamed = {topic: remote for topic, remote in newest.items() if remote.name != names[topic]}
+            before[topic] = newest.get(topic, remote)
+    renamed = {topic: remote for topic, remote in before.items() if remote.name != names[topic]}
     return SentPositions(positions, remotes, earlier, renamed)
 
 

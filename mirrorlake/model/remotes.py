@@ -264,7 +264,10 @@ def resolve_losses(
         for topic in find_sharing_topics(one, known, remote_topic)
     }
     stays = {topic for one in waiting for topic in one.topics}
-    remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
+    remotes = dict(known)
+    for topic, remote in ((topic, one.remote) for one in waiting for topic in one.topics):
+        if topic not in known or not known[topic].topic_id:
+            remotes[topic] = Remote(remote, _NO_TOPIC)
     held_names = {one.remote for one in waiting}
     # Also for a source topic without a position in a shared topic: the claim names no earlier incarnation.
     for topic in ({source.topic for source in positions} | known.keys()) - stays:

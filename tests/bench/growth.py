@@ -236,7 +236,7 @@ def _transactions(number: int, *, markers: int) -> Iterator[LedgerRecord]:
 def _busy() -> None:
     for delivery, markers in (("exactly_once", 1), ("at_least_once", 0)):
         with new_lake("orders") as (lake, _):
-            copy, cpu = LedgerCopy(lake, FLOW.name, FLOW.source).owned_by(1), 0.0
+            copy, cpu = LedgerCopy(lake, FLOW).owned_by(1), 0.0
             for number in range(64):
                 records = list(_transactions(number, markers=markers))
                 began = time.process_time()

@@ -60,8 +60,8 @@ class Flow:
         return LaneSpec(**{"claim": claim, "target": "central", **both, **more})  # type: ignore[arg-type]
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
-        with fence(self.admin, self.task(lanes, **more)) as fenced:
-            settled = LossResolution(positions=fenced.positions, remotes=fenced.remotes)
+        with fence(self.admin, self.task(lanes, **more), lambda _: self.remote) as fenced:
+            settled = LossResolution(positions=fenced.sent.positions, remotes=fenced.sent.remotes)
             number = fenced.checkpoint_location + 1
             return fenced.claim(
                 settled, checkpoint_location=number, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
@@ -165,10 +165,10 @@ def test_law_f_the_newer_owner_of_a_busy_flow_wins_however_long_it_decides(flow:
 
     def take_over(decides_s: float) -> FlowClaims:
         for _ in range(5):
-            with fence(flow.admin, flow.task(1)) as fenced:
+            with fence(flow.admin, flow.task(1), lambda _: flow.remote) as fenced:
                 time.sleep(decides_s)
                 try:
-                    settled = LossResolution(positions=fenced.positions, remotes=fenced.remotes)
+                    settled = LossResolution(positions=fenced.sent.positions, remotes=fenced.sent.remotes)
                     return fenced.claim(
                         settled, checkpoint_location=1, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
                     )
@@ -188,7 +188,7 @@ def test_law_f_the_newer_owner_of_a_busy_flow_wins_however_long_it_decides(flow:
                     owner.result(timeout=60)
                 owner = pool.submit(carry_on, newer)
             # Who was fenced by somebody that never claims goes on.
-            with fence(flow.admin, flow.task(1)):
+            with fence(flow.admin, flow.task(1), lambda _: flow.remote):
                 pass
             before = upto
             wait_until(lambda: upto > before + 3 or owner.done(), "the owner goes on")
@@ -290,7 +290,7 @@ def test_law_f_a_ledger_is_gone_on_with_by_records_of_what_moved(flow: Flow) -> 
         assert "--restore-ledger" in gone.value.remedy
     with pytest.raises(ClusterError, match="lacks its last full record"):
         flow.sender(owned).open()
-    with fence(flow.admin, flow.task(1)) as fenced:
+    with fence(flow.admin, flow.task(1), lambda _: flow.remote) as fenced:
         assert fenced.last[0] is not None
         assert (fenced.last[0].positions, fenced.last[0].is_whole) == ({first: 41}, False)
         with pytest.raises(LedgerLost, match="lacks its last full record"):

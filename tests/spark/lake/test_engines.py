@@ -53,8 +53,7 @@ from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
-AB = FlowConfig.model_validate({"name": "a->b", "source": "east", "target": "central", "topics": "t"})
-PROVEN = FlowConfig.model_validate(
+AB = FlowConfig.model_validate(
     {"name": "a->b", "source": "east", "target": "central", "topics": "t", "policy": {"template": "a.{topic}"}}
 )
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
@@ -163,17 +162,17 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("a->b", "t", 1, 0, 0, 9, _HOLES, "a.t", 0, 0, 7, 0, seq, epoch, AT, None, "id1")
         for seq, epoch in ((1, 10), (2, 11), (3, 2**40))
     ],
-    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [_stretch(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "id1")],
+    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [_stretch(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "a.t", "id1")],
     QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", _headers(b"x"), "r", "1", "why", 0, 5, AT)],
     POSITIONS.name: [
-        ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position, AT + TICK)
+        ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position, AT + TICK, None)
         for name in "ab"
         for position in (3, 5)
     ]
-    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT, None)]
-    + [("east", "a->b", "t", 1, 0, "group_set", "h", 2, None, AT, None)]
+    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT, None, "a.t")]
+    + [("east", "a->b", "t", 1, 0, "group_set", "h", 2, None, AT, None, None)]
     + [
-        ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9), None)
+        ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9), None, None)
         for group in ("g", "h")
         for position in (1, 2, None)
     ],
@@ -230,10 +229,12 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
             lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None
         )
     ),
-    "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.copied_epoch},
-    "positions of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").positions(),
-    "remote topics of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").remotes(),
-    "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
+    "ledger copies": lambda lake: (copy := LedgerCopy(lake, AB)).load() | {-1: copy.copied_epoch},
+    "positions of a flow": lambda lake: LedgerCopy(lake, AB).positions(),
+    "remote topics of a flow": lambda lake: LedgerCopy(lake, AB).remotes(),
+    "takeover": lambda lake: [
+        LedgerCopy(lake, AB.model_copy(update={"name": name})).has_takeover() for name in ("a->b", "b->a")
+    ],
     "a translation": lambda lake: [
         translate_offset(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
     ],
@@ -264,7 +265,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         read_time_lags(lake, "east", "a->b", [row], landed={row.source: 13}, now=AT + TICK * 5_000_000)
         for row in (FlowPosition(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
     ],
-    "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, PROVEN))), proven_until(lake, PROVEN)],
+    "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, AB))), proven_until(lake, AB)],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
@@ -312,7 +313,7 @@ def test_the_answers_are_right(lake: Lake) -> None:
     }
     [span] = summarize_landed_after(lake, "east", {}, AT, AT + TICK)
     assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
-    copy = LedgerCopy(lake, "a->b", "east")
+    copy = LedgerCopy(lake, AB)
     assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"
     assert newest_topics(lake, "central", "target")["a.t"].topic_id == "id9"
     assert (copy.load(), copy.copied_epoch) == ({0: 5, 1: 7}, 11), "an epoch that a mad clock made does not count"

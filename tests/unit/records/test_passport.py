@@ -46,10 +46,17 @@ def registry(tmp_path: Path) -> Registry:
     place = {"topic": "orders", "generation": 2, "partition": 0}
     lake.append_rows(GAPS, [{"source": "east", **place, "first_offset": 1, "last_offset": 1, "kind": "compacted"}])
     lake.append_rows(OFFSET_MAP, [row(0, 1, 100), row(0, 0, 102, generation=2), row(4, 4, 103, generation=2)])
-    kept = {"flow": "east->central", **place, "lane": 3, "ledger_seq": 18, "withheld_at": AT, "rule_version": "1"}
+    kept = {
+        "flow": "east->central",
+        **place,
+        "lane": 3,
+        "ledger_seq": 18,
+        "withheld_at": AT,
+        "target_topic": "east.orders",
+    }
     filtered = {"first_offset": 2, "last_offset": 3, "ranges": [{"first": 2, "length": 1}], "kind": "filtered"}
     odd = {"first_offset": 3, "last_offset": 3, "ranges": [{"first": 3, "length": 1}], "kind": "quarantined"}
-    reasons = {"rule": "tests"}, {"rule": "schema", "reason": "odd"}
+    reasons = {"rule": "tests", "rule_version": "1"}, {"rule": "schema", "rule_version": "1", "reason": "odd"}
     lake.append_rows(WITHHELD, [kept | filtered | reasons[0], kept | odd | reasons[1]])
     return Registry(lake, clusters)
 
@@ -96,7 +103,8 @@ def test_law_e_an_older_life_a_gap_and_the_way_back(registry: Registry) -> None:
 def test_what_an_earlier_selection_took_and_what_was_taken_over(registry: Registry) -> None:
     lake = registry.lake
     taken = {"source": "east", "flow": "east->central", "topic": "orders", "generation": 2, "partition": 0}
-    lake.append_rows(POSITIONS, [taken | {"kind": "taken_over", "position": 6, "observed_at": AT}])
+    at = {"target_topic": "east.orders", "observed_at": AT}
+    lake.append_rows(POSITIONS, [taken | at | {"kind": "taken_over", "position": 6}])
     [outcome] = registry.passport("east", ORDERS, 5).outcomes
     assert "before the place where the flow took over" in outcome.words
     landed = batch(rows("clicks", 0, 7))

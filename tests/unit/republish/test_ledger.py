@@ -24,6 +24,7 @@ from tests.builders import ledger_record, run, run_over
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
 sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 500))
+positions = st.dictionaries(sources, st.integers(0, 2**60), max_size=8)
 
 
 claims = st.builds(
@@ -54,7 +55,8 @@ def runs(draw: st.DrawFn) -> MappedRange:
         claim=claims,
         seq=st.integers(0, 2**50),
         remotes=st.dictionaries(topics, st.builds(Remote, topics, topics), max_size=5),
-        positions=st.dictionaries(sources, st.integers(0, 2**60), max_size=8),
+        positions=positions,
+        earlier=st.dictionaries(st.builds(Remote, topics, topics), positions, max_size=3),
         runs=st.lists(runs(), max_size=4).map(tuple),
         committed_at_ms=st.integers(0, 2**45),
     ),
@@ -65,7 +67,7 @@ def test_law_f_a_record_reads_back_as_it_was_written(record: LedgerRecord, full_
         # What was sent of a partition moved its position.
         after = {run.source: run.last_upstream + 1 for run in sorted(record.runs, key=lambda one: one.last_upstream)}
         positions = {**after, **record.positions}
-        record = replace(record, positions=positions, full_seq=full_seq, is_whole=False)
+        record = replace(record, positions=positions, earlier={}, full_seq=full_seq, is_whole=False)
     assert LedgerRecord.from_json(record.to_json()) == record
     assert ("full" in json.loads(record.to_json())) != record.is_whole, "law F: a part is believed to be the whole"
 
@@ -140,6 +142,7 @@ def ledgers(draw: st.DrawFn) -> tuple[list[LedgerRecord], list[LedgerRecord]]:
             others = draw(st.dictionaries(st.sampled_from(PARTITIONS), st.integers(1, 9), max_size=3))
             positions = {**others, **positions}
             remotes = {source.topic: Remote(f"e.{source.topic}", f"{epoch}") for source in positions}
+            earlier = {Remote("e", f"{epoch}"): others} if others else {}
             is_full = True
         elif step == "chunk":
             moved = draw(st.sets(st.sampled_from(MINE), min_size=1, max_size=3))
@@ -158,11 +161,11 @@ def ledgers(draw: st.DrawFn) -> tuple[list[LedgerRecord], list[LedgerRecord]]:
             continue
         seq += 1
         base = seq if is_full else base
-        whole = LedgerRecord(claim=claim, seq=seq, positions=positions, remotes=remotes)
+        whole = LedgerRecord(claim=claim, seq=seq, positions=positions, remotes=remotes, earlier=earlier)
         full.append(whole)
         if not is_full:
             some = {topic: remotes[topic] for topic in new}
-            whole = replace(whole, positions=reached, remotes=some, full_seq=base, is_whole=False)
+            whole = replace(whole, positions=reached, remotes=some, earlier={}, full_seq=base, is_whole=False)
         written.append(whole)
     return written, full
 
@@ -179,7 +182,11 @@ def test_law_f_a_lane_stands_where_full_records_alone_would_say(
     state = fold(written[min(start, last_full) :])
     assert state is not None
     assert (state.claim, state.seq, state.is_whole) == (expected.claim, expected.seq, True)
-    assert (state.positions, state.remotes) == (expected.positions, expected.remotes), "law F: the ledger knows less"
+    assert (state.positions, state.remotes, state.earlier) == (
+        expected.positions,
+        expected.remotes,
+        expected.earlier,
+    ), "law F: the ledger knows less"
     assert fold(written[cut:], fold(written[:cut])) == fold(written), "it is folded in parts as in one"
     later = fold([written[index] for index in own if index > last_full])
     assert later is None or not later.is_whole, "law F: a part was believed to be the whole"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, OffsetMap
@@ -62,7 +63,7 @@ def test_law_f_the_last_full_record_and_what_follows_it_is_never_deleted(
         append_rows=lambda table, rows, **_: appended.append((table.name, [one["ledger_seq"] for one in rows])),
     )
     ledger = Ledger(*records)
-    copy = LedgerCopy(cast("Any", lake), "f", "east")
+    copy = LedgerCopy(cast("Any", lake), FlowConfig(name="f", source="east", target="central", topics="t"))
     copy.trim(cast("Any", ledger), cast("Any", ledger), [0])
     assert ledger.deleted == {TopicPartition("ledger", lane): at for lane, at in trimmed.items()}
     lacking = copy.repair(cast("Any", ledger), cast("Any", ledger), [0])
@@ -142,7 +143,7 @@ def test_law_f_a_repair_joins_only_what_the_table_lacks() -> None:
     appended: list[Any] = []
     lake = SimpleNamespace(append_rows=lambda _, rows, **__: appended.extend(rows), query_rows=lambda *_, **__: [])
     records = [chunk(seq, run(10 * seq, 10 * seq + 9, 10 * seq)) for seq in range(5, 9)]
-    copy = LedgerCopy(cast("Any", lake), "f", "east")
+    copy = LedgerCopy(cast("Any", lake), FlowConfig(name="f", source="east", target="central", topics="t"))
     copy.add(records[:2])
     copy.add(records)
     assert [(row["first_upstream"], row["last_upstream"], row["ledger_seq"]) for row in appended] == [

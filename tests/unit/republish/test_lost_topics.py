@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.lake.metadata import unseen_incarnations
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord, merged_remotes
+from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     SEND_AGAIN,
@@ -25,7 +25,7 @@ from mirrorlake.model.remotes import (
     resolve_losses,
     truncated_id,
 )
-from mirrorlake.republish import Quarantine, merged_positions, quarantine, resolve_lost_topic
+from mirrorlake.republish import Quarantine, quarantine, resolve_lost_topic
 from tests.builders import ledger_record
 from tests.unit.values import NOON
 
@@ -66,8 +66,6 @@ def test_law_f_another_id_or_none_is_found_and_everything_else_is_not() -> None:
     made_by_hand = {"east.a": "1", "east.b": "8"}
     assert [one.remote for one in found_lost(waits.remotes, made_by_hand)] == ["east.b"], "it is not another topic's id"
     assert found_lost(known, {"east.a": known_id("AAAAAAAAAAAAAAAAAAAAAA"), "east.b": "2"}) == []
-    # Under another name, after an edit of the policy.
-    assert found_lost({"a": Remote("a", "1"), "b": Remote("b", "2")}, {}) == []
 
 
 @pytest.mark.law("F")
@@ -137,15 +135,45 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
     there = {"east.a": "7", "east.b": "2"}
     choice = LossChoice(flow="f", remote="east.a", known="1", action=action)
     for epoch in (2, 3):
-        known, positions = merged_remotes(ledger), merged_positions(ledger)
-        ends = {"known": known, "positions": positions, "found": there, "remote_topic": own}
-        settled = resolve_losses(lost=found_lost(known, there), choices=[choice], **ends)
+        known = merged_positions(ledger, own)
+        ends = {"known": known.remotes, "positions": known.positions, "found": there, "remote_topic": own}
+        settled = resolve_losses(lost=found_lost(known.remotes, there), choices=[choice], **ends)
         for lane in range(claims if epoch == 2 else 3):
             ledger[lane] = record(lane, epoch, settled.positions, settled.remotes)
     expected = {B: 70} if action == SEND_AGAIN else sent
-    assert merged_positions(ledger) == expected
-    assert merged_remotes(ledger) == {"a": Remote("east.a", "7"), "b": before["b"]}
-    assert found_lost(merged_remotes(ledger), there) == []
+    after = merged_positions(ledger, own)
+    assert after.positions == expected
+    assert after.remotes == {"a": Remote("east.a", "7"), "b": before["b"]}
+    assert (after.earlier, after.renamed, found_lost(after.remotes, there)) == ({}, {}, [])
+
+
+@pytest.mark.law("E", "F")
+@pytest.mark.parametrize("claims", [0, 1, 2])
+@pytest.mark.parametrize("policy", [own, all_in_one])
+def test_law_f_an_owner_that_dies_between_two_claims_keeps_the_positions_of_each_name_apart(
+    policy: Callable[[str], str], claims: int
+) -> None:
+    def record(lane: int, epoch: int, **held: Any) -> LedgerRecord:
+        return ledger_record(flow="f", lane=lane, lanes=2, epoch=epoch, owner=str(epoch), seq=epoch, **held)
+
+    before = {"a": Remote("east.a", "1"), "b": Remote("east.b", "2")}
+    every = Remote("all", "3")
+    ledger = {
+        0: record(0, 1, positions={A: 5}, remotes={"a": before["a"]}, earlier={every: {A: 2}}),
+        1: record(1, 1, positions={B: 7}, remotes={"b": before["b"]}, earlier={every: {A: 2}}),
+    }
+    # A policy that nobody had before, or the one of the second topic; lanes beyond `claims` are those of the owner before.
+    for epoch, named in ((2, lambda topic: f"new.{topic}"), (3, all_in_one)):
+        sent = merged_positions(ledger, named)
+        for lane in range(claims):
+            ledger[lane] = record(lane, epoch, positions=sent.positions, remotes=sent.remotes, earlier=sent.earlier)
+    kept = merged_positions(ledger, policy)
+    if policy is own:
+        assert (kept.positions, kept.remotes, kept.earlier) == ({A: 5, B: 7}, before, {every: {A: 2}})
+    else:
+        assert (kept.positions, kept.remotes) == ({A: 2}, {"a": every})
+        assert kept.earlier == {before["a"]: {A: 5}, before["b"]: {B: 7}}
+        assert kept.renamed.keys() == ({"b"} if claims else {"a", "b"})
 
 
 @pytest.mark.law("F")
