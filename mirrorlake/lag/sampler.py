@@ -115,11 +115,8 @@ class Sampler:
         for alias in round_.unreachable:
             skip_cluster(alias, round_.errors["cluster", alias])
         lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
-        sent = {
-            subject: merged_positions(lanes[subject], flow.remote_topic).positions
-            for flow in flows
-            if (subject := ("flow", flow.name)) in lanes
-        }
+        names = {flow.name: flow.remote_topic for flow in flows}
+        sent = {subject: merged_positions(last, names[subject[1]]).positions for subject, last in lanes.items()}
         landed = round_.call({("relay", a): source.read_landed for a, source in sources.items()})
         ends = round_.call({("cluster", a): source.read_ends for a, source in sources.items()})
         flow_positions = (sources[a].flow_positions(relay, to, sent) for (_, a), (relay, to) in landed.items())

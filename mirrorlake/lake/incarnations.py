@@ -90,25 +90,25 @@ class IncarnationFilter:
         `topic` is the column of the source topic, or "" if rows of every policy's remote topics count; `at` is the time.
         """
         gone = self.stale_sql("", at)
-        return (
-            " AND ".join([*([self.named_sql(topic)] if topic else []), *([f"NOT ({gone})"] if gone else [])]) or "true"
-        )
+        return self.named_sql(topic) + (f" AND NOT ({gone})" if gone else "")
 
     def named_sql(self, topic: str) -> str:
         """Return a SQL filter for rows whose remote topic has the name that the flow's policy gives the one in a column."""
-        names = (f"(flow NOT IN {_names(flow)} OR target_topic = {_remote_sql(flow, topic)})" for flow in self.flows)
-        return " AND ".join(names) or "true"
+        flows = self.flows if topic else ()
+        return (
+            " AND ".join(f"(flow NOT IN {_names(f)} OR target_topic = {_remote_sql(f, topic)})" for f in flows)
+            or "true"
+        )
 
     def stale_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str | None:
         """Return a SQL filter for rows of deleted incarnations (see `current_sql`), or None if there can be none."""
         gone = [
-            f"(flow IN {_names(flow)} AND target_topic = {quote(remote)} AND {_is_other(life, at)}"
-            + (f" AND target_topic = {_remote_sql(flow, topic)})" if topic else ")")
+            f"(flow IN {_names(flow)} AND target_topic = {quote(remote)} AND {_is_other(life, at)})"
             for flow in self.flows
             for remote in sorted(self._remotes(flow))
             if (life := self._incarnation(flow, remote)) is not None
         ]
-        return " OR ".join(gone) if gone else None
+        return f"{self.named_sql(topic)} AND ({' OR '.join(gone)})" if gone else None
 
     def _remotes(self, flow: FlowConfig) -> set[str]:
         lost = {one.remote for one in self.lost if one.flow == flow.name}
@@ -131,9 +131,8 @@ def _remote_sql(flow: FlowConfig, topic: str) -> str:
     filled = (flow.policy.template or default).replace("{source}", flow.source).replace("{target}", flow.target)
     # Braces would name a table of the query.
     name = f"concat({f', {topic}, '.join(map(quote, filled.split('{topic}')))})"
-    return (
-        name if flow.policy.kind != "identity" else f"CASE WHEN {topic} LIKE '%heartbeats' THEN {name} ELSE {topic} END"
-    )
+    is_same = flow.policy.kind == "identity"
+    return f"CASE WHEN {topic} LIKE '%heartbeats' THEN {name} ELSE {topic} END" if is_same else name
 
 
 def _names(flow: FlowConfig) -> str:

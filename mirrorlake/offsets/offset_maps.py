@@ -223,7 +223,7 @@ def _load_flows(
         lake=lake,
         positions=positions,
         lost_topics=lives.lost,
-        begins=_read_beginnings(lake, flows, lives) if lives else {},
+        begins=_read_beginnings(lake, lives) if lives else {},
         copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
         newer_runs=tuple(runs),
@@ -233,16 +233,14 @@ def _load_flows(
     )
 
 
-def _read_beginnings(
-    lake: Lake, flows: Iterable[FlowConfig], lives: IncarnationFilter
-) -> dict[str, dict[SourcePartition, int]]:
+def _read_beginnings(lake: Lake, lives: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
     """Return the first offsets in remote topics that were lost, by flow, as chosen last."""
     rows = lake.query_rows(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "  # noqa: S608
         f"WHERE kind = :kind AND array_contains(:flows, flow) AND {lives.named_sql('topic')} "
         "GROUP BY flow, topic, generation, partition",
         kind=BEGUN_AGAIN,
-        flows=[flow.name for flow in flows],
+        flows=[flow.name for flow in lives.flows],
     )
     found: dict[str, dict[SourcePartition, int]] = {}
     for row in rows:

@@ -164,9 +164,9 @@ class FlowAcquisition:
     def _add_copied(self, sent: SentPositions, *, restore: bool) -> SentPositions:
         """Add positions that only the lake has: of a lost ledger, or in a topic whose name counts again since it was restored."""
         again = {topic for topic in sent.renamed.keys() - sent.remotes.keys() if self._flow.carries(topic)}
-        for topic in sorted(again):
-            log.warning("republish.renamed flow=%s topic=%s from=%s", self._flow.name, topic, sent.renamed[topic].name)
-        if not restore and not again:
+        if again:
+            log.warning("republish.renamed flow=%s topics=%s", self._flow.name, ",".join(sorted(again)))
+        elif not restore:
             return sent
         remotes = {topic: one for topic, one in self._copy.remotes().items() if restore or topic in again}
         copied = {s: at for s, at in self._copy.positions().items() if restore or s.topic in again}

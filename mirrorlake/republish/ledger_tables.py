@@ -101,7 +101,6 @@ class LedgerCopy:
         self._lake = lake
         self._config = flow
         self._flow = flow.name
-        self._source = flow.source
         self._epoch = 0
         self._appends = 0
         self.copied_epoch = 0
@@ -251,7 +250,7 @@ class LedgerCopy:
 
         offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
         # Delta skips files by literals, but not by a join.
-        relay = self._lake.relay(self._source).where(
+        relay = self._lake.relay(self._config.source).where(
             F.col("topic").isin(sorted({row["topic"] for row in rows}))
             & F.col("offset").between(min(row["first_offset"] for row in rows), max(row["last_offset"] for row in rows))
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -13,7 +12,6 @@ from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import SentPositions
 from mirrorlake.model.plan import Note
-from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LostTopic, detect_lost_topics, known_id
 from mirrorlake.republish.fencing import read_last_records, read_sent_positions
 
@@ -46,15 +44,12 @@ def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
 def list_renamed_topics(context: Context, flow: FlowConfig) -> list[Note]:
     """List the remote topics that a changed policy leaves, each with what its source topic begins with in the new one."""
     sent, notes = read_sent_positions(context, flow), list[Note]()
-    start = "first record" if flow.start.kind == "earliest" else f"start ({flow.start.plain()})"
+    start = "its first record" if flow.start.kind == "earliest" else f"its start ({flow.start.plain()})"
     for topic, remote in sorted(sent.renamed.items()):
-        # The flow itself reports a name that Kafka does not accept.
-        with suppress(TopicNameError):
-            begin = "where it ended there" if topic in sent.remotes else f"its {start}"
+        if flow.carries(topic):
+            begin = "where it ended there" if topic in sent.remotes else start
             reason = f"{topic} goes to {flow.remote_topic(topic)} from now on, from {begin}"
-            notes += (
-                [Note(where=flow.target, kind="topic", name=remote.name, reason=reason)] if flow.carries(topic) else []
-            )
+            notes.append(Note(where=flow.target, kind="topic", name=remote.name, reason=reason))
     return notes
 
 

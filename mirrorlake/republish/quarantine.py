@@ -93,11 +93,11 @@ class Quarantine:
 
         mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
         again = self._flow.redrive_name
-        # Records that went into a deleted remote topic must be sent again.
+        # Records that went into a deleted remote topic must be sent again, and none that the flow itself has sent since.
         runs = (
             load_incarnation_filter(self._lake, [self._flow])
             .current_rows(self._lake.meta(OFFSET_MAP))
-            .where(F.col("flow") == again)
+            .where(F.col("flow").isin(again, self._flow.name))
         )
         sent = with_downstream(mine, runs).select(
             F.col("source_topic").alias("topic"),

@@ -106,7 +106,7 @@ class ConflictCheck:
                 consequence="keys would go to other partitions than before, and than Kafka's own clients expect; "
                 "nothing was republished to it",
                 remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with "
-                "`policy` (and another name for the flow, so that it gets everything from the relay)",
+                "`policy`, which gets everything from the relay",
                 topic=name,
             )
         # A topic that mirrorlake made while the source was empty holds no keys of others and follows the source.
