@@ -161,3 +161,20 @@ def test_law_e_a_running_mirror_that_adopts_another_policy_begins_its_topic_at_t
         process.terminate()
     flow.mirror("new")
     flow.assert_whole("new")
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("point", ["send.claimed", "send.committed"])
+def test_law_f_a_death_at_the_first_claim_or_record_under_another_policy_costs_neither_topic_a_record(
+    east: KafkaCluster, central: KafkaCluster, tmp_path: Path, point: str
+) -> None:
+    flow = Renamed(east, central, tmp_path)
+    flow.mirror("old")
+    process = Process(tmp_path / "log", "run", "--once", flow.write("new"), MIRRORLAKE_DIE_AT=point)
+    wait_until(lambda: not process.is_running, "it died")
+    assert process.terminate() == -9, process.output
+    produce(east, flow.topic, 2, seed=2)
+    for policy in ("old", "new"):
+        flow.mirror(policy)
+        flow.assert_whole(policy)
+    assert [flow.holds(policy) for policy in ("old", "new")] == [12, 12]
