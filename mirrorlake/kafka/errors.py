@@ -89,6 +89,10 @@ class Need:
         return shlex.join(words)
 
 
+# A reader of our own commits nothing, but librdkafka asks for the coordinator of its group.
+_OWN_GROUPS = Need("DESCRIBE", "GROUP", "mirrorlake", "PREFIXED")
+
+
 def need_of_selection(resource: str, expression: str) -> tuple[Need, str]:
     """Return the ACL that shows the topics or groups of an expression, and a name to ask for.
 
@@ -206,7 +210,7 @@ class ClientErrors:
                 layer="SASL",
             )
         if kind := _FORBIDDEN.get(code):
-            if need := next((need for need in needs if need.resource == kind), None):
+            if need := next((need for need in (*needs, _OWN_GROUPS) if need.resource == kind), None):
                 return self.forbidden_error(doing, need)
             return NotAuthorized(
                 f"cluster {alias} does not allow {self.principal} to {doing} ({problem.name()})",
