@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
@@ -23,6 +25,7 @@ from confluent_kafka.admin import (
 from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from mirrorlake import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.processes import beside, wait_until
 
@@ -77,6 +80,18 @@ def topic_name(prefix: str = "t") -> str:
 
 def topics_of(where: Where) -> set[str]:
     return set(_admin(where).list_topics(timeout=60).topics)
+
+
+def configs_of(where: Where, name: str) -> dict[str, str]:
+    """Return what is set for a topic itself; brokers answer with their defaults, too."""
+    asked = ConfigResource(ResourceType.TOPIC, name)
+    admin = _admin(where)
+    entries = admin.describe_configs([asked])[asked].result().values()
+    return {one.name: one.value for one in entries if one.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
+
+
+def partitions_of(where: Where, name: str) -> int:
+    return len(_admin(where).list_topics(name, timeout=60).topics[name].partitions)
 
 
 def create_topic(where: Where, name: str, partitions: int = 2, **config: str) -> None:
@@ -283,9 +298,14 @@ def count(where: Where, topic: str) -> int:
     return sum(map(len, consume(where, topic).values()))
 
 
-def held(location: str, topic: str) -> list[dict[str, Any]]:
+def held(location: str | Path, topic: str) -> list[dict[str, Any]]:
     """Read the rows of a table about a topic with delta-rs, for tests that ask often: Spark takes a second of CPU each time."""
     return list(DeltaTable(location).to_pyarrow_table(filters=[("topic", "=", topic)]).to_pylist())
+
+
+def rows_of(mirror: Mirror, table: str, topic: str) -> list[dict[str, Any]]:
+    """Ask for the rows of a table about a topic, by the names of docs/sql.md."""
+    return list(mirror.query(f"SELECT * FROM {table} WHERE topic = :topic", topic=topic).to_pylist())  # noqa: S608
 
 
 def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int, list[Record]]) -> None:

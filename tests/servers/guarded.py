@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.model.acls import Acl
-from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import Listener
+from mirrorlake.sandbox import KafkaCluster, Listener, start_all
 from tests.kit.processes import wait_until
+from tests.servers.brokers import admin_of
 
 USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
 # Where clients log in; the plain listener, which the sandbox itself uses, stays all-powerful.
@@ -34,27 +41,57 @@ def login(user: str) -> dict[str, str]:
     }
 
 
-def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
-    options = {"bootstrap.servers": cluster.address(GUARDED.name), "log_level": 0, **login(user)}
-    return ClusterAdmin(cluster.alias, options)
+class Acl(NamedTuple):
+    """One ACL, as Kafka's tools print it."""
+
+    name: str
+    operation: str = "READ"
+    resource: str = "TOPIC"
+    pattern: str = "LITERAL"
+    principal: str = "User:a"
+    host: str = "*"
+    permission: str = "ALLOW"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return (
+            # The code 4 is CLUSTER in ACLs and BROKER in settings, and confluent-kafka knows the latter name only.
+            ResourceType["BROKER" if self.resource == "CLUSTER" else self.resource],
+            self.name,
+            ResourcePatternType[self.pattern],
+            *(self.principal, self.host),
+            AclOperation[self.operation],
+            AclPermissionType[self.permission],
+        )
 
 
-def acl(name: str, operation: str = "READ", **parts: str) -> Acl:
-    defaults = {"resource": "TOPIC", "pattern": "LITERAL", "principal": "User:a", "host": "*", "permission": "ALLOW"}
-    return Acl(name=name, operation=operation, **{**defaults, **parts})
+_ANY = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
 
 
-def listed(admin: ClusterAdmin) -> list[Acl]:
-    found = admin.acls.list()
-    assert found is not None
-    return found
+def listed(cluster: KafkaCluster) -> list[Acl]:
+    """Return the ACLs of a cluster, sorted; it is asked where everything is allowed."""
+    found = admin_of(cluster.bootstrap_servers).describe_acls(AclBindingFilter(*_ANY)).result()
+    return sorted(
+        Acl(
+            one.name,
+            one.operation.name,
+            "CLUSTER" if one.restype is ResourceType.BROKER else one.restype.name,
+            one.resource_pattern_type.name,
+            *(one.principal, one.host),
+            one.permission_type.name,
+        )
+        for one in found
+    )
 
 
-def set_acls(admin: ClusterAdmin, *, add: Sequence[Acl] = (), remove: Sequence[Acl] = ()) -> None:
+def set_acls(cluster: KafkaCluster, *, add: Sequence[Acl] = (), remove: Sequence[Acl] = ()) -> None:
     """Create and delete ACLs, and wait until the broker that lists them has heard of it."""
-    admin.acls.create([*add])
-    admin.acls.delete([*remove])
-    wait_until(lambda: {*add} <= (held := {*listed(admin)}) and not {*remove} & held, "the ACLs are as they were set")
+    admin = admin_of(cluster.bootstrap_servers)
+    futures = admin.create_acls([AclBinding(*one.parts) for one in add]) if add else {}
+    futures |= admin.delete_acls([AclBindingFilter(*one.parts) for one in remove]) if remove else {}
+    for future in futures.values():
+        future.result()
+    wait_until(lambda: {*add} <= (held := {*listed(cluster)}) and not {*remove} & held, "the ACLs are as they were set")
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.loading import load
-from mirrorlake.mirror import Mirror
+from mirrorlake import Mirror, load
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.commands import run_cli, told, write_conf
 from tests.kit.map_check import assert_map_is_exact
-from tests.kit.records import Record, assert_equal_topics, consume, create_topic, delete_topic, produce, topic_name
+from tests.kit.records import (
+    Record,
+    assert_equal_topics,
+    consume,
+    create_topic,
+    delete_topic,
+    held,
+    produce,
+    topic_name,
+)
 
 MakeMirror = Callable[..., Mirror]
 
@@ -27,7 +35,7 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("template")
     clusters = dict.fromkeys(("east", "west", "central"), "127.0.0.1:1")
     flows = [{"source": alias, "target": "central", "topics": "unused"} for alias in ("east", "west")]
-    mirror = Mirror(load(write_conf(folder, clusters, flows)), spark=spark)
+    mirror = load(write_conf(folder, clusters, flows), spark=spark)
     mirror.lake.create_all(["east", "west"])
     return folder / "lake"
 
@@ -40,13 +48,13 @@ def mirror_maker(spark: SparkSession, empty_lake: Path, folder: Path) -> MakeMir
         if not (folder / "lake").exists():
             shutil.copytree(empty_lake, folder / "lake")
         addresses = {alias: cluster.bootstrap_servers for alias, cluster in clusters.items()}
-        config = load(write_conf(folder, addresses, flows, **cluster_settings))
+        mirror = load(write_conf(folder, addresses, flows, **cluster_settings), spark=spark)
         # A new lake wants new ledgers: those of earlier tests name positions that this lake never had.
-        for flow in config.flows:
+        for flow in mirror.config.flows:
             if flow.name not in forgotten:
                 delete_topic(addresses[flow.target], flow.ledger_topic, missing_ok=True)
                 forgotten.add(flow.name)
-        return Mirror(config, spark=spark)
+        return mirror
 
     return make
 
@@ -100,6 +108,13 @@ class Pair:
         """Run a command that ends with this code, and return the JSON document that it prints."""
         return told(*arguments, "--conf", self.conf, code=code)
 
+    def landed(self, topic: str = "") -> list[dict[str, Any]]:
+        """Return the rows of the relay about a topic; of the test's own where none is given."""
+        return held(self.lake / "relay" / "east", topic or self.topic)
+
+    def gaps(self, topic: str = "") -> list[dict[str, Any]]:
+        return held(self.lake / "meta" / "gaps", topic or self.topic)
+
     def source(self) -> dict[int, list[Record]]:
         return consume(self.east, self.topic)
 
@@ -111,7 +126,8 @@ class Pair:
         source, target = self.source(), self.target()
         assert_equal_topics(source, target)
         if with_map:
-            assert_map_is_exact(self.lake, "east->central", self.topic, source, target)
+            asked = load(self.conf)["east->central"]
+            assert_map_is_exact(self.lake, "east->central", self.topic, source, target, asked=asked)
 
 
 @pytest.fixture

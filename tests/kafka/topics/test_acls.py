@@ -19,9 +19,23 @@ from mirrorlake.sandbox import KafkaCluster
 from tests.kit.java import ACLS, java
 from tests.kit.processes import wait_until
 from tests.kit.records import new_topic, topic_name
-from tests.servers.guarded import acl, admin_as, listed
+from tests.servers.guarded import GUARDED, login
+from tests.servers.guarded import Acl as KitAcl
 
 Clusters = Mapping[str, KafkaCluster]
+
+
+def acl(*parts: str, **named: str) -> Acl:
+    return Acl(**KitAcl(*parts, **named)._asdict())
+
+
+def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
+    options = {"bootstrap.servers": cluster.address(GUARDED.name), "log_level": 0, **login(user)}
+    return ClusterAdmin(cluster.alias, options)
+
+
+def listed(admin: ClusterAdmin) -> list[Acl]:
+    return admin.acls.list() or []
 
 
 def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:

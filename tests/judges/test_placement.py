@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 
+from mirrorlake import Mirror
 from mirrorlake.errors import TopicConflict
-from mirrorlake.mirror import Mirror
-from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
-from tests.builders import partition_for
 from tests.kit.java import PRODUCER, java
-from tests.kit.map_check import read_runs
+from tests.kit.map_check import assert_map_is_exact
 from tests.kit.processes import wait_until
 from tests.kit.records import (
     Record,
@@ -72,20 +69,6 @@ def java_places(cluster: KafkaCluster, keys: list[str], partitions: int) -> dict
     arguments += ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     java(PRODUCER, *arguments, stdin="".join(f"{key}:x\n" for key in keys))
     return {r.key: p for p, records in consume(cluster, topic).items() for r in records if r.key}
-
-
-def assert_every_offset(lake: Path, flow: str, topic: str, source: Topic, target: Topic) -> None:
-    """Check every record both ways with the pure law as the specification."""
-    maps = read_runs(lake, flow, topic)
-    places = {(p, r.offset): r for p, records in target.items() for r in records}
-    for partition, records in source.items():
-        for record in records:
-            found = maps[SourcePartition(topic, 1, partition)].translate(record.offset)
-            assert isinstance(found, Exact), f"law E: {partition}@{record.offset}: {found}"
-            there = places[found.partition.partition, found.offset]
-            assert there.content == record.content, f"law C: {partition}@{record.offset} -> {found}"
-            back = maps[SourcePartition(topic, 1, partition)].translate_back(found.offset, partition=found.partition)  # type: ignore[arg-type]
-            assert back == Exact(record.offset, SourcePartition(topic, 1, partition))
 
 
 def assert_goes_on(target: list[Record], position: int, *, unread: set[bytes | None], read: set[bytes | None]) -> None:
@@ -145,14 +128,13 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(pair: Pair)
         for record in records:
             wanted = java_says[record.key] if record.key is not None else origin[record.value] % 5
             assert partition == wanted, f"law D: {record} is not where Java puts it"
-            assert record.key is None or partition_for(record.key, 5) == wanted
     by_source, by_target = by_key(source), by_key(target)
     assert by_target.keys() == by_source.keys()
     for key, values in by_target.items():
         for partition in source:
             mine = [value for value in values if origin[value] == partition]
             assert mine == [r.value for r in source[partition] if r.key == key], f"law D: the order of key {key!r}"
-    assert_every_offset(pair.lake, flow_name, topic, source, target)
+    assert_map_is_exact(pair.lake, flow_name, topic, source, target, asked=mirror[flow_name])
     verification = mirror[flow_name].verify()
     assert verification.equal, verification.differences
     assert sum(p.verified for p in verification.partitions) == last
@@ -169,12 +151,6 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(pair: Pair)
     counted = {p.resume.target.partition: p.resume.records_again for p in plan}
     again = {p: len([r for r in records if r.offset >= there[p] and r.value in read]) for p, records in target.items()}
     assert counted == again, "the plan says how many records are read again"
-    some = source[2][len(source[2]) // 2]
-    found = mirror.translate(flow_name, topic=topic, partition=2, offset=some.offset)
-    assert isinstance(found, Exact)
-    place = {"partition": found.partition.partition, "offset": found.offset}
-    back = mirror.translate(flow_name, topic=remote, **place, reverse=True)
-    assert back == Exact(some.offset, SourcePartition(topic, 1, 2))
     commit(east, group, topic, {p: end_of(east, topic, p) for p in source})
     assert all(position.resume.exact for position in mirror[flow_name].groups())
 
@@ -229,7 +205,8 @@ def assert_merged(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str,
     target = consume(clusters["central"], f"all.{topic}")
     for name in ("east", "west"):
         source = consume(clusters[name], topic)
-        assert_every_offset(lake, f"{name}->central", topic, source, target)
+        flow = f"{name}->central"
+        assert_map_is_exact(lake, flow, topic, source, target, asked=mirror[flow])
         values = {r.value for records in source.values() for r in records}
         for partition, records in target.items():
             assert [r.value for r in records if r.value in values] == [r.value for r in source[partition]], "law D"

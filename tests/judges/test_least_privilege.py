@@ -2,70 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mirrorlake.config.loading import load
+from mirrorlake import Mirror, load
 from mirrorlake.errors import NotAuthorized
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.errors import Need
-from mirrorlake.mirror import Mirror
-from mirrorlake.model.acls import Acl
-from mirrorlake.model.parked import Parked, topic_stream
 from mirrorlake.sandbox import KafkaCluster
 from tests.docs import DOCS
 from tests.kit.commands import run_cli, write_conf
 from tests.kit.java import ACLS, java
 from tests.kit.processes import staying_on, wait_until
 from tests.kit.records import assert_equal_topics, commit, committed, consume, count, create_topic, produce, topic_name
-from tests.servers.guarded import GUARDED, USERS, acl, admin_as, login, set_acls
+from tests.servers.guarded import GUARDED, USERS, Acl, listed, login, set_acls
 
 Clusters = Mapping[str, KafkaCluster]
 Grants = Mapping[str, list[Acl]]
 _ROW = re.compile(r"\| (source|target) \| (.+) \| ([A-Z_, ]+) \| (.+) \|")
+_OPTIONS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 _SYNC = ("sync.groups", "sync.configs", "sync.partitions", "sync.acls")
 _MM2 = ("mm2", "mm2.heartbeats", "mm2.checkpoints")
 
 
 def granted(command: str) -> list[Acl]:
     """Read a command of Kafka's tools back, as somebody else understands it."""
-    parser = argparse.ArgumentParser(exit_on_error=True)
-    parser.add_argument("--bootstrap-server", required=True)
-    parser.add_argument("--add", action="store_true", required=True)
-    parser.add_argument("--allow-principal", required=True)
-    parser.add_argument("--operation", action="append", required=True)
-    parser.add_argument("--resource-pattern-type", default="literal")
-    for kind in ("topic", "group", "transactional-id"):
-        parser.add_argument(f"--{kind}")
-    parser.add_argument("--cluster", action="store_true")
     tool, *words = shlex.split(command)
-    assert tool == "kafka-acls.sh"
-    given = parser.parse_args(words)
-    [(resource, name)] = [
-        (kind.upper(), getattr(given, kind))
-        for kind in ("topic", "group", "transactional_id")
-        if getattr(given, kind) is not None
-    ] or [("CLUSTER", "kafka-cluster")]
+    given = defaultdict[str, list[str]](list)
+    for option, value in pairwise([*words, ""]):
+        if option.startswith("--"):
+            given[option].append(value)
+    assert (tool, "--add" in given, "--bootstrap-server" in given) == ("kafka-acls.sh", True, True)
+    [(resource, [name])] = [(kind, given[option]) for kind, option in _OPTIONS.items() if option in given] or [
+        ("CLUSTER", ["kafka-cluster"])
+    ]
     spelled = {"DescribeConfigs": "DESCRIBE_CONFIGS", "AlterConfigs": "ALTER_CONFIGS"}
+    [pattern, [principal]] = given.get("--resource-pattern-type", ["literal"])[0].upper(), given["--allow-principal"]
     return [
-        Acl(
-            resource=resource,
-            name=name,
-            pattern=given.resource_pattern_type.upper(),
-            principal=given.allow_principal,
-            host="*",
-            operation=spelled.get(operation, operation.upper()),
-            permission="ALLOW",
-        )
-        for operation in given.operation
+        Acl(name, spelled.get(one, one.upper()), resource=resource, pattern=pattern, principal=principal)
+        for one in given["--operation"]
     ]
 
 
@@ -77,9 +59,6 @@ class Guarded:
     topic: str
     group: str
     folder: Path
-
-    def root(self, alias: str) -> ClusterAdmin:
-        return admin_as(self.clusters[alias], "root")
 
     def conf(self, **flow: Any) -> Path:
         addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in self.clusters.items()}
@@ -107,7 +86,7 @@ class Guarded:
             resource, pattern, names = resources[words]
             if {"always", *uses} & {use.strip("`") for use in when.split(", ")}:
                 found["east" if end == "source" else "central"].update(
-                    (acl(name, operation, resource=resource, pattern=pattern, principal="User:mirror"), None)
+                    (Acl(name, operation, resource=resource, pattern=pattern, principal="User:mirror"), None)
                     for name in names
                     for operation in operations.split(", ")
                 )
@@ -115,7 +94,11 @@ class Guarded:
 
     def grant(self, needed: Grants) -> None:
         for alias, acls in needed.items():
-            set_acls(self.root(alias), add=acls)
+            set_acls(self.clusters[alias], add=acls)
+
+    def revoke(self) -> None:
+        for cluster in self.clusters.values():
+            set_acls(cluster, remove=[one for one in listed(cluster) if one.principal == "User:mirror"])
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +110,8 @@ def world(guarded_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) 
     commit(east, group, topic, {0: 40, 1: 50})
     made = Guarded(guarded_clusters, topic, group, tmp_path_factory.mktemp("least"))
     yield made
-    for alias in made.clusters:
-        made.root(alias).acls.delete(made.root(alias).acls.list() or [])
+    for cluster in guarded_clusters.values():
+        set_acls(cluster, remove=listed(cluster))
 
 
 _MM2_TOPICS = ["heartbeats", "east.heartbeats", "east.checkpoints.internal", "mm2-offset-syncs.east.internal"]
@@ -145,7 +128,7 @@ _LACKS = {
 @pytest.mark.law("F")
 def test_the_whole_flow_runs_with_the_acls_of_the_docs_and_no_others(world: Guarded, spark: Any) -> None:
     conf = world.conf(sync={"acls": True}, mm2={"heartbeats": True, "checkpoints": True, "offset_syncs": True})
-    mirror = Mirror(load(conf), spark=spark)
+    mirror = load(conf, spark=spark)
     needed = world.needed(*_SYNC, *_MM2)
     assert not any(
         one.operation in ("WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE", "ALL") for one in needed["east"]
@@ -163,8 +146,8 @@ def test_the_whole_flow_runs_with_the_acls_of_the_docs_and_no_others(world: Guar
     world.grant(needed)
     east, central, topic = world.clusters["east"], world.clusters["central"], world.topic
     remote = f"east.{topic}"
-    reader = acl(topic, principal="User:app")
-    set_acls(world.root("east"), add=[reader])
+    reader = Acl(topic, principal="User:app")
+    set_acls(world.clusters["east"], add=[reader])
     assert mirror.apply()
     assert not mirror.plan(), "law G"
     mirror.run(once=True)
@@ -193,7 +176,7 @@ def test_the_whole_flow_runs_with_the_acls_of_the_docs_and_no_others(world: Guar
         wait_until(lambda: count(central, "heartbeats"), "heartbeats are written")
     assert mirror.verify(full=True).equal
     assert run_cli("groups", "--flow", "east->central", "--conf", str(conf)).returncode == 0
-    set_acls(world.root("east"), remove=[reader])
+    set_acls(world.clusters["east"], remove=[reader])
 
 
 def _verify(mirror: Mirror) -> None:
@@ -204,8 +187,8 @@ def _verify(mirror: Mirror) -> None:
 def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
     world: Guarded, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MIRRORLAKE_TIMING", "ready_interval_s=2")
-    mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "ready_interval_s=2,waiting_topics_interval_s=2")
+    mirror = load(world.conf(groups=[], sync={"groups": False, "configs": False}), spark=spark)
     needed = world.needed("sync.partitions")
     world.grant(needed)
     mirror.apply()
@@ -213,7 +196,7 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
     flow = "east->central"
     losses = [
         ("east", "TOPIC", topic, "READ", "land east"),
-        ("central", "TOPIC", "east.", "WRITE", topic_stream(flow, topic)),
+        ("central", "TOPIC", "east.", "WRITE", f"{flow}: topic {topic}"),
         ("central", "TRANSACTIONAL_ID", "mirrorlake.", "WRITE", flow),
     ]
     with staying_on(mirror):
@@ -225,14 +208,16 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
                 if (one.resource, one.operation) == (resource, operation) and one.name.startswith(begins)
             ]
             assert lost
-            set_acls(world.root(alias), remove=lost)
+            set_acls(world.clusters[alias], remove=lost)
             produce(east, topic, 10, seed=20 + number)
 
-            def waiting(name: str = stream, resource: str = resource) -> Parked | None:
-                parked = mirror.parked().get(name)
-                return parked if parked and f"--{resource.lower().replace('_', '-')} " in parked.remedy else None
-
-            parked = wait_until(waiting, f"{stream} is parked")
+            option = f"--{resource.lower().replace('_', '-')} "
+            parked = wait_until(
+                lambda stream=stream, option=option: (
+                    (one := mirror.parked().get(stream)) and option in one.remedy and one
+                ),
+                f"{stream} is parked",
+            )
             assert (parked.error, parked.is_retried) == ("NotAuthorized", True), parked
             assert [(one.resource, one.operation) for one in granted(parked.remedy)[:1]] == [(resource, operation)]
             if alias == "east":
@@ -241,7 +226,7 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
                 wait_until(
                     lambda: all(row.landed == row.source_end for row in mirror.status()[flow]), "landing goes on"
                 )
-            set_acls(world.root(alias), add=lost)
+            set_acls(world.clusters[alias], add=lost)
             wait_until(lambda: count(central, f"east.{topic}") == count(east, topic), "it goes on without a new start")
     assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
 
@@ -275,7 +260,7 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
     alias, resource, operation, call = _RUNS[what]
     kind, _, beginning = resource.partition(" ")
     begins = beginning or {"TOPIC": world.topic, "GROUP": world.group}.get(kind, "")
-    mirror = Mirror(load(world.conf(sync={"acls": True})), spark=spark)
+    mirror = load(world.conf(sync={"acls": True}), spark=spark)
     needed = world.needed(*_SYNC)
     mine = [one for one in needed[alias] if one.resource == kind and one.name.startswith(begins)]
     taken = [one for one in mine if operation in ("ALL", one.operation)]
@@ -283,7 +268,7 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
     produce(world.clusters["east"], world.topic, 2, seed=9)
     commit(world.clusters["east"], world.group, world.topic, {0: 121})
     world.grant(needed)
-    set_acls(world.root(alias), remove=taken)
+    set_acls(world.clusters[alias], remove=taken)
     try:
         with pytest.raises(NotAuthorized) as said:
             call(mirror)
@@ -291,7 +276,7 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
             [finding] = mirror.doctor(only=["source.permissions", "target.permissions"]).bad
             assert (finding.check, finding.fix.partition(" ")[0]) == (_CHECKED[what], "kafka-acls.sh")
     finally:
-        set_acls(world.root(alias), add=taken)
+        set_acls(world.clusters[alias], add=taken)
     assert f"cluster {alias} does not allow User:mirror" in said.value.cause
     assert operation in ("ALL", getattr(said.value, "operation", operation))
     [missing] = granted(said.value.remedy)[:1]
@@ -299,10 +284,8 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
 
 
 def test_a_failover_places_groups_that_are_not_kept_in_step(world: Guarded, spark: Any) -> None:
-    mirror = Mirror(load(world.conf(sync={"groups": False})), spark=spark)
-    for alias in world.clusters:
-        held = [one for one in world.root(alias).acls.list() or () if one.principal == "User:mirror"]
-        set_acls(world.root(alias), remove=held)
+    mirror = load(world.conf(sync={"groups": False}), spark=spark)
+    world.revoke()
     east, central = world.clusters["east"], world.clusters["central"]
     group = f"{world.group}-late"
     commit(east, group, world.topic, {0: 40})
@@ -317,16 +300,20 @@ def test_a_failover_places_groups_that_are_not_kept_in_step(world: Guarded, spar
     assert committed(central, group, f"east.{world.topic}", 2) == {0: 40}
 
 
-def test_the_commands_are_what_kafkas_own_tool_reads(world: Guarded) -> None:
-    """Of each resource and pattern one: a JVM for every command would cost more than the whole flow."""
-    for alias, acls in world.needed(*_SYNC).items():
-        root, servers = world.root(alias), world.clusters[alias].bootstrap_servers
-        for one in {(one.resource, one.pattern): one for one in acls}.values():
-            need = Need(one.operation, one.resource, one.name, one.pattern)
-            command = need.command(servers=servers, principal="User:another")
-            java(ACLS, *shlex.split(command)[1:])
-            wanted = granted(command)
-            wait_until(
-                lambda wanted=wanted, root=root: set(wanted) <= set(root.acls.list() or ()), f"{command} was read"
-            )
-            root.acls.delete(wanted)
+def test_who_does_what_the_refusals_say_by_kafkas_own_tool_can_plan_and_send(world: Guarded) -> None:
+    world.revoke()
+    for command in ("plan", "republish --flow east->central --once"):
+        for _ in range(12):
+            done = run_cli(*command.split(" "), "--conf", str(world.conf()), "--json")
+            if done.returncode == 0:
+                break
+            refused = json.loads(done.stdout)
+            assert refused["error"] == "NotAuthorized", refused
+            for cluster in world.clusters.values():
+                # The tool logs in where everything is allowed.
+                remedy = refused["remedy"].replace(cluster.address(GUARDED.name), cluster.bootstrap_servers)
+                if remedy != refused["remedy"]:
+                    java(ACLS, *shlex.split(remedy)[1:])
+                    acls = {*granted(remedy)}
+                    wait_until(lambda one=cluster, acls=acls: acls <= {*listed(one)}, f"{remedy} was read")
+        assert done.returncode == 0, done.stdout

@@ -8,13 +8,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mirrorlake import Mirror
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lake import StreamSign, flow_sign
-from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.processes import staying_on, wait_until
-from tests.kit.records import Where, assert_equal_topics, consume, count, create_topic, send, topic_name
-from tests.servers.lakes import MakeMirror
+from tests.kit.records import (
+    ABORTED,
+    Where,
+    add_partitions,
+    assert_equal_topics,
+    configs_of,
+    consume,
+    count,
+    create_topic,
+    produce,
+    send,
+    send_transactions,
+    topic_name,
+    topics_of,
+)
+from tests.servers.lakes import MakeMirror, Pair
 from tests.servers.metered import Metered
 
 PARTITIONS = 4
@@ -88,7 +101,6 @@ def test_one_landing_serves_targets_that_come_and_go_and_come_late(
         assert (lags(before, "east"), lags(before, "west")) == (0, RECORDS)
         assert before.republish("origin->west", once=True).records == RECORDS
         assert before.republish("origin->east", once=True).records == 0
-        assert StreamSign(before.lake, flow_sign("origin->east")).read(), "no step is taken on the lake beside it"
         with pytest.raises(ClusterUnreachable):
             down.result()
     assert origin.bytes_out(topic) == read, "republishing read from the source"
@@ -110,3 +122,32 @@ def test_one_landing_serves_targets_that_come_and_go_and_come_late(
     assert sum(map(len, source.values())) == RECORDS + LIVE
     for flow in fan.flows:
         assert_equal_topics(source, consume(*fan.remote(flow["target"])))
+
+
+@pytest.mark.law("C", "D", "F")
+def test_new_topics_and_partitions_are_mirrored_without_a_restart(pair: Pair) -> None:
+    prefix, east, central = topic_name("grow"), pair.east, pair.central
+    first, second = f"{prefix}-a", f"{prefix}-b"
+    create_topic(east, first, 1)
+    produce(east, first, 50, partitions=1)
+    mirror = pair.mirror(topics=f"{prefix}-.*")
+    with staying_on(mirror) as failures:
+        wait_until(lambda: f"east.{first}" in topics_of(central) or failures, "the first topic is mirrored")
+        create_topic(east, second, 3, retention_ms="86400000")
+        produce(east, second, 300, partitions=3)
+        add_partitions(east, first, 3)
+        produce(east, first, 300, partitions=3, seed=2)
+        wait_until(
+            lambda: failures or (count(central, f"east.{first}"), count(central, f"east.{second}")) == (350, 300),
+            "both topics with all their partitions are mirrored",
+        )
+        send_transactions(
+            east, second, [([(b"kept", None, 0)], True), ([(ABORTED, None, partition) for partition in (0, 1)], False)]
+        )
+        wait_until(
+            lambda: failures or all(row.state == "caught_up" for row in mirror.status()["east->central"]),
+            "markers and aborted records at the ends are passed while running",
+        )
+    for name in (first, second):
+        assert_equal_topics(consume(east, name), consume(central, f"east.{name}"))
+    assert configs_of(central, f"east.{second}") == {"retention.ms": "86400000"}

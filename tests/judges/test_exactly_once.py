@@ -1,8 +1,9 @@
-"""Law F: records in transactions arrive once each, whatever is killed whenever."""
+"""Law F: records in transactions arrive once each, whatever is killed whenever; and a polite end is a clean one."""
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -15,11 +16,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from pyspark.sql import SparkSession
 
+from mirrorlake import load
 from mirrorlake.sandbox import KafkaCluster, start_all
 from tests.kit.commands import run_cli, write_conf
 from tests.kit.map_check import assert_map_is_exact
-from tests.kit.processes import Process, wait_until
+from tests.kit.processes import Process, running, wait_until
 from tests.kit.records import ABORTED, assert_equal_topics, consume, create_topic, end_of, odd_record, topics_of
+from tests.servers.lakes import Pair
 
 RECORDS = 10_000
 PER_TRANSACTION = 75
@@ -170,7 +173,8 @@ def test_law_f_kills_of_everything_between_live_and_streaming_lose_and_repeat_no
         assert_equal_topics(source, target)
         verified = run_cli("verify", "--conf", str(conf), "--json")
         assert verified.returncode == 0, verified.stdout + verified.stderr
-        assert_map_is_exact(tmp_path / "lake", "east->central", "orders", source, target)
+        asked = load(conf)["east->central"]
+        assert_map_is_exact(tmp_path / "lake", "east->central", "orders", source, target, asked=asked)
     except BaseException:
         for process in processes.values():
             sys.stderr.write(f"--- {process.arguments}\n{process.output[-4000:]}\n")
@@ -179,3 +183,31 @@ def test_law_f_kills_of_everything_between_live_and_streaming_lose_and_repeat_no
         for process in processes.values():
             if process.is_running:
                 process.kill()
+
+
+@pytest.mark.law("C", "D", "F")
+def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(pair: Pair, tmp_path: Path) -> None:
+    pair.create(1000)
+    pair.mirror()
+    with running(tmp_path / "run.log", "run", "--conf", pair.conf) as process:
+
+        def is_under_way() -> bool:
+            # The remote topic is made beside the records, and perhaps before a stream has begun to read.
+            is_there = pair.remote in topics_of(pair.central) and "  ready: " in process.output
+            return is_there or not process.is_running
+
+        wait_until(is_under_way, "something is mirrored")
+        assert process.terminate() == 0, process.output
+        # What Spark, its workers and Kafka's clients said is in the log file that one of the first lines names.
+        said = [line.partition("  ")[2].partition(":")[0] for line in process.output.splitlines()]
+        assert {"run", "settings", "spark", "clusters", "lake", "ready", "stop"} <= {*said}, process.output
+        for noise in ("WARNING:", "Setting default log level", "SLF4J", "Exception", "Traceback", "rdkafka"):
+            assert noise not in process.output
+        named = re.search(r"log of Spark and clients: (\S+)", process.output)
+        assert named is not None
+        assert "incubator" in Path(named[1]).read_text()
+        assert re.search(r"^run: .* records landed · .* records republished$", process.output, re.MULTILINE)
+        assert "Traceback" not in process.output
+    done = pair.cli("run", "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    pair.check()

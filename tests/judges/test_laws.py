@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 
-from mirrorlake import runtime
-from mirrorlake.lake.schema import GAPS
-from mirrorlake.mirror import Mirror
-from mirrorlake.model.offset_map import Exact
+from mirrorlake import Exact, load
 from tests.kit.map_check import assert_map_is_exact
-from tests.kit.records import ABORTED, Where, assert_equal_topics, commit, odd_record, send, send_transactions
+from tests.kit.records import (
+    ABORTED,
+    Where,
+    assert_equal_topics,
+    commit,
+    configs_of,
+    odd_record,
+    send,
+    send_transactions,
+)
 from tests.servers.lakes import Pair
 
 
@@ -51,28 +57,28 @@ def test_laws_c_d_e_f_of_odd_records_in_transactions_on_both_executions(pair: Pa
     assert source == before, "law H: the source was written to"
     pair.check(with_map=True)
     assert_equal_topics(source, pair.target(f"fed.{pair.topic}"))
-    assert_map_is_exact(pair.lake, "fed", pair.topic, source, pair.target(f"fed.{pair.topic}"))
+    fed_map = (pair.lake, "fed", pair.topic, source, pair.target(f"fed.{pair.topic}"))
+    assert_map_is_exact(*fed_map, asked=mirror["fed"])
     [verified] = mirror.verify("east->central")
     assert verified.equal, verified.differences
     assert sum(proof.verified for proof in verified.partitions) == sum(map(len, source.values()))
     for row in mirror.status()["east->central"]:
         assert (row.offset_lag, row.verdict) == (0, "OK"), row
-    _law_e(mirror, pair.topic)
-    state = mirror.admin("central").configs([pair.remote])[pair.remote]
-    assert state == {"max.message.bytes": "2000000", "retention.ms": "604800000"}
+    assert_accounted_for(pair)
+    assert configs_of(pair.central, pair.remote) == {"max.message.bytes": "2000000", "retention.ms": "604800000"}
     landed, sent = mirror.run(once=True)
     assert [one.records for one in (*landed, *sent)] == [0, 0, 0], "law F: a finished step did something again"
 
 
-def _law_e(mirror: Mirror, topic: str) -> None:
-    explained = mirror.lake.meta(GAPS).where(F.col("topic") == topic).groupBy("partition").agg(F.sum("missing"))
-    gaps = {row.partition: row["sum(missing)"] for row in explained.collect()}
-    spans = (
-        mirror.lake.relay("east").groupBy("partition").agg(F.max("offset").alias("last"), F.count("*").alias("landed"))
-    )
-    for row in spans.collect():
-        missing = gaps.get(row.partition, 0)
-        assert row.landed + missing == row["last"] + 1, f"law E: partition {row.partition} is not accounted for"
+def assert_accounted_for(pair: Pair) -> None:
+    """Law E: each upstream offset is landed, or in a gap."""
+    offsets, missing = defaultdict[int, list[int]](list), Counter[int]()
+    for row in pair.landed():
+        offsets[row["partition"]].append(row["offset"])
+    for gap in pair.gaps():
+        missing[gap["partition"]] += gap["missing"]
+    for partition, landed in offsets.items():
+        assert len(landed) + missing[partition] == max(landed) + 1, f"law E: partition {partition}"
 
 
 @pytest.mark.law("C", "D", "F")
@@ -80,7 +86,7 @@ def test_a_late_target_and_other_numbers_of_lanes_continue_exactly_also_over_upk
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two turns are as good as 2 048 here, and nothing is too new.
-    monkeypatch.setenv("MIRRORLAKE_TIMING", "hot_s=0,compaction_max_waiting=2")
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "compaction_max_waiting=2,hot_s=0")
     pair.create(partitions=4)
     made = 0
     for number, lanes in enumerate((2, 3, 1)):
@@ -101,7 +107,7 @@ def test_a_late_target_and_other_numbers_of_lanes_continue_exactly_also_over_upk
     pair.check(with_map=True)
 
 
-def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair) -> None:
     topic = pair.topic
     pair.create()
     pair.produce(100, prefix="old")
@@ -116,8 +122,7 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     assert isinstance(found, Exact)
     assert found.offset == 0
     # Questions about a lake in a folder start no Spark, and no JVM with it; a run with nothing to do neither.
-    monkeypatch.setattr(runtime, "local_session", lambda **_: pytest.fail("a question has started Spark"))
-    asked = Mirror(mirror.config)
+    asked = load(pair.conf)
     assert asked["east->central"].offsets.translate(topic, 0, 50) == found
     back = mirror["east->central"].offsets.translate_back(pair.remote, 0, 0)
     assert asked["east->central"].offsets.translate_back(pair.remote, 0, 0) == back
@@ -139,3 +144,4 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     assert asked.verify().equal
     assert asked.pause(flow="east->central", reason="test").subject.name == "east->central"
     assert asked.resume(flow="east->central") is not None
+    assert asked.standing_session() is None, "a question has started Spark"

@@ -8,17 +8,17 @@ import hmac
 import json
 import os
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.sql import functions as F
 
 import mirrorlake as ml
-from mirrorlake.lake.schema import QUARANTINE
-from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
-from tests.kit.records import Record, send
+from mirrorlake import Exact, Filtered, Quarantined
+from tests.kit.records import Record, commit, rows_of, send
 from tests.servers.lakes import Pair
 
 KEY = "a key that nobody may read"
@@ -135,13 +135,18 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     assert found == {topic.encode()}, (
         "originals or the key stand in Spark's event log, or it is not that of these queries"
     )
-    relay = mirror.lake.relay("east").where(F.col("topic") == topic).orderBy("offset")
-    assert [row.value and bytes(row.value) for row in relay.collect()] == [value for _, value in RECORDS]
+    assert [row["value"] for row in sorted(pair.landed(), key=itemgetter("offset"))] == [value for _, value in RECORDS]
     assert [one.differences for one in mirror.verify()] == [(), ()]
-    definitions = [entry.after for entry in mirror._context.audit().entries("lake", "rule")]
+    audit = mirror.query("SELECT after FROM audit WHERE object LIKE 'rule %'").to_pylist()
+    definitions = [json.loads(row["after"]) for row in audit]
     assert len(definitions) == 2 * len(RULES), "each once"
     assert KEY not in json.dumps(definitions)
     assert "${secret:pii/key}" in json.dumps(definitions)
+
+
+def quarantined(mirror: ml.Mirror, flow: str, topic: str) -> list[tuple[int, bytes | None]]:
+    rows = rows_of(mirror, "quarantine", topic)
+    return sorted((row["offset"], row["value"]) for row in rows if row["flow"] == flow)
 
 
 def _check_target(found: list[Record]) -> None:
@@ -176,10 +181,87 @@ def _check_explanations(mirror: ml.Mirror, execution: str, topic: str) -> None:
         assert isinstance(one, Quarantined)
         assert (one.rule, one.version, one.reason) == (rule, versions[rule], reason)
     assert [type(found[offset]) for offset in (0, 2, 4, 5, 6, 9)] == [Exact] * 6
-    rows = mirror.lake.meta(QUARANTINE).where(F.col("flow") == execution).orderBy("offset").collect()
-    assert [(row.offset, bytes(row.value)) for row in rows] == [(offset, RECORDS[offset][1]) for offset in reasons]
+    assert quarantined(mirror, execution, topic) == [(offset, RECORDS[offset][1]) for offset in reasons]
     trial = flow.try_rules(topic, 100)
     assert (trial.records, trial.sent, trial.filtered, trial.quarantined) == (10, 6, 2, 2)
     assert {(one.rule, one.reason) for one in trial.reasons} == {("eu", ""), *reasons.values()}
     last = flow.try_rules(topic, 1)
     assert (last.records, last.sent, last.filtered) == (1, 1, 0), "the newest"
+
+
+COUNT = 60
+FIFTH, SEVENTH = range(0, COUNT, 5), sorted({*range(0, COUNT, 7)} - {*range(0, COUNT, 5)})
+SENT = [offset for offset in range(COUNT) if offset % 5 and offset % 7]
+
+
+def without_fifth(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records.filter(pa.array([offset % 5 != 0 for offset in records.column("offset").to_pylist()]))
+
+
+def shout(records: pa.RecordBatch) -> pa.RecordBatch:
+    values = pc.binary_join_element_wise(b"V1-", pc.binary_slice(records.column("value"), 3), b"")
+    return records.set_column(records.schema.get_field_index("value"), "value", values)
+
+
+def shout_no_seventh(records: pa.RecordBatch) -> pa.RecordBatch:
+    if any(offset % 7 == 0 for offset in records.column("offset").to_pylist()):
+        raise ValueError("nobody knows")
+    return shout(records)
+
+
+def rules_with(second: str) -> list[dict[str, str]]:
+    for name, function in (("fifth", without_fifth), ("shout", shout), ("picky", shout_no_seventh)):
+        ml.rule_function(name, function)
+    return [{"name": "fifth", "function": "fifth"}, {"name": "second", "function": second}]
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_withheld_records_are_accounted_for_and_redriven_once(pair: Pair) -> None:
+    topic = pair.topic
+    pair.create(COUNT, partitions=1)
+    commit(pair.east, "billing", topic, {0: 0})
+
+    def mirror_with(second: str) -> ml.Mirror:
+        settings: dict[str, Any] = {"rules": rules_with(second), "sync": {"groups": False}}
+        fed = pair.flow(name="fed", execution="streaming", policy={"template": "fed.{topic}"}, **settings)
+        return pair.mirror(pair.flow(**settings), fed)
+
+    mirror = mirror_with("picky")
+    mirror.apply()
+    mirror.run(once=True)
+    for flow, remote in (("east->central", pair.remote), ("fed", f"fed.{topic}")):
+        assert [r.value for r in pair.target(remote)[0]] == [b"V1-%d" % offset for offset in SENT]
+        assert quarantined(mirror, flow, topic) == [(offset, b"v1-%d" % offset) for offset in SEVENTH]
+    handle = mirror["east->central"]
+    versions = {rule.rule: rule.version for rule in handle.rules()}
+    for offset in range(COUNT):
+        found = handle.offsets.translate(topic, 0, offset)
+        if offset in FIFTH:
+            assert isinstance(found, Filtered), f"law E: {offset}: {found}"
+            assert (found.rule, found.version) == ("fifth", versions["fifth"])
+        elif offset in SEVENTH:
+            assert isinstance(found, Quarantined), f"law E: {offset}: {found}"
+            assert (found.rule, found.reason) == ("second", "the function raised ValueError")
+        else:
+            assert isinstance(found, Exact), f"law E: {offset}: {found}"
+    [group] = mirror.plan_groups("east->central")
+    assert (group.resume.exact, group.resume.downstream_offset) == (True, 0), "what a rule withheld is not waited for"
+    [proof] = handle.verify().partitions
+    assert (proof.republished, proof.withheld, proof.verified) == (len(SENT), COUNT - len(SENT), len(SENT))
+
+    # Nothing can be judged yet: nothing is sent, nothing is lost, nothing is told twice.
+    done = handle.quarantine.redrive()
+    assert (done.sent, done.filtered, done.still_quarantined) == (0, 0, len(SEVENTH))
+    assert [one.records for one in handle.quarantine.summary()] == [len(SEVENTH)]
+    mirror = mirror_with("shout")
+    mirror.apply()
+    for flow, remote in (("east->central", pair.remote), ("fed", f"fed.{topic}")):
+        assert mirror[flow].quarantine.redrive().sent == len(SEVENTH)
+        assert mirror[flow].quarantine.redrive().sent == 0, "law F"
+        assert [r.value for r in pair.target(remote)[0]][len(SENT) :] == [b"V1-%d" % offset for offset in SEVENTH]
+        assert mirror[flow].quarantine.summary() == []
+        assert isinstance(mirror[flow].offsets.translate(topic, 0, 7), Exact)
+    pair.produce(5, seed=2)
+    mirror.run(once=True)
+    report = mirror["east->central"].verify()
+    assert report.equal, f"records of the older rules are there, those of the newer are compared: {report.differences}"

@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import mirrorlake as ml
-from mirrorlake.model.offset_map import Quarantined
-from mirrorlake.model.parked import topic_stream
+from mirrorlake import Quarantined
 from tests.kit.processes import queries, staying_on, wait_until
 from tests.kit.records import (
     add_partitions,
@@ -24,6 +23,7 @@ from tests.kit.records import (
     create_topic,
     produce,
     send,
+    set_configs,
     topic_name,
 )
 from tests.servers.lakes import Pair
@@ -78,7 +78,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         for kind in ("good", "waits", "fed", "killed", "aside")
     ]
     held = {
-        topic_stream(flow, topics[kind]): error
+        f"{flow}: topic {topics[kind]}": error
         for flow in ("waits", "fed")
         for kind, error in (("conflict", "TopicConflict"), ("large", "RecordTooLarge"))
     }
@@ -114,7 +114,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         assert status["waits"].verdict in ("STOP", "STALL")
         assert pair.cli("status", "--flow", "fed").returncode == 1
         told = {one["stream"]: one for one in status.as_dict()["flows"][1]["parked"]}
-        large = told[topic_stream("waits", topics["large"])]
+        large = told[f"waits: topic {topics['large']}"]
         assert f"{topics['large']}-0@10" in large["cause"]
         assert "max.message.bytes" in large["next"]
         assert large["cause"] in str(status)
@@ -125,7 +125,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         until(lambda: arrived("good") == 30, "the good flow goes on")
         for prefix in ("east", "fed"):
             until(lambda prefix=prefix: arrived("beside", prefix) == 30, "so does the other topic")
-            mirror.admin("central").set_configs(f"{prefix}.{topics['large']}", {"max.message.bytes": "2000000"})
+            set_configs(central, f"{prefix}.{topics['large']}", **{"max.message.bytes": "2000000"})
             add_partitions(central, f"{prefix}.{topics['conflict']}", 2)
         for prefix in ("east", "fed"):
             until(lambda prefix=prefix: arrived("large", prefix) == 51, "the large record arrives, and nobody resumed")

@@ -17,11 +17,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorlake.mirror import Mirror
-from mirrorlake.model.offset_map import Exact
+from mirrorlake import Exact, Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.java import CONSUMER, PRODUCER, java
-from tests.kit.processes import wait_until
 from tests.kit.records import (
     Where,
     address_of,
@@ -32,7 +30,7 @@ from tests.kit.records import (
     create_topic,
     topic_name,
 )
-from tests.servers.guarded import acl, listed
+from tests.servers.guarded import Acl, listed, set_acls
 from tests.servers.lakes import MakeMirror
 
 
@@ -127,14 +125,13 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
     assert traces(east) == before, "law H"
 
     commit(east, "readers", topic, {0: 50})
-    mirror.admin("east").acls.create([acl(topic)])
-    wait_until(lambda: listed(mirror.admin("east")), "the ACL is there")
+    set_acls(east, add=[Acl(topic)])
     before = traces(east)
     ask_and_carry_on(mirror, "east->central", topic)
     differing = {kind for kind, held in traces(east).items() if held != before[kind]}
     assert not differing, "law H: with groups and ACLs to carry"
     assert committed(central, "readers", f"east.{topic}", 2) == {0: 50}
-    assert listed(mirror.admin("central")) == [acl(f"east.{topic}")]
+    assert listed(central) == [Acl(f"east.{topic}")]
 
     printed = java(
         CONSUMER,

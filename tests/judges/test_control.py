@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.loading import load
+from mirrorlake import Mirror, load
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.commands import write_conf
 from tests.kit.processes import queries, staying_on, wait_until
-from tests.kit.records import assert_equal_topics, consume, count, create_topic, held, produce, topic_name, topics_of
+from tests.kit.records import assert_equal_topics, consume, count, create_topic, produce, rows_of, topic_name, topics_of
 from tests.servers.lakes import MakeMirror
 
 
@@ -50,7 +49,7 @@ class Place:
 
 
 def landed(mirror: Mirror, topic: str) -> int:
-    return len(held(mirror.lake.relay_location("east"), topic))
+    return len(rows_of(mirror, "relay_east", topic))
 
 
 @pytest.mark.law("G")
@@ -157,7 +156,7 @@ def test_an_edited_selection_gets_its_history_and_a_pause_holds_with_once(
     mirror["east->central"].pause(b)
     place.produce(b)
     addresses = {alias: cluster.bootstrap_servers for alias, cluster in clusters.items()} | {"gone": "127.0.0.1:1"}
-    gone = Mirror(load(write_conf(tmp_path, addresses, [place.flow("gone", a), flow, other])), spark=spark)
+    gone = load(write_conf(tmp_path, addresses, [place.flow("gone", a), flow, other]), spark=spark)
     with pytest.raises(ClusterUnreachable, match="gone"):
         gone.run(once=True)
     place.check(central, a)

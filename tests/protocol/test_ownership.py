@@ -33,10 +33,10 @@ from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.republish.start import check_whole
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.kafka.lane.test_lane import ledger
 from tests.kit.deaths import dying
 from tests.kit.processes import wait_until
 from tests.kit.records import consume, new_topic, open_transaction, send, topic_name
+from tests.protocol.test_lanes import ledger
 
 PARTITIONS = 8
 SOURCES = [SourcePartition("orders", 1, partition) for partition in range(PARTITIONS)]

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from mirrorlake.mirror import Mirror, from_settings
+from mirrorlake import Mirror, from_settings
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.map_check import assert_map_is_exact
-from tests.kit.records import Record, assert_equal_topics, consume, create_topic, send, topic_name
+from tests.kit.records import Record, assert_equal_topics, configs_of, consume, create_topic, rows_of, send, topic_name
 
 
 def relay_records(mirror: Mirror, topic: str, partitions: int) -> dict[int, list[Record]]:
     """Read the relay as `consume` reads a topic."""
     found: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
-    rows = mirror.lake.relay("app").where(F.col("topic") == topic).withColumn("ms", F.unix_millis("timestamp"))
-    for row in rows.orderBy("partition", "offset").collect():
-        key, value = (None if column is None else bytes(column) for column in (row.key, row.value))
-        headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers or ())
-        found[row.partition].append(Record(row.offset, key, value, headers, row.ms))
+    for row in sorted(rows_of(mirror, "relay_app", topic), key=itemgetter("offset")):
+        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        stamp = round(row["timestamp"].timestamp() * 1000)
+        found[row["partition"]].append(Record(row["offset"], row["key"], row["value"], headers, stamp))
     return found
 
 
@@ -62,7 +61,7 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     mirror = mirror_with(6)
     mirror.apply()
     assert not mirror.plan(), "law G"
-    assert mirror.admin("madrid").configs([topic])[topic] == {"retention.ms": "7200000"}
+    assert configs_of(madrid, topic) == {"retention.ms": "7200000"}
     publish_a_bit(mirror, topic, start=0)
     madrid.stop()
     mirror.republish("app->east", once=True)
@@ -78,7 +77,8 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     for target, cluster in (("east", east), ("madrid", madrid)):
         arrived = consume(cluster, topic)
         assert_equal_topics(published, arrived)
-        assert_map_is_exact(tmp_path / "lake", f"app->{target}", topic, published, arrived)
+        name = f"app->{target}"
+        assert_map_is_exact(tmp_path / "lake", name, topic, published, arrived, asked=mirror[name])
     assert all(one.equal and sum(p.verified for p in one.partitions) == 600 for one in mirror.verify())
     for rows in mirror.status().values():
         assert [(r.source_end, r.landed, r.republished, r.state) for r in rows] == [
