@@ -49,7 +49,7 @@ def list_renamed_topics(context: Context, flow: FlowConfig) -> list[Note]:
         if flow.carries(topic):
             begin = "where it ended there" if topic in sent.remotes else start
             reason = f"{topic} goes to {flow.remote_topic(topic)} from now on, from {begin}"
-            notes.append(Note(where=flow.target, kind="topic", name=remote.name, reason=reason))
+            notes.append(Note(where=flow.target, kind="remote topic", name=remote.name, reason=reason))
     return notes
 
 
