@@ -48,12 +48,10 @@ pytest_plugins.append("tests.kit.golden")
 # 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders.
 _LONGEST = (
     "judges/test_connect.py",
-    "flow/failover/test_failover.py",
+    "judges/test_failover.py",
     "spark/tables/test_tables.py",
     "notebooks/test_browser.py",
     "spark/publish/test_publish.py",
-    # A mirror that runs costs CPU as long as it is there: 113 s alone, 644 s at a load of 25 (2026-11-27).
-    "flow/tables/test_tables.py",
     "spark/lag/test_lag.py",
     "judges/test_store.py",
     "notebooks/test_console.py",

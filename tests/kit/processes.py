@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from pyspark.sql import SparkSession
 
 from mirrorlake import Mirror
+from mirrorlake.crash_points import acting
+
+_T = TypeVar("_T")
 
 
 def queries(spark: SparkSession) -> dict[str, str]:
@@ -106,16 +110,6 @@ def running(log: Path, *arguments: str, host: str = "") -> Iterator[Process]:
             process.kill()
 
 
-def ended(log: Path, *arguments: str, **environ: str) -> Process:
-    """Run a command in a process of its own to its end, wherever `MIRRORLAKE_DIE_AT` says that this is."""
-    process = Process(log, *arguments, **environ)
-    try:
-        process.popen.wait(400)
-    finally:
-        process.kill()
-    return process
-
-
 @contextmanager
 def beside(run: Callable[[threading.Event], object]) -> Iterator[list[BaseException]]:
     """Run a call until the block ends, which sets its event; gives the list into which its failure is put, if it fails."""
@@ -140,3 +134,32 @@ def beside(run: Callable[[threading.Event], object]) -> Iterator[list[BaseExcept
 def staying_on(mirror: Mirror) -> AbstractContextManager[list[BaseException]]:
     """Run a mirror in this process until the block ends (see `beside`)."""
     return beside(lambda stop: mirror.run(stop=stop))
+
+
+class Killed(Exception):
+    """A call was killed here."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def killed_between_steps(
+    call: Callable[[], _T],
+    *,
+    points: Sequence[str] = ("step.done", "step.written"),
+    meanwhile: Mapping[int, Callable[[], object]] | None = None,
+) -> tuple[_T, int]:
+    """Call again and again what is killed before and after the row of each of its steps; return what it returns, and how often it died.
+
+    `meanwhile` is done after the death of that number.
+    """
+    for deaths, point in enumerate(islice(cycle(points), 40)):
+        if deaths and (act := (meanwhile or {}).get(deaths)):
+            act()
+        try:
+            with acting(point, kill):
+                return call(), deaths
+        except Killed:
+            continue
+    raise AssertionError("law F: what is killed again and again goes on where it was")
