@@ -110,6 +110,16 @@ def running(log: Path, *arguments: str, host: str = "") -> Iterator[Process]:
             process.kill()
 
 
+def ended(log: Path, *arguments: str, **environ: str) -> Process:
+    """Run a command in a process of its own to its end, wherever `MIRRORLAKE_DIE_AT` says that this is."""
+    process = Process(log, *arguments, **environ)
+    try:
+        process.popen.wait(400)
+    finally:
+        process.kill()
+    return process
+
+
 @contextmanager
 def beside(run: Callable[[threading.Event], object]) -> Iterator[list[BaseException]]:
     """Run a call until the block ends, which sets its event; gives the list into which its failure is put, if it fails."""
