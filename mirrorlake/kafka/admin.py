@@ -39,6 +39,7 @@ from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TopicMetadataReader, T
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Change, TopicSpec, made_by
+from mirrorlake.model.policy import is_legal_topic
 from mirrorlake.timing import timing
 
 GROUPS_TOPIC = "__consumer_offsets"
@@ -197,7 +198,8 @@ class ClusterAdmin(PartitionOffsets):
 
         Errors go to `refused` by topic, if it is given; otherwise they raise. An unreachable cluster always raises.
         """
-        wanted = sorted(set(names))
+        # A broker would refuse the other names, and no topic has one.
+        wanted = sorted(name for name in set(names) if is_legal_topic(name))
         if not wanted:
             return {}
         with self._errors.translating("describe topics"):

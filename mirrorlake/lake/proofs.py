@@ -16,7 +16,6 @@ from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_fil
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.policy import TopicNameError
 
 SOURCE_RELAY, RELAY_TARGET = "source-relay", "relay-target"
 FULL, GONE, DIFFERENT = "full", "gone", "different"
@@ -160,7 +159,7 @@ def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tupl
         for source in [SourcePartition(row.topic, row.generation, row.partition)]
         for first, end in _without((int(row.first), int(row.end_at)), differing.get((row.kind, source), ()))
     ]
-    remotes = {topic: _remote(flow, topic) for topic in {one.partition.topic for one in found}}
+    remotes = {topic: flow.remote_topic(topic) for topic in {one.partition.topic for one in found}}
     return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])], bool(differing)
 
 
@@ -290,10 +289,3 @@ def _reached(ranges: Iterable[ProvenRange], position: int) -> int:
         if one.first <= position < one.end:
             position = one.end
     return position
-
-
-def _remote(flow: FlowConfig, topic: str) -> str | None:
-    try:
-        return flow.remote_topic(topic)
-    except TopicNameError:
-        return None

@@ -18,6 +18,10 @@ from typing import Protocol
 from mirrorlake.errors import TopicConflict
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Records of others in them would break Kafka, or a flow.
+_RESERVED = re.compile(
+    r"__(?:consumer_offsets|transaction_state|share_group_state|cluster_metadata)|mirrorlake\..*\.ledger"
+)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("topic", "source", "target")
 _HEARTBEATS = "heartbeats"
@@ -25,7 +29,7 @@ DEFAULT_SEPARATOR = "."
 
 
 class TopicNameError(TopicConflict):
-    """Kafka accepts the name for no topic; a flow stops before such a topic and leaves none out silently (law E)."""
+    """No topic may have the name; a flow lets such a topic wait, and leaves none out silently (law E)."""
 
 
 def is_legal_topic(name: str) -> bool:
@@ -33,20 +37,20 @@ def is_legal_topic(name: str) -> bool:
     return name not in (".", "..") and _LEGAL_TOPIC.fullmatch(name) is not None
 
 
-def check_topic(name: str) -> str:
-    """Return the name; TopicNameError if Kafka does not accept it."""
+def name_fault(name: str) -> TopicNameError | None:
+    """Return the error of a remote topic's name, or None if a topic may have it."""
     if not is_legal_topic(name):
-        why = (
-            f"{len(name)} characters"
-            if len(name) > 249
-            else "allowed are letters, digits, . _ and -, not . or .. alone"
-        )
-        raise TopicNameError(
-            f"'{name}' is not a legal topic name ({why})",
-            consequence="nothing can be sent to it",
-            remedy="leave its source topic out with exclude_topics of the flow, or choose a policy that makes another name",
-        )
-    return name
+        letters = "allowed are letters, digits, . _ and -, not . or .. alone"
+        why = f"{len(name)} characters, Kafka takes 249" if len(name) > 249 else letters
+    elif _RESERVED.fullmatch(name):
+        why = "an internal topic has it"
+    else:
+        return None
+    return TopicNameError(
+        f"'{name}' is not a legal name of a remote topic ({why})",
+        consequence="nothing can be sent to it",
+        remedy="leave its source topic out with exclude_topics of the flow, or choose a policy that makes another name",
+    )
 
 
 def _legal_or_none(name: str) -> str | None:
@@ -61,7 +65,7 @@ class ReplicationPolicy(Protocol):
         """Return whether a remote topic's name contains every cluster the topic has been on."""
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
-        """Return the topic's name on the target; TopicNameError if it would not be legal."""
+        """Return the topic's name on the target, also if it is not legal (`name_fault`)."""
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
         """Return the common prefix of the remote names of all topics that begin with `prefix`, or None if there is none."""
@@ -90,7 +94,7 @@ class DefaultPolicy:
         return True
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:  # noqa: ARG002 - the protocol's signature
-        return check_topic(f"{source}{self.separator}{topic}")
+        return f"{source}{self.separator}{topic}"
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
         return _legal_or_none(f"{source}{self.separator}{prefix}")
@@ -131,7 +135,7 @@ class IdentityPolicy:
         """Return the same name, or the default policy's for a heartbeats topic."""
         if self._is_heartbeats(topic):
             return DefaultPolicy(self.separator).remote_topic(source, target, topic)
-        return check_topic(topic)
+        return topic
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
         """Return the same prefix; a topic `heartbeats` below it has another name."""
@@ -187,7 +191,7 @@ class TemplatePolicy:
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
         values = {"topic": topic, "source": source, "target": target}
-        return check_topic(_PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template))
+        return _PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template)
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
         """Return the filled template if the topic's name ends it: `all.{topic}` has a prefix, `{topic}.copy` has none."""

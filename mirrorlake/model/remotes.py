@@ -20,12 +20,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.policy import TopicNameError
 from mirrorlake.render import JsonDisplayable, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
@@ -105,10 +103,7 @@ class LostTopic(JsonDisplayable):
     def shared_by(self, topics: Iterable[str], remote_topic: Callable[[str], str]) -> LostTopic:
         """Return the lost topic with other source topics that share it and have sent nothing yet."""
         waiting = set(self.topics)
-        for topic in topics:
-            # The flow itself reports a name that Kafka does not accept.
-            with suppress(TopicNameError):
-                waiting |= {topic} if remote_topic(topic) == self.remote else set()
+        waiting.update(topic for topic in topics if remote_topic(topic) == self.remote)
         return replace(self, topics=tuple(sorted(waiting)))
 
     @property

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_random_exponential
 
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin, TopicState, describe_with_retry, find_truncated_topics
 from mirrorlake.kafka.lane import LedgerReader, find_ends, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, POSITIONS, Audit, Lake, Observations, SourceTopics, position_row
@@ -186,8 +187,12 @@ class FlowAcquisition:
             if position > 0 and flow.carries(source.topic) and remote_topic(source.topic) not in waiting | states.keys()
         ]
         if missing:
-            self._remotes.ensure(missing, self._topics.known, mirrored_before={source.topic for source in positions})
-            states |= describe_with_retry(self._target, {remote_topic(source.topic) for source in missing})
+            # Such a topic waits when it is made ready to be sent.
+            conflicts = dict[str, MirrorlakeError]()
+            mirrored = {source.topic for source in positions}
+            self._remotes.ensure(missing, self._topics.known, mirrored_before=mirrored, conflicts=conflicts)
+            remotes = {remote_topic(source.topic) for source in missing} - conflicts.keys()
+            states |= describe_with_retry(self._target, remotes)
         ids = {name: known_id(state.topic_id) for name, state in states.items()}
         resolution = resolve_losses(
             lost=lost_topics,

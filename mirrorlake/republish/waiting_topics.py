@@ -16,6 +16,7 @@ from mirrorlake.lake import Control, is_whole_or_replaced
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, Subject
 from mirrorlake.model.parked import Parked, of_topics, topic_stream
+from mirrorlake.model.policy import TopicNameError
 from mirrorlake.timing import timing
 from mirrorlake.topics import RemoteTopics
 
@@ -131,6 +132,6 @@ class WaitingTopics:
             cause=error.cause,
             remedy=error.remedy,
             exit_code=error.exit_code,
-            # Only edited settings help against an unsendable record.
-            is_retried=not isinstance(error, UnsendableRecord),
+            # Only edited settings help against these.
+            is_retried=not isinstance(error, TopicNameError | UnsendableRecord),
         )

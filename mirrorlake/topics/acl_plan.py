@@ -10,7 +10,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Audit
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
 from mirrorlake.model.plan import Note, Plan
-from mirrorlake.model.policy import TopicNameError
+from mirrorlake.model.policy import name_fault
 from mirrorlake.topics.acl_ownership import AclOwnership, acl_changes, ownership_of, simulate
 from mirrorlake.topics.topic_plan import BothEnds
 
@@ -87,10 +87,8 @@ def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_f
     others = [other for other in all_flows if other.target == flow.target and other.source != flow.source]
 
     def remote(topic: str) -> str | None:
-        try:
-            return flow.remote_topic(topic)
-        except TopicNameError:
-            return None
+        name = flow.remote_topic(topic)
+        return None if name_fault(name) else name
 
     def shared(topic: str) -> bool:
         if getattr(policy, "merges_topics", False):

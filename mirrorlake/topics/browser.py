@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Protocol
@@ -18,7 +17,6 @@ from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Committed, Groups, PartitionState, TopicSetting, librdkafka_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import INTERNAL_TOPICS
-from mirrorlake.model.policy import TopicNameError
 from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
 
 
@@ -152,12 +150,7 @@ class TopicBrowser:
             policy = flow.replication_policy
             told = ((policy.topic_source(name), policy.upstream_topic(name)) for name in names)
             upstream = [topic for source, topic in told if source == flow.source and topic is not None]
-        found: dict[str, str] = {}
-        for topic in upstream:
-            if flow.carries(topic):
-                with suppress(TopicNameError):
-                    found[flow.remote_topic(topic)] = topic
-        return found
+        return {flow.remote_topic(topic): topic for topic in upstream if flow.carries(topic)}
 
 
 class ClusterTopics:

@@ -21,6 +21,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState, check_topic_ids, describe
 from mirrorlake.lake import Audit, KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
+from mirrorlake.model.policy import name_fault
 from mirrorlake.model.remotes import LostTopic, Remote, is_different_topic, known_id
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.topics.filled_topics import FilledTopics
@@ -182,6 +183,8 @@ class RemoteTopics:
         missing: list[WantedTopic] = []
         for remote, topics in needed.items():
             with _noting(refused, remote):
+                if (fault := name_fault(remote)) is not None:
+                    raise fault
                 spec = wanted_remote_topic(self._flow, topics.values())
                 ready = self._ready.get(remote)
                 if ready is None:

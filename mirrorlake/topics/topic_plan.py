@@ -12,6 +12,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import Audit, KnownTopic
 from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
+from mirrorlake.model.policy import name_fault
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.topics.filled_topics import FilledTopics
@@ -97,7 +98,15 @@ def topic_plan(
         topic = KnownTopic(name=name, partitions=state.partitions, configs=configs)
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
     changes = [_held(one) for one in lost.values()]
-    wanted = {r: wanted_remote_topic(flow, topics) for r, topics in sorted(by_remote.items()) if r not in lost}
+    unnamable = {remote: fault for remote in sorted(by_remote) if (fault := name_fault(remote))}
+    for remote, fault in unnamable.items():
+        reason, names = f"{fault.cause}; {fault.remedy}", ", ".join(topic.name for topic in by_remote[remote])
+        changes.append(_change(flow, remote, "held", names, reason))
+    wanted = {
+        remote: wanted_remote_topic(flow, topics)
+        for remote, topics in sorted(by_remote.items())
+        if remote not in lost and remote not in unnamable
+    }
     actual = {
         name: TopicSpec(name=name, partitions=state.partitions, configs=ends.remote_configs.get(name, {}))
         for name, state in ends.remote.items()
@@ -194,7 +203,8 @@ def name_conflicts(
     `others` are the other flows, each with the known topics of its source.
     """
     others = [(other, tuple(names)) for other, names in others]
-    ours = {flow.remote_topic(name): name for name in sorted(ends.source)}
+    names = {flow.remote_topic(name): name for name in sorted(ends.source)}
+    ours = {remote: name for remote, name in names.items() if not name_fault(remote)}
     theirs = {*ends.target_names, *ours}
     theirs |= {
         other.remote_topic(name)
@@ -217,7 +227,7 @@ def name_conflicts(
             reason = f"it differs from {alike[0]} in . and _ only, so Kafka's metrics would mix the two"
         else:
             continue
-        found.append(_conflict(flow, remote, name, reason))
+        found.append(_change(flow, remote, "conflict", name, reason))
     return found
 
 
@@ -226,7 +236,10 @@ def filled_conflicts(flow: FlowConfig, ends: BothEnds, filled: FilledTopics) -> 
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)
     found = filled.refuse(ends.remote, sources)
-    return [_conflict(flow, one, sources[one][0], f"{why.cause}; {why.remedy}") for one, why in sorted(found.items())]
+    return [
+        _change(flow, one, "conflict", sources[one][0], f"{why.cause}; {why.remedy}")
+        for one, why in sorted(found.items())
+    ]
 
 
 def rivals_of(flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
@@ -246,7 +259,7 @@ def _held(one: LostTopic) -> Change:
     )
 
 
-def _conflict(flow: FlowConfig, remote: str, after: str, reason: str) -> Change:
+def _change(flow: FlowConfig, remote: str, action: str, after: str, reason: str) -> Change:
     return Change(
-        where=flow.target, kind="topic", name=remote, action="conflict", after=after, reason=reason, flow=flow.name
+        where=flow.target, kind="topic", name=remote, action=action, after=after, reason=reason, flow=flow.name
     )

@@ -19,7 +19,6 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, stable_ends
 from mirrorlake.rules import View
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
@@ -63,18 +62,11 @@ def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[
             # Another flow's source; its remote topics are compared up to where the ledgers go.
             continue
         for flow in flows:
-            remotes |= {remote for name in names if flow.source == alias and (remote := _remote(flow, name))}
+            remotes |= {flow.remote_topic(name) for name in names if flow.source == alias and flow.carries(name)}
     ends = stable_ends(context.admin(flows[0].target), remotes, flows)
     return FixedCut(
         flows={flow.name: flow for flow in flows}, maps=load_offset_maps(context.lake, flows, context), ends=ends
     )
-
-
-def _remote(flow: FlowConfig, topic: str) -> str | None:
-    try:
-        return flow.remote_topic(topic) if flow.carries(topic) else None
-    except TopicNameError:
-        return None
 
 
 def feeds_within(

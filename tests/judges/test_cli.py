@@ -61,23 +61,6 @@ def test_law_f_a_record_that_the_target_refuses_stops_before_it_and_loses_nothin
     pair.check()
 
 
-@pytest.mark.law("E")
-def test_law_e_a_topic_that_can_have_no_name_on_the_target_stops_its_flow_with_the_way_on(pair: Pair) -> None:
-    longest = f"{pair.topic}-".ljust(249, "x")
-    pair.create(10, partitions=1)
-    create_topic(pair.east, longest, 1)
-    send(pair.east, longest, [(b"v", b"k", 0)])
-    topics = [pair.topic, longest]
-    pair.mirror(topics=topics)
-    for command in (["plan"], ["run", "--once"], ["republish", "--flow", "east->central", "--once"]):
-        done = pair.cli(*command, "--json")
-        assert (done.returncode, json.loads(done.stdout)["error"]) == (3, "TopicNameError"), done.stderr
-        assert "exclude_topics" in done.stderr
-    pair.mirror(topics=topics, exclude_topics=[longest])
-    assert pair.cli("run", "--once").returncode == 0
-    pair.check()
-
-
 def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
     pair.create(20, partitions=1)
     pair.mirror()

@@ -10,7 +10,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import INTERNAL_TOPICS, TopicPattern, shape_of
 from mirrorlake.model.plan import Note
-from mirrorlake.model.policy import TopicNameError
+from mirrorlake.model.policy import name_fault
 from mirrorlake.render import Displayable, Sheet, badge, format_count, table
 
 Verdict = Literal["mirrored", "excluded", "never_leaves", "internal", "comes_back", "no_name"]
@@ -95,10 +95,10 @@ def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
             return TopicPreview(topic=topic, verdict="excluded")
         if not flow.carries(topic):
             return TopicPreview(topic=topic, verdict="comes_back")
-        try:
-            return TopicPreview(topic=topic, verdict="mirrored", remote=flow.remote_topic(topic))
-        except TopicNameError:
+        remote = flow.remote_topic(topic)
+        if name_fault(remote):
             return TopicPreview(topic=topic, verdict="no_name")
+        return TopicPreview(topic=topic, verdict="mirrored", remote=remote)
 
     matched = [name for name in names if asked.matches(name)]
     return FlowPreview(flow=flow.name, topics=tuple(map(judge, matched)), others=len(names) - len(matched))

@@ -202,7 +202,7 @@ class FlowConfig(Settings):
         return Mm2Names(self.policy.separator, self.mm2.separator_in_internal)
 
     def remote_topic(self, topic: str) -> str:
-        """Return the topic's name on the target. Raises TopicNameError: Kafka would not accept the name."""
+        """Return the topic's name on the target, which Kafka need not accept."""
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
     def bound_to(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:

@@ -22,8 +22,8 @@ from mirrorlake.model.policy import (
     IdentityPolicy,
     ReplicationPolicy,
     TemplatePolicy,
-    TopicNameError,
     is_cycle,
+    is_legal_topic,
 )
 
 # A mesh of flows that all select everything has factorially many cycles; past this many steps the answer is
@@ -118,10 +118,8 @@ def _rename(flow: FlowLike, shape: Shape) -> Shape | None:
     """Return the shape of the names on the target, or None if the only name is not legal there."""
     policy = flow.replication_policy
     if shape.literal is not None:
-        try:
-            return Shape(tuple(policy.remote_topic(flow.source, flow.target, shape.literal)), open=False)
-        except TopicNameError:
-            return None
+        name = policy.remote_topic(flow.source, flow.target, shape.literal)
+        return Shape(tuple(name), open=False) if is_legal_topic(name) else None
     if isinstance(policy, TemplatePolicy):
         template = policy.template.replace("{source}", flow.source).replace("{target}", flow.target)
         before, *rest = template.split("{topic}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from mirrorlake.model.flow import Directed
-from mirrorlake.model.policy import TopicNameError
+from mirrorlake.model.policy import is_legal_topic
 
 # Names of the default policy spell out the route, so a full mesh of n clusters has more than n! topics. Past this many the
 # search ends.
@@ -43,7 +43,5 @@ def arrival(flow: RouteLike, topic: str) -> TopicPlace | None:
     """Return the remote topic of a flow for a topic, or None if the flow does not carry it."""
     if not flow.carries(topic):
         return None
-    try:
-        return TopicPlace(flow.target, flow.remote_topic(topic))
-    except TopicNameError:
-        return None
+    remote = flow.remote_topic(topic)
+    return TopicPlace(flow.target, remote) if is_legal_topic(remote) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
@@ -16,6 +17,7 @@ from mirrorlake.model.policy import (
     TopicNameError,
     is_cycle,
     is_legal_topic,
+    name_fault,
 )
 
 aliases = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
@@ -113,6 +115,10 @@ def test_a_template_that_makes_no_legal_name_is_refused(template: str) -> None:
 
 @pytest.mark.parametrize("policy", [DefaultPolicy(), IdentityPolicy(), TemplatePolicy("a.{topic}")])
 def test_a_name_that_kafka_would_refuse_is_refused(policy: ReplicationPolicy) -> None:
-    with pytest.raises(TopicNameError, match=r"25\d characters.*exclude_topics") as refused:
-        policy.remote_topic("east", "central", "x" * 250)
-    assert refused.value.exit_code == 3, "a flow that meets it waits for a person, and is not tried again for ever"
+    fault = name_fault(policy.remote_topic("east", "central", "x" * 250))
+    assert fault is not None
+    assert re.search(r"25\d characters.*exclude_topics", str(fault))
+    assert fault.exit_code == 3, "a topic that meets it waits for a person, and is not tried again for ever"
+    assert name_fault("orders") is None
+    for reserved in ("__consumer_offsets", "mirrorlake.east.central.ledger", ".."):
+        assert name_fault(reserved)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
-from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
+from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, name_fault
 from mirrorlake.topics.acl_ownership import INTENDED, AclOwnership, acl_changes, ownership_of, simulate
 
 TOPICS = ["a", "ab", "abc", "ac", "b", "ba", "b.a", "secret", "ab-secret", "ab.replica"]
@@ -40,10 +40,8 @@ def flow_of(
     matcher = TopicMatcher(parse_patterns(topics), excluded)
 
     def remote(topic: str) -> str | None:
-        try:
-            return policy.remote_topic("east", "central", topic)
-        except TopicNameError:
-            return None
+        name = policy.remote_topic("east", "central", topic)
+        return None if name_fault(name) else name
 
     return AclFlow(
         **{
