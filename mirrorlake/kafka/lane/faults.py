@@ -16,13 +16,17 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.owner import said_owner
 
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+# Settings of the topic refuse a record: its time, or a null key where the log is compacted.
+_REFUSED = {
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001
+}
 _REPLACED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 _PERMANENT = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._AUTHENTICATION,  # noqa: SLF001
@@ -60,6 +64,11 @@ def restarting_if_unreachable(doing: str) -> Iterator[None]:
 
 def is_too_large(problem: KafkaError | None) -> bool:
     return problem is not None and (problem.code() in _TOO_LARGE or "Message size too large" in str(problem))
+
+
+def is_refused(problem: KafkaError | None) -> bool:
+    """Return whether a target refuses a record, which is too large or against its topic's settings."""
+    return problem is not None and (problem.code() in _REFUSED or is_too_large(problem))
 
 
 def is_replaced(problem: KafkaError) -> bool:

@@ -24,13 +24,14 @@ from mirrorlake.kafka.lane.faults import (
     Faults,
     RestartProducer,
     is_permanent,
+    is_refused,
     is_replaced,
     is_too_large,
     restarting_if_unreachable,
 )
 from mirrorlake.kafka.lane.lane_records import LaneRecords
 from mirrorlake.kafka.lane.ledger_tail import read_any_tail, read_own_tail
-from mirrorlake.kafka.lane.refused import TooLarge
+from mirrorlake.kafka.lane.refused import RecordsRefused
 from mirrorlake.kafka.lane.sent_ends import SentEnds
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.lane.transaction import CALL_TIMEOUT_S, Transaction
@@ -191,9 +192,9 @@ class LaneHolder:
             self._dense.update(topics)
         if transaction is not None and is_too_large(transaction.ledger_refused):
             raise self._faults.refused_record_error(transaction.ledger_refused, doing) from error
-        if is_too_large(failed) or is_too_large(problem):
+        if is_refused(failed) or is_refused(problem):
             if transaction is not None and transaction.refused:
-                raise TooLarge(transaction.refused) from error
+                raise RecordsRefused(transaction.refused) from error
             if transaction is not None and not self._reports_each:
                 raise RestartProducer(problem, doing) from error
             raise self._faults.cluster_error(failed or problem, doing) from error

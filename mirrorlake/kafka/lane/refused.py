@@ -1,4 +1,4 @@
-"""Find the records that a target refuses because of their size.
+"""Find the records that a target refuses because of their size, or of their topic's settings.
 
 A broker refuses batches by their compressed size, so no record's length proves it guilty. The records of a refused batch, and
 those too long to share one, are tried one by one, each in a transaction that is aborted (law E: exactly what cannot be sent
@@ -14,36 +14,43 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import KafkaError
 
-from mirrorlake.errors import ClusterError, RecordTooLarge
+from mirrorlake.errors import ClusterError, RecordTooLarge, UnsendableRecord
 from mirrorlake.kafka.lane.batch import Batch
+from mirrorlake.kafka.lane.faults import is_too_large
 from mirrorlake.model.flow import SourcePartition
 
 # The length of a record in a batch: its header, and lengths before key, value and headers.
 _OVERHEAD = 128
 
-Refused = Mapping[SourcePartition, frozenset[int]]
+Refused = Mapping[SourcePartition, Mapping[int, str]]
+"""The broker's words by offset, `TOO_LARGE` for a size."""
+TOO_LARGE = ""
 
 
-class TooLarge(Exception):
+class RecordsRefused(Exception):
     """The target, or the client before it, refused batches with these records."""
 
     def __init__(self, records: Refused) -> None:
         self.records = records
-        super().__init__(f"{sum(map(len, records.values()))} records in batches that are too large")
+        super().__init__(f"{sum(map(len, records.values()))} records in batches that are refused")
 
 
-def group_by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
-    found: dict[SourcePartition, set[int]] = {}
-    for source, offset in records:
-        found.setdefault(source, set()).add(offset)
-    return {source: frozenset(offsets) for source, offsets in found.items()}
+def refusal(problem: KafkaError) -> str:
+    return TOO_LARGE if is_too_large(problem) else problem.str()
+
+
+def group_by_source(records: Iterable[tuple[SourcePartition, int, str]]) -> Refused:
+    found: dict[SourcePartition, dict[int, str]] = {}
+    for source, offset, why in records:
+        found.setdefault(source, {})[offset] = why
+    return found
 
 
 def merge_refused(one: Refused, other: Refused) -> Refused:
     """Return the records of both."""
-    none: frozenset[int] = frozenset()
-    return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
+    return {source: {**one.get(source, {}), **other.get(source, {})} for source in {**one, **other}}
 
 
 def list_suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
@@ -68,8 +75,18 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return total
 
 
-def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
+def refused_error(batch: Batch, why: str, *, flow: str, target: str) -> RecordTooLarge | UnsendableRecord:
     [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
+    if why != TOO_LARGE:
+        return UnsendableRecord(
+            f"{target} refuses record {batch.source}@{offset} for {batch.target.topic}: {why}",
+            consequence=f"{batch.source.topic} stopped before the chunk that holds it; the relay holds the record",
+            remedy=f"change what refuses it on {batch.target.topic} (message.timestamp.after.max.ms, cleanup.policy), or set "
+            "unsendable: quarantine on the flow to quarantine such records and continue",
+            topic=batch.source.topic,
+            partition=batch.source.partition,
+            offset=offset,
+        )
     return RecordTooLarge(
         f"{target} refuses record {batch.source}@{offset} of {size} bytes for {batch.target.topic}: "
         "larger than the topic's max.message.bytes, or than the producer's message.max.bytes",
@@ -88,12 +105,14 @@ def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
 
 def batches_refused_error(*, flow: str, target: str) -> ClusterError:
     return ClusterError(
-        f"{target} refuses records of {flow} as too large, but accepts each of them alone",
+        f"{target} refuses records of {flow}, but accepts each of them alone",
         consequence=f"{flow} stopped before the chunk that holds them; the relay holds the records",
-        remedy=f"check whether somebody is changing max.message.bytes of the topics on {target}, then run the same command again",
+        remedy=f"check whether somebody is changing settings of the topics on {target}, then run the same command again",
         alias=target,
     )
 
 
-def refusal_reason(topic: str, target: str) -> str:
+def refusal_reason(topic: str, target: str, why: str) -> str:
+    if why != TOO_LARGE:
+        return f"refused by {topic} on {target}: {why}"
     return f"larger than {topic} on {target} takes (max.message.bytes)"

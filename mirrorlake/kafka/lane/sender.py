@@ -27,20 +27,22 @@ from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part, gather
 from mirrorlake.kafka.lane.faults import (
     RestartProducer,
     RestartWithReports,
-    is_too_large,
+    is_refused,
     restarting_if_unreachable,
 )
 from mirrorlake.kafka.lane.holder import LaneHolder
 from mirrorlake.kafka.lane.outgoing import Outgoing, build_outgoing
 from mirrorlake.kafka.lane.refused import (
+    TOO_LARGE,
+    RecordsRefused,
     Refused,
-    TooLarge,
     batches_refused_error,
     group_by_source,
     list_suspects,
     merge_refused,
+    refusal,
     refusal_reason,
-    too_large_error,
+    refused_error,
 )
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.remotes import check_topic_ids
@@ -93,7 +95,7 @@ class LaneSender(LaneHolder):
         while True:
             try:
                 self._send_unrefused(chunk, chunks, committed)
-            except TooLarge as found:
+            except RecordsRefused as found:
                 # Each turn finds at least one more refused record, or sends each record alone, so the loop ends.
                 exactly = self._find_refused if self.spec.exactly_once else self._find_refused_in_order
                 self._refused = merge_refused(self._refused, exactly(chunk, found.records))
@@ -184,7 +186,7 @@ class LaneSender(LaneHolder):
             self._dense.update(transaction.topics)
             self.close()
             raise
-        except (TooLarge, RemoteTopicLost):
+        except (RecordsRefused, RemoteTopicLost):
             self.close()
             raise
         return record
@@ -199,8 +201,10 @@ class LaneSender(LaneHolder):
             yield from out.batches
 
     def _outgoing(self, batch: Batch) -> Outgoing:
-        offsets, why = self._refused.get(batch.source), refusal_reason(batch.target.topic, self.spec.target)
-        refused = dict.fromkeys(offsets, why) if offsets else {}
+        refused = {
+            offset: refusal_reason(batch.target.topic, self.spec.target, why)
+            for offset, why in self._refused.get(batch.source, {}).items()
+        }
         return build_outgoing(batch, self._view, quarantines=self.spec.quarantines, refused=refused)
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
@@ -223,10 +227,10 @@ class LaneSender(LaneHolder):
         limit = int(spec.options.get("batch.size", "1000000"))
         refused_alone = []
         for one in list_suspects(parts, refused, batch_bytes=limit):
-            if self._is_refused(one):
+            if (why := self._refusal(one)) is not None:
                 if not spec.quarantines:
-                    raise too_large_error(one, flow=spec.claim.flow, target=spec.target)
-                refused_alone.append((one.source, int(one.offsets()[0])))
+                    raise refused_error(one, why, flow=spec.claim.flow, target=spec.target)
+                refused_alone.append((one.source, int(one.offsets()[0]), why))
         self.close()
         if not refused_alone and self._sends_singly:
             raise batches_refused_error(flow=spec.claim.flow, target=spec.target)
@@ -243,11 +247,13 @@ class LaneSender(LaneHolder):
         self._sends_singly = True
         if was_single and not spec.quarantines:
             parts = (part for batch in chunk for part in self._outgoing(batch).batches)
-            raise too_large_error(next(list_suspects(parts, refused)), flow=spec.claim.flow, target=spec.target)
+            first = next(list_suspects(parts, refused))
+            why = refused[first.source][int(first.offsets()[0])]
+            raise refused_error(first, why, flow=spec.claim.flow, target=spec.target)
         return refused if was_single else {}
 
-    def _is_refused(self, one: Batch) -> bool:
-        """Return whether the target refuses a record because of its size; nothing of it becomes visible."""
+    def _refusal(self, one: Batch) -> str | None:
+        """Return why the target refuses a record, or None; nothing of it becomes visible."""
         for attempt in self._retrying():
             with attempt:
                 if self._producer is None:
@@ -259,19 +265,19 @@ class LaneSender(LaneHolder):
                     transaction.flush()
                     if transaction.error is not None:
                         raise KafkaException(transaction.error)
-                except (TooLarge, RestartWithReports) as error:
+                except (RecordsRefused, RestartWithReports) as error:
                     self.close()
                     if isinstance(error, RestartWithReports):
                         raise
-                    return True
+                    return TOO_LARGE
                 except KafkaException as error:
                     problem = transaction.error or error.args[0]
-                    if not is_too_large(problem):
+                    if not is_refused(problem):
                         self._fail(KafkaException(problem), "try a record alone")
                     self.close()
-                    return True
+                    return refusal(problem)
                 try:
                     transaction.abort()
                 except KafkaException:
                     self.close()
-        return False
+        return None

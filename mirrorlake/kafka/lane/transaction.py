@@ -20,9 +20,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from mirrorlake.kafka.lane.batch import Batch, concatenate
 from mirrorlake.kafka.lane.columns import Unsendable, binary_values, header_lists, timestamps_ms
-from mirrorlake.kafka.lane.faults import RestartWithReports, is_too_large
+from mirrorlake.kafka.lane.faults import RestartWithReports, is_refused, is_too_large
 from mirrorlake.kafka.lane.outgoing import unsendable_error
-from mirrorlake.kafka.lane.refused import Refused, TooLarge, group_by_source
+from mirrorlake.kafka.lane.refused import TOO_LARGE, RecordsRefused, Refused, group_by_source, refusal
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
@@ -39,7 +39,7 @@ class Transaction:
     """One attempt to send a chunk, by a producer that holds the lane.
 
     Each record of the topics in `dense` reports its downstream offset. With `reports_each`, each report also names its
-    record, so that `refused` holds those that are too large.
+    record, so that `refused` holds those that the target refuses.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Transaction:
 
     @property
     def refused(self) -> Refused:
-        """The records whose own report says that they are too large."""
-        return group_by_source((source, offset) for (source, _), one in self._sent.items() for offset in one.refused)
+        """The records whose own report says that they are refused."""
+        return group_by_source(
+            (source, offset, why) for (source, _), one in self._sent.items() for offset, why in one.refused.items()
+        )
 
     @property
     def topics(self) -> list[str]:
@@ -103,7 +105,7 @@ class Transaction:
                 raise
             # The refused record is the last one taken.
             batch, row = _locate_row(batches, len(stamps) - length_hint(asked) - 1)
-            raise TooLarge(group_by_source([(batch.source, int(batch.offsets()[row]))])) from error
+            raise RecordsRefused(group_by_source([(batch.source, int(batch.offsets()[row]), TOO_LARGE)])) from error
 
     def _callbacks(self, batch: Batch) -> Iterable[Any]:
         place = batch.source, batch.target
@@ -186,7 +188,7 @@ class _Sent:
         self._each: list[int] = []
         self._is_dense = False
         self.error: KafkaError | None = None
-        self.refused: list[int] = []
+        self.refused: dict[int, str] = {}
 
     def callbacks(self, offsets: _Offsets, *, is_dense: bool, reports_each: bool) -> Iterable[Any]:
         """Return the delivery callbacks, or None, of the next records."""
@@ -210,8 +212,8 @@ class _Sent:
 
     def _on_named(self, offset: int, error: KafkaError | None, message: Message) -> None:
         self._on_each(error, message)
-        if is_too_large(error):
-            self.refused.append(offset)
+        if error is not None and is_refused(error):
+            self.refused[offset] = refusal(error)
 
     def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[MappedRange]:
         if self.error is not None:
