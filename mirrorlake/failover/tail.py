@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import islice
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import RecordRange, SourcePartition
+from mirrorlake.model.late_times import moment_of
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.render import Table, headers, table
@@ -120,7 +121,7 @@ def read_unarrived(
             if first < end and len(found) < _MAX_SHOWN:
                 records = reader.read(source.topic, source.partition, first)
                 for one in islice(records, _MAX_SHOWN - len(found)):
-                    at = None if one.timestamp_ms < 0 else datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc)
+                    at = None if one.timestamp_ms < 0 else moment_of(one.timestamp_ms)
                     record = TailRecord(
                         topic=source.topic,
                         generation=source.generation,

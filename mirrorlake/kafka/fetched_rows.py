@@ -5,6 +5,7 @@ Building columns costs as much as 30 records: for a thousand partitions with a r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, pairwise
@@ -16,7 +17,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
+from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, relay_us
+
+log = logging.getLogger(__name__)
 
 # Arrow's binary type has offsets of four bytes.
 _MAX_BYTES = 2**31 - 1
@@ -151,20 +154,20 @@ def make_block(found: Sorted, offsets: _Offsets, alias: str) -> Block:
     """Convert messages to columns.
 
     Raises:
-        StoreError: a timestamp is out of the relay's range.
         UnreadableHeaders: only Java's client can read a record's headers.
     """
     messages = found.messages
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, stamps = times.reshape(-1, 2).T
-    if stamps.max() > LATEST_MS or stamps.min() < EARLIEST_MS:
-        row = int(np.argmax((stamps > LATEST_MS) | (stamps < EARLIEST_MS)))
-        topic, partition = messages[row].topic() or "", messages[row].partition() or 0
-        raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
+    micros = stamps * 1000
+    for row in np.flatnonzero((stamps > LATEST_MS) | (stamps < EARLIEST_MS)).tolist():
+        where = f"{messages[row].topic()}-{messages[row].partition()}@{offsets[row]}"
+        log.warning("fetch.timestamp_marked source=%s record=%s timestamp_ms=%s", alias, where, stamps[row])
+        micros[row] = relay_us(int(stamps[row]))
     columns = [
         pa.array(offsets, pa.int64()),
         # Spark reads a missing timestamp as -1 ms, too.
-        pa.array(stamps * 1000, pa.int64()).view(_SCHEMA.field("timestamp").type),
+        pa.array(micros, pa.int64()).view(_SCHEMA.field("timestamp").type),
         pa.array(_JAVA_TYPES[kinds]),
         pa.array(list(map(Message.key, messages)), pa.binary()),
         _binary_column(list(map(Message.value, messages))),

@@ -10,6 +10,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.time_lag import Readers, age_ms
 from mirrorlake.lake import from_micros
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.late_times import relay_us
 from mirrorlake.render import format_count, format_duration
 
 # The default `transaction.timeout.ms` of Java's producers; an older transaction hangs, or its time-out was set higher.
@@ -68,7 +69,7 @@ def find_open_transactions(
             partition=tp.partition,
             offset=places[tp],
             offsets=past[tp] - places[tp],
-            since_ms=first.timestamp_ms,
+            since_ms=relay_us(first.timestamp_ms) // 1000,
             fix=_FIX.format(admin.servers, tp.topic, tp.partition, places[tp]),
         )
         for tp, first in sorted(firsts.items())

@@ -19,6 +19,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.late_times import relay_us
 
 TIME_LAG = """CASE WHEN position >= known_end THEN 0
     WHEN waiting_since IS NOT NULL THEN greatest(unix_millis(observed_at) - unix_millis(waiting_since), 0)
@@ -186,7 +187,7 @@ def read_next_timestamps(
             with readers(alias) as reader:
                 for source in sorted(source for owner, source in ends if owner == alias)[:_MAX_READ]:
                     record = next(reader.read(source.topic, source.partition, ends[alias, source]), None)
-                    found[alias, source] = None if record is None else record.timestamp_ms
+                    found[alias, source] = None if record is None else relay_us(record.timestamp_ms) // 1000
         except ClusterError:
             continue
     return found

@@ -22,11 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrorlake.errors import SafetyError, StoreError
+from mirrorlake.errors import SafetyError
 from mirrorlake.lake.file_spans import TAG, FileSpan, spans_to_text
 from mirrorlake.lake.uncompressed_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.late_times import LATEST_MS, too_late
 from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_address
 
 if TYPE_CHECKING:
@@ -294,21 +293,10 @@ class _File:
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._writer.write_table(rows, row_group_size=len(rows))
         for name in _VARIED:
-            try:
-                ends = pc.min_max(rows.column(name)).as_py()
-            except (OverflowError, ValueError) as error:
-                raise _too_late(rows) from error
+            ends = pc.min_max(rows.column(name)).as_py()
             self._least[name] = min(ends["min"], self._least.get(name, ends["min"]))
             self._most[name] = max(ends["max"], self._most.get(name, ends["max"]))
         self._waiting, self._bytes, self._raw_bytes = [], 0, self._raw_bytes + self._bytes
-
-
-def _too_late(rows: pa.Table) -> StoreError:
-    stamps = rows.column("timestamp").cast(pa.int64())
-    ends = pc.min_max(stamps)
-    row = pc.index(stamps, ends["max" if ends["max"].as_py() // 1000 > LATEST_MS else "min"]).as_py()
-    topic, partition, offset = (rows.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
-    return too_late(topic, partition, offset, stamps[row].as_py() // 1000)
 
 
 def stats_value(value: Any) -> Any:

@@ -22,7 +22,7 @@ RELAY = TableSchema(
             "Generation of the partition's offsets: 1, 2, ...; grows with each topic id (KIP-516) and truncation of the log",
         ),
         "offset": ("bigint", "Upstream offset"),
-        "timestamp": ("timestamp", "Record timestamp, millisecond precision"),
+        "timestamp": ("timestamp", "Record timestamp in whole milliseconds; outside of the years 1 to 9999 a mark"),
         "timestamp_type": ("int", "0 CreateTime, 1 LogAppendTime"),
         "key": ("binary", "Key bytes; null and empty are different"),
         "value": ("binary", "Value bytes; null is a tombstone"),

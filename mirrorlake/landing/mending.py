@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from mirrorlake.errors import ClusterUnreachable, StoreError
-from mirrorlake.kafka import ClusterAdmin, Fetcher, PositionGone, TopicState
+from mirrorlake.errors import StoreError
+from mirrorlake.kafka import ClusterAdmin, PositionGone, TopicState
 from mirrorlake.lake import (
     GAPS,
     BrokenFile,
@@ -28,15 +27,13 @@ from mirrorlake.lake import (
     relay_schema,
     write_files,
 )
+from mirrorlake.landing.ranges import read_ranges
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.removed import Removed
 
 log = logging.getLogger(__name__)
 
-# A source that sends nothing for so long counts as unreachable.
-_SILENCE_TIMEOUT_S = 30.0
-_STEP_S, _STEP_BYTES, _STEP_RECORDS = 2.0, 64 << 20, 1_000_000
 _EXPLAINED = """
     SELECT sum(missing) AS missing FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation
     AND partition = :partition AND first_offset = :low AND last_offset = :high AND kind = 'expired'
@@ -141,32 +138,15 @@ class Mending:
         wanted = self._find_on_source(spans)
         if not wanted:
             return {}
-        firsts = {tp: first for tp, (_, first, _) in wanted.items()}
         found: dict[SourcePartition, list[pa.Table]] = {}
-        heard = time.monotonic()
-        with Fetcher(self._alias, self._options, firsts) as fetcher:
-            while left := [tp for tp, (_, _, until) in wanted.items() if firsts[tp] < until]:
-                try:
-                    fetched = fetcher.fetch(_STEP_S, max_s=_STEP_S, max_bytes=_STEP_BYTES, max_records=_STEP_RECORDS)
-                except PositionGone:
-                    # The records have left the source since its offsets were read.
-                    break
-                for tp, table in fetched.rows.items():
-                    source, _, until = wanted[tp]
-                    rows = table.filter(pc.less(table["offset"], until))
-                    rows = rows.filter(self._not_erased(source, rows["offset"]))
-                    if len(rows):
-                        found.setdefault(source, []).append(rows)
-                firsts |= fetched.read_to
-                if any(tp in fetched.read_to for tp in left):
-                    heard = time.monotonic()
-                elif time.monotonic() > heard + _SILENCE_TIMEOUT_S:
-                    raise ClusterUnreachable(
-                        f"cluster {self._alias} sends no records of {left[0]} from offset {firsts[left[0]]} on",
-                        consequence="the broken file stays as it is",
-                        remedy=f"bring {self._alias} back, then run the same command again",
-                        alias=self._alias,
-                    )
+        ranges = {tp: (first, until) for tp, (_, first, until) in wanted.items()}
+        # The records may have left the source since its offsets were read.
+        with suppress(PositionGone):
+            for tp, rows in read_ranges(self._alias, self._options, ranges):
+                source = wanted[tp][0]
+                rows = rows.filter(self._not_erased(source, rows["offset"]))
+                if len(rows):
+                    found.setdefault(source, []).append(rows)
         return {source: pa.concat_tables(several) for source, several in found.items()}
 
     def _find_on_source(self, spans: Iterable[FileSpan]) -> dict[TopicPartition, tuple[SourcePartition, int, int]]:

@@ -8,17 +8,19 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mirrorlake.lake import KnownTopic, batch_time, kafka_positions
+from mirrorlake.lake import KnownTopic, batch_time, kafka_positions, read_checkpoint_location
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.query import await_query
+from mirrorlake.landing.ranges import KAFKA_COLUMNS, range_reader
 from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.landing.source_state import current_partitions
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.late_times import EARLIER_US, EARLIEST_MS, LATER_US, LATEST_MS
 from mirrorlake.progress import log_context
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
@@ -137,11 +139,36 @@ class QueryDriver:
         ):
             raise SourceChanged
         context.landing_at = landed_at = batch_time(context.now(), context.landed_until)
-        rows = relay_rows(frame, topics.known.values(), never_leave=settings.never_leave)
+
+        def append(records: DataFrame) -> None:
+            rows = relay_rows(records, topics.known.values(), never_leave=settings.never_leave)
+            context.writer.append(rows, batch_id, landed_at)
+
         # The checkpoint location records the end of the batch.
-        context.writer.append(rows, batch_id, landed_at)
+        try:
+            append(frame)
+        except Exception as error:
+            # Spark's Kafka source fails at a timestamp in nanoseconds, and does not name its record.
+            if "long overflow" not in str(error):
+                raise
+            log.warning("land.overflow source=%s batch=%s", settings.alias, batch_id)
+            append(self._read_batch(frame.sparkSession))
         context.batches += 1
         context.landed_until = landed_at
+
+    def _read_batch(self, spark: SparkSession) -> DataFrame:
+        """Read the batch under way by librdkafka."""
+        context, settings = self._context, self._context.settings
+        location = read_checkpoint_location(context.lake, context.checkpoint_path)
+        initial = context.lake.texts(f"{context.checkpoint_path}/sources/0")["0"]
+        firsts = kafka_positions(json.loads(initial[initial.index("{") :])) | kafka_positions(location.committed)
+        ranges = [
+            (tp.topic, tp.partition, first, end)
+            for tp, end in kafka_positions(location.planned).items()
+            if (first := firsts.get(tp, 0)) < end
+        ]
+        rows = spark.createDataFrame(ranges, "topic string, partition int, first bigint, end bigint")
+        return rows.mapInArrow(range_reader(settings.alias, settings.reader_options), KAFKA_COLUMNS)
 
 
 def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: str) -> DataFrame:
@@ -158,12 +185,21 @@ def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: s
         _generation_column(topics).alias("generation"),
         "partition",
         "offset",
-        "timestamp",
+        _timestamp_column().alias("timestamp"),
         F.col("timestampType").alias("timestamp_type"),
         "key",
         "value",
         "headers",
     )
+
+
+def _timestamp_column() -> Column:
+    """Return the timestamp, or a mark for one that the relay does not store (`model/late_times.py`)."""
+    from pyspark.sql import functions as F
+
+    us = F.unix_micros("timestamp")
+    marked = F.when(us > LATEST_MS * 1000, LATER_US).when(us < EARLIEST_MS * 1000, EARLIER_US).otherwise(us)
+    return F.timestamp_micros(marked)
 
 
 def _generation_column(topics: Iterable[KnownTopic]) -> Column:

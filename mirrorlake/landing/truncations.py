@@ -22,6 +22,7 @@ from mirrorlake.kafka import SMALL_QUEUES, RawRecord, RecordReader
 from mirrorlake.lake import KnownTopic, Lake, last_rows
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, LogTruncation
+from mirrorlake.model.late_times import relay_us
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -278,7 +279,7 @@ def _content(row: Any) -> tuple[bytes | None, bytes | None]:
 
 
 def _same_time(ms: int | None, record: RawRecord) -> bool:
-    return ms is None or ms < 0 or record.timestamp_ms < 0 or ms == record.timestamp_ms
+    return ms is None or ms < 0 or record.timestamp_ms < 0 or ms == relay_us(record.timestamp_ms) // 1000
 
 
 def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:

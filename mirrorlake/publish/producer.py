@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import topic_fault
 from mirrorlake.errors import UsageError
+from mirrorlake.model.late_times import LATEST_MS
 from mirrorlake.publish.message import Headers, Message, OnDelivery, bytes_of, pairs_of
 from mirrorlake.publish.publisher import Publisher
 from mirrorlake.publish.rows import OVERHEAD, TopicLimits
@@ -231,6 +232,8 @@ class LakeProducer:
             problem = f"the topic {topic} has {limits.partitions} partitions, no partition {message.partition()}"
         elif message.timestamp()[1] <= 0:
             problem = f"a record of {topic} with a timestamp of 1970 or before"
+        elif message.timestamp()[1] > LATEST_MS:
+            problem = f"a record of {topic} with a timestamp past the year 9999 (micro- or nanoseconds?)"
         elif message.size + OVERHEAD > limits.max_bytes:
             problem = f"a record of {message.size} bytes plus {OVERHEAD} of overhead, but {topic} takes {limits.max_bytes} bytes"
         if problem:

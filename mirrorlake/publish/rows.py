@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.late_times import LATEST_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -149,6 +150,7 @@ def _problem(count: Column, limit: Column) -> Column:
             F.concat(where, F.lit("partition "), F.col("partition"), F.lit(" of "), count),
         )
         .when(F.unix_millis("timestamp") <= 0, F.concat(where, F.lit("a timestamp of 1970 or before")))
+        .when(F.unix_millis("timestamp") > LATEST_MS, F.concat(where, F.lit("a timestamp past the year 9999")))
         .when(bad_key, F.concat(where, F.lit("a header key that is null or not UTF-8")))
         .when(size + OVERHEAD > limit, F.concat(where, size, F.lit(" bytes, allowed are "), limit))
     )
@@ -184,7 +186,9 @@ def _timestamp(found: T.DataType | None) -> Column:
     if found is None or isinstance(found, T.NullType):
         return F.lit(None).cast("timestamp")
     if isinstance(found, T.LongType):
-        return F.timestamp_millis("timestamp")
+        # Not an overflow, but a time that is refused by name.
+        ms = F.col("timestamp")
+        return F.timestamp_millis(F.when(ms > LATEST_MS, LATEST_MS + 1).when(ms < 0, 0).otherwise(ms))
     return _typed("timestamp", found, (T.TimestampType, T.TimestampNTZType), "timestamp")
 
 

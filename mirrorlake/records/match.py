@@ -12,6 +12,7 @@ from mirrorlake.config.predicates import Predicate
 from mirrorlake.config.schema import keeping
 from mirrorlake.lake import relay_schema
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.late_times import relay_us
 from mirrorlake.records.record import BrowsedRecord
 from mirrorlake.render import payload
 from mirrorlake.rules import FRAME, TRUE, answers
@@ -76,7 +77,7 @@ def _batch(records: Sequence[BrowsedRecord]) -> pa.RecordBatch:
     kinds = relay_schema()
     columns = {
         "offset": [one.offset for one in records],
-        "timestamp": [one.timestamp_ms * 1000 for one in records],
+        "timestamp": [relay_us(one.timestamp_ms) for one in records],
         "key": [one.key for one in records],
         "value": [_unframed(one.value) for one in records],
         "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],

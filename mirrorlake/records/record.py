@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.late_times import moment_of
 from mirrorlake.render import (
     JsonDisplayable,
     LinkedText,
@@ -247,11 +248,6 @@ def _linked(one: Outcome) -> str | LinkedText:
     if one.status != "republished" or one.place is None:
         return one.words
     return LinkedText(one.words, link("topic", one.target, one.place.topic))
-
-
-def moment_of(ms: int) -> datetime:
-    """Return milliseconds since 1970 UTC as a time."""
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=ms)
 
 
 def _bytes(data: bytes | None) -> Any:

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrorlake.model.late_times import WHY
+
 # Kafka's Java client replaces bytes of a header key that are not UTF-8 by this; the original bytes are lost.
 _REPLACEMENT = "\ufffd"
 # Small copies reuse memory that was just freed and is in the processor's cache.
 _COPIED_BYTES = 1 << 18
-_ZERO = "its timestamp is 0 (1970-01-01T00:00:00Z), which librdkafka would replace by now"
+_UNSENDABLE = {0: "its timestamp is 0 (1970-01-01T00:00:00Z), which librdkafka would replace by now", **WHY}
 
 
 class Unsendable(Exception):
@@ -33,13 +35,11 @@ def timestamps_ms(column: pa.Array) -> pa.Array:
     """Return Kafka's milliseconds for a column of timestamps.
 
     Raises:
-        Unsendable: a timestamp is 0, which librdkafka replaces by the present time.
+        Unsendable: a timestamp is 0, which librdkafka replaces by the present time, or a mark for one that no relay stores.
     """
-    column = _milliseconds(column)
-    zero = pc.index(column, pa.scalar(0, pa.int64())).as_py()
-    if zero >= 0:
-        raise Unsendable(zero, _ZERO)
-    return column
+    for row, why in _unsendable_stamps(column).items():
+        raise Unsendable(row, why)
+    return _milliseconds(column)
 
 
 def binary_values(column: pa.Array) -> Iterator[bytes | None]:
@@ -66,9 +66,12 @@ def header_lists(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]
 
 
 def unsendable_rows(records: pa.RecordBatch) -> dict[int, str]:
-    stamps = _milliseconds(records.column("timestamp")).to_numpy(zero_copy_only=False)
-    rows = dict.fromkeys(np.flatnonzero(stamps == 0).tolist(), _ZERO)
-    return {**_broken_headers(records.column("headers")), **rows}
+    return {**_broken_headers(records.column("headers")), **_unsendable_stamps(records.column("timestamp"))}
+
+
+def _unsendable_stamps(column: pa.Array) -> dict[int, str]:
+    stamps = column.cast(pa.timestamp("us", tz="UTC"), safe=False).view(pa.int64()).to_numpy(zero_copy_only=False)
+    return {row: why for us, why in _UNSENDABLE.items() for row in np.flatnonzero(stamps == us).tolist()}
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:

@@ -331,6 +331,7 @@ _REFUSED: list[tuple[tuple[Any, ...], str, str | None, str]] = [
     (("v",), "value string", "a b", "not a legal topic name"),
     (("v", 6), "value string, partition int", "orders", "partition 6 of 6"),
     (("v", 0), "value string, timestamp long", "orders", "1970 or before"),
+    (("v", 10**18), "value string, timestamp long", "orders", "past the year 9999"),
     (("v" * 2000,), "value string", "orders", "2000 bytes, allowed are 2000"),
     (("v", [(None, b"")]), "value string, headers array<struct<key:string,value:binary>>", "orders", "header key"),
     (("v", None), "value string, topic string", None, "a record of topic NULL"),

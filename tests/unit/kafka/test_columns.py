@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.kafka.lane.columns import Unsendable, binary_values, header_lists, timestamps_ms
+from mirrorlake.model.late_times import EARLIER_US, LATER_US
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 header = st.tuples(st.text("ab-ключ", max_size=4), st.none() | st.binary(max_size=4))
@@ -42,9 +43,12 @@ def test_law_c_timestamps_keep_their_milliseconds(stamps: list[int]) -> None:
 
 
 @pytest.mark.law("C")
-def test_law_c_a_timestamp_of_zero_is_refused_because_librdkafka_takes_it_for_now() -> None:
-    with pytest.raises(Unsendable, match="timestamp is 0") as refused:
-        timestamps_ms(pa.array([5, 0, 7], pa.timestamp("ms", tz="UTC")))
+@pytest.mark.parametrize(
+    ("us", "why"), [(0, "timestamp is 0"), (LATER_US, "past the year 9999"), (EARLIER_US, "before the year 1")]
+)
+def test_law_c_a_timestamp_that_librdkafka_or_the_relay_would_change_is_refused(us: int, why: str) -> None:
+    with pytest.raises(Unsendable, match=why) as refused:
+        timestamps_ms(pa.array([5_000, us, 7_000], pa.timestamp("us", tz="UTC")))
     assert refused.value.row == 1
 
 

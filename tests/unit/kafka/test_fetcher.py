@@ -18,9 +18,9 @@ from confluent_kafka import (
     Message,
 )
 
-from mirrorlake.errors import StoreError
 from mirrorlake.kafka import FetchedRows, Fetcher, PositionGone
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.late_times import EARLIER_US, LATER_US
 
 A, B, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
 
@@ -215,13 +215,24 @@ def test_law_c_columns_hold_what_came(fetcher: Fetcher, values: list[bytes | Non
 
 
 @pytest.mark.law("C")
-@pytest.mark.parametrize("stamp", [1_764_000_000_000_000, 1_764_000_000_000_000_000, -62_135_596_800_001, -(2**62)])
-def test_law_c_a_time_that_the_relay_cannot_hold_is_named_and_not_changed(fetcher: Fetcher, stamp: int) -> None:
+@pytest.mark.parametrize(
+    ("stamp", "mark"),
+    [
+        (1_764_000_000_000_000, LATER_US),
+        (2**63 - 1, LATER_US),
+        (-62_135_596_800_001, EARLIER_US),
+        (-(2**63), EARLIER_US),
+        (253_402_300_799_999, 253_402_300_799_999_000),
+    ],
+)
+def test_law_c_a_time_that_the_relay_cannot_hold_becomes_a_mark_that_no_record_has(
+    fetcher: Fetcher, stamp: int, mark: int
+) -> None:
     late = Message(topic="orders", partition=1, offset=7, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, stamp))
-    read_to = {B: 6}
-    with pytest.raises(StoreError, match=f"orders-1 of east: the record at offset 7 has the timestamp {stamp} ms"):
-        read(fetcher, [record(B, 6), late, record(B, 8)], read_to)
-    assert read_to == {B: 6}
+    block = fetcher._read([record(B, 6), late, record(B, 8)], {B: 6}, {})
+    assert block is not None
+    assert block.records["timestamp"].cast(pa.int64()).to_pylist()[1] == mark
+    assert mark % 1000 or mark == stamp * 1000
 
 
 @pytest.mark.law("C", "D")

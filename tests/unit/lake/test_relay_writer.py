@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from mirrorlake.errors import SafetyError, StoreError
+from mirrorlake.errors import SafetyError
 from mirrorlake.lake import (
     RELAY,
     FileSpan,
@@ -149,19 +149,6 @@ def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: P
     with pytest.raises(SafetyError, match="this process does not see") as refused:
         require_seen(str(tmp_path / "elsewhere"), files)
     assert "was not landed" in refused.value.consequence
-
-
-@pytest.mark.parametrize("stamp", [1_795_338_937_000_000, -62_135_596_800_001])
-def test_a_timestamp_outside_the_years_1_to_9999_is_named_with_its_record(tmp_path: Path, stamp: int) -> None:
-    """A producer that gives microseconds, or garbage; the live path names it, too (`kafka/fetcher.py`)."""
-    found = batch(rows("orders", 3, 4, 5)).to_pydict()
-    times = pa.array([-1000, 1000 * stamp], pa.int64()).view(SCHEMA.field("timestamp").type)
-    late = pa.RecordBatch.from_arrays(
-        [times if name == "timestamp" else pa.array(found[name], SCHEMA.field(name).type) for name in SCHEMA.names],
-        schema=SCHEMA,
-    )
-    with pytest.raises(StoreError, match=f"orders-3: the record at offset 5 has the timestamp {stamp} ms"):
-        list(write_files(str(tmp_path), SCHEMA, iter([late])))
 
 
 def test_statistics_write_years_with_four_digits() -> None:

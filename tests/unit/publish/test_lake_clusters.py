@@ -179,6 +179,7 @@ def test_reports_come_from_poll_and_flush_only_and_may_produce() -> None:
         ({"topic": "t", "partition": 6}, "t has 6 partitions, no partition 6"),
         ({"topic": "t", "partition": -2}, "partition -2"),
         ({"topic": "t", "timestamp": -1}, "1970 or before"),
+        ({"topic": "t", "timestamp": 10**18}, "past the year 9999"),
         ({"topic": "t", "value": "x" * 1000}, "1000 bytes"),
         ({"topic": "t", "headers": [("h", "x" * 1000)]}, "1001 bytes"),
         ({"topic": "a b"}, "not a legal topic name"),
