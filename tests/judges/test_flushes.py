@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -20,28 +22,27 @@ def commits(table: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, names
 
 
+def note(fsync: Callable[[int], None], flushed: list[tuple[Path, int]], handle: int) -> None:
+    """Flush as the system does, and note what, and how many commits its table had."""
+    path = Path(f"/proc/self/fd/{handle}").resolve()
+    table = path.parent.parent if path.parent.name == "_delta_log" else path.parent
+    flushed.append((path, len(list(table.glob("_delta_log/*.json")))))
+    fsync(handle)
+
+
 @pytest.mark.law("C", "F")
-def test_law_c_every_file_is_flushed_before_the_commit_that_names_it(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_c_every_file_is_flushed_before_the_commit_that_names_it(pair: Pair) -> None:
     """A power cut between the two leaves a file that nobody names, never a commit that names an empty one."""
-    fsync, flushed = os.fsync, list[tuple[Path, int]]()
-
-    def noting(handle: int) -> None:
-        path = Path(f"/proc/self/fd/{handle}").resolve()
-        table = path.parent.parent if path.parent.name == "_delta_log" else path.parent
-        flushed.append((path, len(list(table.glob("_delta_log/*.json")))))
-        fsync(handle)
-
     pair.create(60)
     pair.mirror()
     tables = [*(pair.lake / "relay").iterdir(), *(pair.lake / "meta").iterdir()]
     before = {table: len(list(table.glob("_delta_log/*.json"))) for table in tables}
-    monkeypatch.setattr(os, "fsync", noting)
-    for seed in (2, 3):
-        done = pair.cli("run", "--once")
-        assert done.returncode == 0, done.stderr
-        pair.produce(20, seed=seed)
+    flushed = list[tuple[Path, int]]()
+    with patch.object(os, "fsync", partial(note, os.fsync, flushed)):
+        for seed in (2, 3):
+            done = pair.cli("run", "--once")
+            assert done.returncode == 0, done.stderr
+            pair.produce(20, seed=seed)
     written = set()
     for table in tables:
         for number, names in commits(table):
