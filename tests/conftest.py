@@ -69,7 +69,7 @@ _LONGEST = (
     "judges/test_targets.py",
     "notebooks/test_notebooks.py",
     "judges/test_replay.py",
-    "flow/mm2/test_takeover.py",
+    "judges/test_mm2.py",
     "spark",
     "flow",
     "judges",

@@ -70,14 +70,6 @@ OLD = [OffsetSync("orders", 0, 0, 0), OffsetSync("orders", 0, 99, 99)]
 SENT = record(1, 100, "old", run(0, 99))
 
 
-def test_what_the_topic_says_is_not_said_again() -> None:
-    assert emitted([SENT], OLD) == []
-    assert emitted([SENT, record(1, 110, "old", run(100, 109, 100))], OLD) == [
-        OffsetSync("orders", 0, 100, 100),
-        OffsetSync("orders", 0, 109, 109),
-    ]
-
-
 @pytest.mark.law("A")
 def test_law_a_a_remote_topic_that_is_sent_again_begins_again() -> None:
     """The relay lost the first 40 records meanwhile, so that all stand 40 places before where they stood."""

@@ -169,27 +169,6 @@ def test_a_range_by_time_offset_and_partition(world: World) -> None:
     assert build_relay_slice(definition).ranges == {s.source: (2, 5) for s in definition.spans}
 
 
-def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
-    for wrong, said in (
-        ({"topic": "nothing"}, "holds nothing of a topic 'nothing'.*orders"),
-        ({"source": "central"}, "holds nothing of central"),
-        ({"source": "nowhere"}, "no cluster 'nowhere'"),
-        ({"from_offset": 10}, "no record of orders in this range.*from 0 to 9"),
-        ({"start": "2027-01-01"}, "no record of orders in this range"),
-        ({"start": "-1h", "end": "-2h"}, "there is nothing from"),
-        ({"generation": 4}, "no generation 4.*1"),
-        ({"where": "value.region ="}, "predicate"),
-        ({"where": "nonsense = 1"}, "nonsense"),
-        ({"into": "central:a b"}, "not a legal topic name"),
-        ({"into": "elsewhere:x"}, "no cluster 'elsewhere'"),
-        ({"through": "no->flow"}, "no flow 'no->flow'"),
-    ):
-        with pytest.raises(UsageError, match=f"(?s){said}"):
-            plan(world, **wrong)
-    with pytest.raises(UsageError, match="is not a choice of timestamps"):
-        asked(timestamps="yesterday")
-
-
 @pytest.mark.law("F")
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")
