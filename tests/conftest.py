@@ -91,6 +91,12 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    # What is frozen is not collected when Python ends either, and DuckDB prints 40 lines about what is then left of it.
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if letter := config.getoption("--law"):
         others = [item for item in items if not any(letter in mark.args for mark in item.iter_markers("law"))]

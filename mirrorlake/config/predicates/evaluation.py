@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 # Not thread-local: a fork destroys the thread-locals of other threads in the child, and DuckDB's destructor then waits for
 # threads that do not exist. The launcher of Spark's JVM, for example, crashed by it (SIGSEGV).
 _IDLE: list[duckdb.DuckDBPyConnection] = []
+# A thread that waits for ever keeps this module when Python ends, and DuckDB prints 40 lines about what is then left of it.
+atexit.register(_IDLE.clear)
 # The memory that a connection may retain: DuckDB returns freed memory only when it is closed. A query of a backlog's three
 # million records left 870 MB; a new connection costs 12 ms.
 _MAX_CACHED_BYTES = 64 << 20
