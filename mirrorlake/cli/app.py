@@ -32,7 +32,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
     topics,
     verify,
 )
-from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.cli.output import Output, guard_streams, log_to_stderr
 from mirrorlake.crash_points import acts_of_environment
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.causes import root_cause
@@ -65,12 +65,15 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
         gc.set_threshold(50_000)
         # Exit handlers run in reverse order: this one runs after those registered later, such as Spark's.
         atexit.register(ending.leave)
+        guard_streams()
     output = Output(as_json="--json" in given)
     log_to_stderr(os.environ.get("MIRRORLAKE_LOG"), as_json=output.as_json)
     try:
         timing()
         acts_of_environment()
         code = commands(given, standalone_mode=False)
+        if arguments is None:
+            sys.stdout.flush()
     except MirrorlakeError as error:
         output.error(error)
         code = error.exit_code
@@ -80,6 +83,9 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except SystemExit as ended:
+        # The reader of standard output is gone.
+        code = ended.code
     except Exception as error:
         if os.environ.get("MIRRORLAKE_DEBUG"):
             raise
@@ -98,8 +104,8 @@ class _Ending:
     code = 1
 
     def leave(self) -> None:
-        # The reader of a pipe may be gone.
-        with suppress(OSError):
+        # Either may have failed, which the code already tells.
+        with suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(self.code)

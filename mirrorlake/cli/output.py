@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -12,9 +14,58 @@ from typing import Any
 
 from rich.console import Console
 
-from mirrorlake.errors import MirrorlakeError
+from mirrorlake.errors import MirrorlakeError, StoreError
 from mirrorlake.progress import LOGGER, Display, LogLines, RunMessage, choose_display, line_format, parse_log_setting
 from mirrorlake.render import Displayable, Sheet, Table, document, table
+
+
+class _Stream(io.FileIO):
+    """Standard output or standard error of this process; after a failure, what follows is dropped.
+
+    Without standard output a command ends, with 141 if its reader left (`| head`), as shells have it for SIGPIPE. Without standard
+    error it goes on: a running mirror must not stop because nobody reads its log.
+    """
+
+    _has_failed = False
+
+    def write(self, data: Any, /) -> Any:
+        if not self._has_failed:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._has_failed = True
+                if self.fileno() == 1:
+                    raise _output_failure(error) from None
+        return len(data)
+
+
+def _output_failure(error: OSError) -> BaseException:
+    if isinstance(error, BrokenPipeError):
+        return SystemExit(128 + signal.SIGPIPE)
+    what = "the answer is cut; what the command did stands"
+    return StoreError(
+        f"standard output cannot be written: {error.strerror}", consequence=what, remedy="free space there"
+    )
+
+
+def guard_streams() -> None:
+    """Replace standard output and standard error, which may be closed or full, or lack the characters of a name."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # It gets the lowest free number, which a file of the lake would get otherwise, with a library's messages.
+            os.open(os.devnull, os.O_RDWR)
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        old = getattr(sys, name)
+        text = io.TextIOWrapper(
+            io.BufferedWriter(_Stream(number, "w", closefd=False)),
+            encoding=getattr(old, "encoding", "utf-8"),
+            errors="backslashreplace",
+            line_buffering=number == 2 or os.isatty(number),
+            write_through=getattr(old, "write_through", False),
+        )
+        setattr(sys, name, text)
 
 
 class Output:

@@ -203,7 +203,7 @@ def _compile(schema: Schema) -> bytes:
             if root not in path.parents:
                 raise NotATable("its schema has a reference outside of its folder")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
         compiled, known = root / "compiled", Path(grpc_tools.__file__).parent / "_proto"
         options = [
             f"-I{root}",
