@@ -82,6 +82,7 @@ class Context:
         self.metrics: ServedMetrics | None = None
         self._display = display
         self._spark = spark
+        self._session: SparkSession | None = None
         self._admins: dict[str, ClusterAdmin] = {}
         self._admin_options: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, Groups] = {}
@@ -118,31 +119,47 @@ class Context:
 
     # -- the lake -------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def spark(self) -> SparkSession:
         with self._starting:
-            if self._spark is not None:
-                return runtime.prepare(self._spark)
-            self._started_plainly = self._would_start_plainly()
-            store = self.lake.store
-            jars = () if store is None else store.jar_sets
-            return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
+            # A notebook may stop the session between two calls.
+            if self._session is None or runtime.is_stopped(self._session):
+                self._session = self._open_session()
+            return self._session
+
+    def _open_session(self) -> SparkSession:
+        if self._spark is not None:
+            return runtime.prepare(self._spark)
+        self._session = None
+        self._started_plainly = self._would_start_plainly()
+        store = self.lake.store
+        jars = () if store is None else store.jar_sets
+        return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
 
     def require_classic_session(self) -> None:
-        runtime.require_classic_session(self.__dict__.get("spark", self._spark))
+        runtime.require_classic_session(self._session or self._spark)
 
     def standing_session(self) -> SparkSession | None:
         """Return the session if one exists or if the lake needs one; None if it would have to be started."""
-        stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_spark_only
+        stands = self._spark is not None or self._session is not None or self.lake.is_spark_only
         return self.spark if stands else None
 
     def _would_start_plainly(self) -> bool:
         """Return whether a session would be started by this process, with this machine's files as its own."""
-        if self._spark is not None or "spark" in self.__dict__ or any(map(os.environ.get, _SPARKS_OWN)):
-            return False
+        return self._standing() is None and not any(map(os.environ.get, _SPARKS_OWN))
+
+    def _standing(self) -> SparkSession | None:
+        if (known := self._session or self._spark) is not None:
+            return known
         # Another thread may be importing the module just now: without the class no session was started.
         sessions = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
-        return sessions is None or sessions.getActiveSession() is None
+        return None if sessions is None else cast("SparkSession | None", sessions.getActiveSession())
+
+    def _sees_all(self) -> bool:
+        if self._started_plainly or self._would_start_plainly():
+            return True
+        session = self._standing()
+        return session is not None and runtime.reads_local_files(session)
 
     def start_spark(self, ready: Callable[[], None] = lambda: None) -> None:
         """Start Spark in the background if it must be started; the lake and the clusters are read meanwhile.
@@ -161,9 +178,7 @@ class Context:
 
     @cached_property
     def lake(self) -> Lake:
-        return Lake(
-            lambda: self.spark, self.config.lake, sees_all=lambda: self._started_plainly or self._would_start_plainly()
-        )
+        return Lake(lambda: self.spark, self.config.lake, sees_all=self._sees_all)
 
     @cached_property
     def running_flows(self) -> RunningFlows:

@@ -16,7 +16,7 @@ from mirrorlake.doctor.findings import CheckOutcome, failure, fine, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import SandboxError
 from mirrorlake.render import format_count, format_size
-from mirrorlake.runtime import cache_directory, find_java, inspect_jars
+from mirrorlake.runtime import cache_directory, existing_folder, find_java, inspect_jars, named_cache
 
 _FIRST, _BEYOND = (4, 0), (4, 3)
 # The jars' Delta and Kafka connector were built for this version.
@@ -88,7 +88,7 @@ def _disk_free(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The disks of the lake, the cache and Spark's folders have room (1 GB, better 5) and inodes: a full one stops the streams."""
     seen = set()
     for what, folder in _folders(inputs):
-        there = _existing(folder)
+        there = existing_folder(folder)
         if (device := there.stat().st_dev) in seen:
             continue
         seen.add(device)
@@ -112,7 +112,7 @@ def _folders_writable(inputs: CheckContext) -> Iterator[CheckOutcome]:
     told = False
     for what, folder in _folders(inputs):
         for place in (folder, *_inside(what, folder)):
-            there = _existing(place)
+            there = existing_folder(place)
             if not there.is_dir():
                 told = True
                 yield failure(
@@ -123,6 +123,13 @@ def _folders_writable(inputs: CheckContext) -> Iterator[CheckOutcome]:
                 yield failure(
                     what, f"{there} may not be written by uid {os.getuid()}", f"chown -R {os.getuid()} {there}"
                 )
+    if (named := named_cache()) != cache_directory():
+        told = True
+        yield warning(
+            "cache",
+            f"{named or 'a home'} may not be written by uid {os.getuid()}; {cache_directory()} is used, and may not last",
+            "set MIRRORLAKE_CACHE to a folder that this user may write",
+        )
     if not told:
         yield fine("folders", "lake, cache and Spark's folders may be written")
 
@@ -151,11 +158,3 @@ def _inside(what: str, folder: Path) -> Iterator[Path]:
     if what == "lake":
         with suppress(OSError):
             yield from folder.glob("*/*/_delta_log")
-
-
-def _existing(folder: Path) -> Path:
-    for place in (folder, *folder.parents):
-        with suppress(OSError):
-            if place.exists():
-                return place
-    return Path(folder.anchor)

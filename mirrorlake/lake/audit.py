@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import socket
@@ -14,6 +13,7 @@ from typing import Any
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change, Plan
+from mirrorlake.runtime import user_name
 
 MAINTAIN = "maintain"
 """The command and action of the row for a maintenance pass that rewrote or deleted files; its `after` counts them by table."""
@@ -29,7 +29,7 @@ class AuditEntry:
 
 
 def who() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 class Audit:

@@ -98,6 +98,7 @@ class LakeReader(LakeAddresses):
     def _through_spark(self) -> SparkTables:
         # Before any function of the lake imports a part of pyspark, beside a thread that starts the session.
         load_pyspark()
+        self._session_tables.require_delta()
         self._require_version(self._session_tables)
         return self._session_tables
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta, timezone
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
@@ -55,16 +54,27 @@ class SparkTables:
         self._is_catalog = is_catalog
         self._store = store
         self._there: set[str] = set()
+        # The sessions that were prepared and checked last.
+        self._prepared: SparkSession | None = None
+        self._with_delta: SparkSession | None = None
 
-    @cached_property
+    @property
     def session(self) -> SparkSession:
         session = self._given() if callable(self._given) else self._given
-        if self._store is not None:
+        if self._store is not None and session is not self._prepared:
             # Loads pyspark, which a command that only queries does not need.
             from mirrorlake.runtime import set_up_hadoop
 
             set_up_hadoop(session, self._store)
+            self._prepared = session
         return session
+
+    def require_delta(self) -> None:
+        from mirrorlake.runtime import require_parts
+
+        if (session := self.session) is not self._with_delta:
+            require_parts(session)
+            self._with_delta = session
 
     def sql_name(self, location: str) -> str:
         self._require_reader()

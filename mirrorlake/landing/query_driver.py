@@ -18,6 +18,7 @@ from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.late_times import EARLIER_US, EARLIEST_MS, LATER_US, LATEST_MS
 from mirrorlake.progress import log_context
+from mirrorlake.runtime import require_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,6 +92,7 @@ class QueryDriver:
             "maxOffsetsPerTrigger": str(max_offsets),
             "startingOffsets": _offsets_json(start) if start else "earliest",
         }
+        require_parts(context.lake.spark, kafka=True)
         frame = context.lake.spark.readStream.format("kafka").options(**options).load()
         writer = frame.writeStream.queryName(f"land {settings.alias}").foreachBatch(self._land_batch)
         writer = writer.option("checkpointLocation", context.checkpoint_path)

@@ -1,11 +1,11 @@
 """The runtime of all packages: the Spark session, Java and its jars, background work."""
 
-from mirrorlake.runtime.cache import cache_directory, locked, write_atomically
+from mirrorlake.runtime.cache import cache_directory, existing_folder, locked, named_cache, write_atomically
 from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.cluster import is_cluster
 from mirrorlake.runtime.durable import flush, flush_files, flush_folder
 from mirrorlake.runtime.folders import Folder, open_folder
-from mirrorlake.runtime.host import is_host_gone, is_submitted, spark_gone_error
+from mirrorlake.runtime.host import is_host_gone, is_submitted, java_properties, spark_gone_error, user_name
 from mirrorlake.runtime.jar_files import classpath, inspect_jars, jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.live_tasks import BacklogMemory, LiveTasks, RunMarker
@@ -15,11 +15,14 @@ from mirrorlake.runtime.pyspark_modules import load_pyspark
 from mirrorlake.runtime.session import (
     is_connect,
     is_gone,
+    is_stopped,
     local_session,
     own_session,
     prepare,
+    reads_local_files,
     reads_store,
     require_classic_session,
+    require_parts,
     set_up_hadoop,
 )
 from mirrorlake.runtime.slots import LiveTaskSlots

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mirrorlake.runtime.cache import cache_directory, write_atomically
+from mirrorlake.runtime.cache import cache_directory, named_cache, write_atomically
 from mirrorlake.runtime.java import Java
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ def class_data(name: str, java: Java, jars: Iterable[Path], command: Callable[[S
 
 
 def _folder() -> Path:
-    return cache_directory() / "class-data"
+    # Not among temporary files: a container would make 240 MB at each start.
+    return (named_cache() or cache_directory()) / "class-data"
 
 
 def _key(name: str, java: Java, jars: Iterable[Path]) -> str:

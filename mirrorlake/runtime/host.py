@@ -1,15 +1,40 @@
-"""Detect the end of this process' JVM: the one that it started, or that started it."""
+"""What this process finds: its user, and the JVM that it started, or that started it."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import pwd
 import sys
+import tempfile
 
 from mirrorlake.errors import StoreError
+from mirrorlake.runtime.cache import cache_directory
 
 # Set by spark-submit for the driver that it starts, on a machine or in a cluster.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _PARENT = os.getppid()
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def has_account() -> bool:
+    """Return whether this user id is in passwd; in a container any number may be given."""
+    try:
+        return bool(pwd.getpwuid(os.getuid()))
+    except KeyError:
+        return False
+
+
+def java_properties() -> list[str]:
+    """Return the options that give Java this process' folders: it reads passwd and ignores `HOME` and `TMPDIR`."""
+    home = [] if has_account() else [f"-Duser.home={cache_directory()}"]
+    return [f"-Djava.io.tmpdir={tempfile.gettempdir()}", *home]
 
 
 def spark_gone_error() -> StoreError:

@@ -29,7 +29,8 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 
 from mirrorlake.errors import SandboxError, UsageError
-from mirrorlake.runtime.cache import cache_directory, locked
+from mirrorlake.runtime.cache import cache_directory, existing_folder, locked, named_cache
+from mirrorlake.runtime.host import java_properties
 from mirrorlake.runtime.java import find_java
 
 _KAFKA = "org.apache.kafka"
@@ -143,7 +144,11 @@ def classpath(set_name: str) -> str:
 
 def _directory(set_name: str, expected: Mapping[str, str]) -> Path:
     # The name includes the sums, so that a release with other jars never uses the old ones.
-    return cache_directory() / "jars" / set_name / _digest(sum_lines(expected).encode())[:12]
+    below = Path("jars", set_name, _digest(sum_lines(expected).encode())[:12])
+    # An image may bring the jars in a cache that its containers cannot write.
+    if (named := named_cache()) is not None and existing_folder(named / below) == named / below:
+        return named / below
+    return cache_directory() / below
 
 
 def expected_sums(set_name: str) -> dict[str, str]:
@@ -188,6 +193,7 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
         settings = str(own)
     command = [
         str(find_java().executable),
+        *java_properties(),
         "-jar",
         str(_ivy()),
         *(["-settings", settings] if settings else []),

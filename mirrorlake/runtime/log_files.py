@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cache
@@ -35,11 +34,7 @@ def log_file() -> Path:
 @cache
 def _made(pid: int) -> Path:
     name = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{pid}.log"
-    try:
-        path = _touched(cache_directory() / "logs" / name)
-    except OSError:
-        # The home of a container may be read-only.
-        path = _touched(Path(tempfile.gettempdir()) / f"mirrorlake-logs-{os.getuid()}" / name)
+    path = _touched(cache_directory() / "logs" / name)
     # In containers every process may have pid 1, so that all of them seem to run.
     newest, spared = MAX_FILES, 10 * MAX_FILES
     files = sorted(path.parent.glob("*.log"), reverse=True)

@@ -9,14 +9,16 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.daemon import LOADED_BY_WORKERS
 from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.class_archive import class_data
-from mirrorlake.runtime.jar_files import jars
+from mirrorlake.runtime.host import has_account, java_properties, user_name
+from mirrorlake.runtime.jar_files import JAR_SETS, jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
 from mirrorlake.runtime.pyspark_modules import load_pyspark
@@ -75,6 +77,10 @@ _HOSTED = (
     "spark.redaction.regex",
     "spark.sql.redaction.options.regex",
 )
+_DELTA = _HOSTED[:2]
+_KAFKA = "Spark's Kafka source"
+# A class of each jar of the connector and Delta.
+_PARTS = {"Delta's jar": "io.delta.tables.DeltaTable", _KAFKA: "org.apache.spark.sql.kafka010.KafkaSourceProvider"}
 # Set by a Spark Connect client.
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 # Set by spark-submit and by a Spark Connect client: a JVM, or a server, exists.
@@ -110,6 +116,8 @@ def local_session(
     load_pyspark()
     from pyspark.sql import SparkSession
 
+    # A client of Spark Connect alone has no such class.
+    _drop_stopped(getattr(getattr(sys.modules["pyspark"], "SparkContext", None), "_active_spark_context", None))
     active = SparkSession.getActiveSession()
     if active is None and any(map(os.environ.get, _HOSTS)):
         active = _hosted_session()
@@ -117,6 +125,7 @@ def local_session(
         # A Spark Connect client has no SparkConf, and needs none.
         from pyspark import SparkConf
 
+        _leave_jvm_without_jars()
         java, cores = find_java(), cores or os.cpu_count() or 1
         # Spark's launcher reads only this variable, once, when the JVM starts.
         os.environ["JAVA_HOME"] = str(java.spark_java_home)
@@ -174,15 +183,87 @@ def _launch(conf: SparkConf) -> None:
     with path.open("ab") as out:
         try:
             # Only `launch_gateway` accepts `popen_kwargs`; the session's builder does not.
-            SparkContext._ensure_initialized(  # noqa: SLF001
-                gateway=known or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
-            )
+            gateway = known or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
+            if not has_account():
+                # Hadoop's own login fails for a user without a name.
+                users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+                users.setLoginUser(users.createRemoteUser(user_name()))
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
         except PySparkException as error:
             raise SandboxError(
                 f"Spark's JVM did not start ({root_cause(str(error))})",
                 consequence="nothing was landed or sent",
                 remedy=f"read the end of {path}, then `mirrorlake doctor`",
             ) from error
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether a session was stopped in this process; its JVM, which may hang, is not asked."""
+    # Over Connect there is no context.
+    context = getattr(spark, "sparkContext", None)
+    return bool(getattr(spark, "is_stopped", False)) if context is None else context._jsc is None  # noqa: SLF001  likewise
+
+
+def _drop_stopped(context: Any) -> None:
+    """Stop a context that its JVM has stopped: PySpark would give it out for ever."""
+    # A test of a context that is not there, and of a JVM that is gone, fails.
+    with suppress(Exception):
+        if context._jsc.sc().isStopped():  # noqa: SLF001  PySpark has no other way to it
+            context.stop()
+
+
+def _leave_jvm_without_jars() -> None:
+    """End the JVM that a stopped session left, if it lacks jars, which are chosen at its start."""
+    from pyspark import SparkContext
+
+    left = SparkContext._gateway  # noqa: SLF001  likewise
+    if left is None or "proc" not in vars(left) or SparkContext._active_spark_context is not None:  # noqa: SLF001
+        return
+    if not all(_has_class(left.jvm, name) for name in _PARTS.values()):
+        left.shutdown()
+        # It ends with its standard input.
+        left.proc.stdin.close()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
+def reads_local_files(spark: SparkSession) -> bool:
+    """Return whether a path is one of this machine for a session, even a stopped one."""
+    with suppress(Exception):
+        context = spark.sparkContext
+        hadoop = context._jvm.org.apache.spark.deploy.SparkHadoopUtil.get()  # noqa: SLF001  likewise
+        settings = hadoop.newConfiguration(context._conf._jconf)  # noqa: SLF001  likewise
+        return str(settings.get("fs.defaultFS")).startswith("file:")
+    return False
+
+
+def _has_class(jvm: Any, name: str) -> bool:
+    return type(reduce(getattr, name.split("."), jvm)).__name__ != "JavaPackage"
+
+
+def require_parts(spark: SparkSession, *, kafka: bool = False) -> None:
+    """Refuse a session of the host without Delta, or with `kafka` without Spark's Kafka source.
+
+    Raises:
+        UsageError: it names all that this session lacks, and the settings that bring it.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    # A platform may have a catalog of its own.
+    lacking = [what for what, name in _PARTS.items() if not _has_class(context._jvm, name)]  # noqa: SLF001  likewise
+    lacking += [key for key in _DELTA if spark.conf.get(key, None) in (None, "", "builtin")]
+    if not lacking or (lacking == [_KAFKA] and not kafka):
+        return
+    packages = ",".join(
+        one for one in JAR_SETS["spark"].coordinates if "spark-sql-kafka" in one or "delta-spark" in one
+    )
+    settings = {"spark.jars.packages": packages, **{key: _LOCAL[key] for key in _DELTA}}
+    raise UsageError(
+        f"this Spark session lacks {', '.join(lacking)}",
+        consequence="nothing was read or written through it; questions about a lake in a folder need no Spark",
+        remedy="stop it (spark.stop()), and mirrorlake starts one of its own; or start it with "
+        + " ".join(_conf(settings)),
+    )
 
 
 def is_gone(session: SparkSession) -> bool:
@@ -215,7 +296,7 @@ def _driver_conf(java: Java) -> dict[str, str]:
         ]
 
     archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], command)
-    return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *archived))}
+    return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *java_properties(), *archived))}
 
 
 def _append_jars(also: Sequence[str]) -> None:
@@ -281,9 +362,21 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def prepare(spark: SparkSession) -> SparkSession:
-    """Set the runtime settings of the mirror's queries, except those a platform locks, and return the session."""
+    """Set the runtime settings of the mirror's queries, except those a platform locks, and return the session.
+
+    Raises:
+        UsageError: the session was stopped.
+    """
     load_pyspark()
     from pyspark.errors import PySparkException
+
+    _drop_stopped(getattr(spark, "sparkContext", None))
+    if is_stopped(spark):
+        raise UsageError(
+            "the Spark session that this mirror was given was stopped",
+            consequence="nothing was read or written through it",
+            remedy="load the mirror with a session that runs, or without `spark`: it then starts one of its own",
+        )
 
     for key, value in RUNTIME.items():
         # Setting is tried, because `isModifiable` is false for Delta's own settings until Delta is loaded.

@@ -23,7 +23,15 @@ from confluent_kafka.admin import AdminClient
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime import cache_directory, class_data, classpath, find_java, jars, write_atomically
+from mirrorlake.runtime import (
+    cache_directory,
+    class_data,
+    classpath,
+    find_java,
+    jars,
+    java_properties,
+    write_atomically,
+)
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
 from mirrorlake.sandbox.properties import (
@@ -189,7 +197,7 @@ def _kept_features() -> Path:
 
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
-    return [str(find_java().executable), *options, "-cp", classpath("broker"), main, *arguments]
+    return [str(find_java().executable), *java_properties(), *options, "-cp", classpath("broker"), main, *arguments]
 
 
 def _archived() -> list[str]:

@@ -44,7 +44,7 @@ def test_law_f_a_query_does_not_repeat_a_batch_that_a_slow_source_could_not_fill
     class Session:
         """Takes what a query is made of, and is the query."""
 
-        lastProgress = None  # noqa: N815  PySpark's name
+        lastProgress = sparkContext = None  # noqa: N815  PySpark's names
 
         def options(self, **options: str) -> Session:
             started.append((options["maxOffsetsPerTrigger"], options.get("kafka.fetch.max.bytes")))
