@@ -129,7 +129,42 @@ BREAKS = (
         "mirrorlake/verify/hop.py",
         '                problem = "missing"\n',
         "                continue\n",
+        "tests/judges/test_verify.py -k what_is_proven_is_not_read_again",
+    ),
+    Break(
+        "what was not sent yet called equal (law E)",
+        "mirrorlake/verify/flow_report.py",
+        "for s, one in pending.items()",
+        "for s, one in list(pending.items())[:0]",
         "tests/judges/test_verify.py -k fixed_cut",
+    ),
+    Break(
+        "records that a flow still needs expire (law E)",
+        "mirrorlake/maintenance/retention.py",
+        "if standing.is_past(file):",
+        "if True:",
+        "tests/judges/test_removals.py -k retention",
+    ),
+    Break(
+        "a record with a wrong fate (law E)",
+        "mirrorlake/records/passport.py",
+        'status="quarantined" if is_quarantined else "filtered"',
+        'status="filtered"',
+        "tests/judges/test_records.py -k passport",
+    ),
+    Break(
+        "a group moved where it reads (law A)",
+        "mirrorlake/groups/own_commits.py",
+        "if not related.mesh:",
+        "if True:",
+        "tests/judges/test_both_ways.py",
+    ),
+    Break(
+        "a replay of more than was asked for",
+        "mirrorlake/replay/request.py",
+        "if self.keys:",
+        "if False:",
+        "tests/judges/test_replay.py -k predicate",
     ),
 )
 
