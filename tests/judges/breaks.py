@@ -166,6 +166,48 @@ BREAKS = (
         "if False:",
         "tests/judges/test_replay.py -k predicate",
     ),
+    Break(
+        "an offset sync beside the map (law B)",
+        "mirrorlake/model/mm2.py",
+        "upstream, run.first_downstream + place)",
+        "upstream, run.first_downstream + place + 1)",
+        "tests/judges/test_mm2.py -k offset_syncs",
+    ),
+    Break(
+        "a takeover that trusts what was stored (law F)",
+        "mirrorlake/mm2/takeover.py",
+        "row = replace(row, **asdict(answer))",
+        "pass",
+        "tests/judges/test_mm2.py -k stored_offsets",
+    ),
+    Break(
+        "a failover that forgets its steps (law F)",
+        "mirrorlake/procedure/journal.py",
+        "replace(known, steps=(*known.steps, step))",
+        "replace(known, steps=known.steps or (step,))",
+        "tests/judges/test_failover.py -k killed_between_all_steps",
+    ),
+    Break(
+        "a pause that one view does not know",
+        "mirrorlake/lag/status_reader.py",
+        'return "paused", str(pause)',
+        'return "behind", str(pause)',
+        "tests/judges/test_views.py -k every_view",
+    ),
+    Break(
+        "replicas out of sync that the doctor does not see",
+        "mirrorlake/doctor/topic_checks.py",
+        "one.leader is None or len(one.isr) < least:",
+        "one.leader is None:",
+        "tests/judges/test_doctor.py -k topics_ledger_and_groups",
+    ),
+    Break(
+        "another exit code",
+        "mirrorlake/errors.py",
+        "exit_code: ClassVar[int] = 4",
+        "exit_code: ClassVar[int] = 2",
+        "tests/judges/test_cli.py -k unreachable",
+    ),
 )
 
 
