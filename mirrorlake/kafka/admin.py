@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -42,6 +44,8 @@ from mirrorlake.model.plan import Change, TopicSpec, made_by
 from mirrorlake.model.policy import is_legal_topic
 from mirrorlake.timing import timing
 
+log = logging.getLogger(__name__)
+
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_TIMEOUT_S = 10.0
 # A topic that is gone by now costs 10 s of retries.
@@ -64,6 +68,7 @@ class ClusterAdmin(PartitionOffsets):
         self.alias, self.servers = alias, errors.servers
         self.acls = ClusterAcls(client, errors)
         self.topic_metadata = TopicMetadataReader(client, errors)
+        self._throttled_until = 0.0
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` if topics of a selection may not be described: Kafka would leave them out silently."""
@@ -307,21 +312,46 @@ class ClusterAdmin(PartitionOffsets):
         is_set = all(configs[one.name].get(key) == value for one in changed for key, value in one.after.items())
         return has_grown and is_set and self.acls.are_shown(changes)
 
+    @cached_property
+    def _changes(self) -> AdminClient:
+        # A broker carries out the request that exceeds the quota `controller_mutation_rate`, and reads nothing more of its
+        # connection for the time that it tells: on that of the other calls, the cluster would seem not to answer.
+        with self._errors.creating_client():
+            return AdminClient({**self._errors.with_error_callback(), "throttle_cb": self._throttle}, logger=client_log)
+
+    def _throttle(self, event: Any) -> None:
+        self._throttled_until = time.monotonic() + event.throttle_time
+
+    def _quota_wait_s(self) -> float:
+        self._changes.poll(0)
+        return max(0.0, self._throttled_until - time.monotonic())
+
+    def _await_quota(self) -> None:
+        if wait_s := self._quota_wait_s():
+            log.warning("quota.waits cluster=%s quota=controller_mutation_rate seconds=%.0f", self.alias, wait_s)
+            time.sleep(wait_s)
+
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that exists by now stays as it is."""
         for error in self.create_all([spec]).values():
             raise error
 
-    def create_all(self, specs: Iterable[TopicSpec]) -> dict[str, ClusterError]:
+    def create_all(self, specs: Iterable[TopicSpec], *, waits: bool = True) -> dict[str, ClusterError]:
         """Create topics in one request and return the refusals by topic; topics that exist by now stay as they are.
+
+        A quota that puts them off is waited for; without `waits`, it refuses them all.
 
         Raises:
             ClusterUnreachable: the cluster does not answer, so it is unknown which topics it created.
         """
         topics = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.configs)) for s in specs]
+        if waits:
+            self._await_quota()
+        elif wait_s := self._quota_wait_s():
+            return {one.topic: self._errors.throttled_error(f"create topic {one.topic}", wait_s) for one in topics}
         refused = {}
         with self._errors.translating("create topics"):
-            for name, future in self._client.create_topics(topics, request_timeout=timing().admin_timeout_s).items():
+            for name, future in self._changes.create_topics(topics, request_timeout=timing().admin_timeout_s).items():
                 try:
                     future.result()
                 except KafkaException as error:
@@ -341,8 +371,9 @@ class ClusterAdmin(PartitionOffsets):
 
     def delete(self, name: str) -> None:
         """Delete a topic; one that is gone already is no error."""
+        self._await_quota()
         with self._errors.translating(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
-            [future] = self._client.delete_topics([name], request_timeout=timing().admin_timeout_s).values()
+            [future] = self._changes.delete_topics([name], request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:
@@ -351,9 +382,10 @@ class ClusterAdmin(PartitionOffsets):
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; one that has as many already stays as it is."""
+        self._await_quota()
         with self._errors.translating(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
             new = [NewPartitions(name, partitions)]
-            [future] = self._client.create_partitions(new, request_timeout=timing().admin_timeout_s).values()
+            [future] = self._changes.create_partitions(new, request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:

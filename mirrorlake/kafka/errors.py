@@ -218,11 +218,22 @@ class ClientErrors:
                 remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls.sh on {alias}",
                 alias=alias,
             )
+        if code == KafkaError.THROTTLING_QUOTA_EXCEEDED:
+            return self.throttled_error(doing, 1.0)
         return ClusterError(
             f"cluster {alias} could not {doing}: {problem.str()} ({problem.name()})",
             consequence="the step did not finish",
             remedy="run `mirrorlake doctor` to see which layer fails",
             alias=alias,
+        )
+
+    def throttled_error(self, doing: str, wait_s: float) -> ClusterError:
+        return ClusterError(
+            f"the quota controller_mutation_rate of cluster {self.alias} lets {self.principal} {doing} in {wait_s:.0f} s",
+            consequence="nothing was changed by this step",
+            remedy="wait and try again, as a running mirror does; or raise the quota with kafka-configs.sh",
+            alias=self.alias,
+            allowed_at=time.monotonic() + wait_s,
         )
 
     def forbidden_error(self, doing: str, need: Need) -> NotAuthorized:

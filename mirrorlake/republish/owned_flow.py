@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -222,7 +224,9 @@ class OwnedFlow:
                 is_refused = is_still_refused(
                     self.waiting.error_of_topic(topic.name), self.remotes, remote, limit=limit
                 )
-                if is_refused or self._ensure(sources):
+                # Those that a quota put off are made by one request later: the first alone would use it up.
+                is_put_off = topic.name in self.waiting.put_off
+                if is_refused or (not is_put_off and self._ensure(sources)):
                     continue
             except MirrorlakeError as error:
                 log.info("republish.not_checked flow=%s topic=%s why=%s", self.flow.name, topic.name, error.cause)
@@ -230,10 +234,19 @@ class OwnedFlow:
                     break
                 continue
             free.append(topic.name)
-            self.ready.update(sources)
+            self.ready.update(() if is_put_off else sources)
         for name in free:
             self.waiting.release(name)
         return bool(free)
+
+    def await_quota(self, stop: threading.Event) -> bool:
+        """Wait until the topics that a quota of the target put off may be made, and release them. Return whether there are any."""
+        if self.waiting is None or not (put_off := self.waiting.put_off):
+            return False
+        stop.wait(max(put_off.values()) - time.monotonic())
+        for name in put_off:
+            self.waiting.release(name)
+        return not stop.is_set()
 
     def raise_if_waiting(self) -> None:
         if self.waiting is not None and (why := self.waiting.first) is not None:

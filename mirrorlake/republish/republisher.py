@@ -109,7 +109,9 @@ class Republisher:
                         raise
                     location = self._acquire()
                 else:
-                    break
+                    if not once or not self._owned.await_quota(stop):
+                        break
+                    location = self._acquire()
         except MirrorlakeError:
             raise
         except Exception as error:

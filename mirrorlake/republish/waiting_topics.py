@@ -46,6 +46,8 @@ def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str,
         return remotes.max_message_bytes(remote) == limit
     if isinstance(error, NotAuthorized):
         return not remotes.may_write(remote)
+    if "allowed_at" in error.facts:
+        return bool(time.monotonic() < error.facts["allowed_at"])
     if isinstance(error, StoreError):
         return not is_whole_or_replaced(error.facts["broken_file"])
     return isinstance(error, UnsendableRecord)
@@ -77,6 +79,11 @@ class WaitingTopics:
     @property
     def first(self) -> MirrorlakeError | None:
         return next(iter(self._topics.values()), None)
+
+    @property
+    def put_off(self) -> dict[str, float]:
+        """When each topic that a quota puts off may be made, in seconds of `time.monotonic`."""
+        return {name: error.facts["allowed_at"] for name, error in self._topics.items() if "allowed_at" in error.facts}
 
     def begin_check(self) -> bool:
         """Return whether waiting topics must be checked now; if so, schedule the next check."""

@@ -105,6 +105,7 @@ class RemoteTopics:
         self._flow = flow
         self._ready: dict[str, _Ready] = {}
         self._sent_to: dict[str, str] = {}
+        self._waits = True
 
     def expect(self, remotes: Iterable[Remote]) -> None:
         """Remember the remote topics that hold records of the flow by its ledger."""
@@ -159,7 +160,7 @@ class RemoteTopics:
         records of.
 
         An error of one topic does not stop the others: the first error is raised afterwards. `conflicts`, if given, gets
-        conflicts and refused permissions by remote topic instead.
+        conflicts, refused permissions and what a quota puts off by remote topic instead; else the quota is waited for.
 
         Raises:
             RemoteTopicLost: a topic that holds records of the flow was deleted or created again; if that was so before the
@@ -193,9 +194,11 @@ class RemoteTopics:
                     fresh = not any(topic in mirrored_before for topic in topics)
                     missing.append(WantedTopic(spec=spec, topics=tuple(topics), fresh=fresh))
         if missing:
+            self._waits = conflicts is None
             self._make(missing, check, refused)
         if conflicts is not None:
-            found = {remote for remote, error in refused.items() if isinstance(error, TopicConflict | NotAuthorized)}
+            may_wait = TopicConflict | NotAuthorized
+            found = {at for at, why in refused.items() if isinstance(why, may_wait) or "allowed_at" in why.facts}
             conflicts |= {remote: refused.pop(remote) for remote in found}
         for error in (refused[remote] for remote in needed if remote in refused):
             raise error
@@ -269,7 +272,7 @@ class RemoteTopics:
         done: list[Change] = []
         try:
             for request in in_requests(spec for spec in specs if spec.name in new):
-                denied = self._admin.create_all(request)
+                denied = self._admin.create_all(request, waits=self._waits)
                 refused |= denied
                 made = [new[spec.name] for spec in request if spec.name not in denied]
                 done += made

@@ -228,7 +228,7 @@ class MemoryCluster:
 
     # What an admin client changes.
 
-    def create_all(self, specs: Iterable[TopicSpec]) -> dict[str, ClusterError]:
+    def create_all(self, specs: Iterable[TopicSpec], **_: bool) -> dict[str, ClusterError]:
         self.require_answer()
         refused = {}
         for spec in specs:
@@ -325,13 +325,13 @@ class MemoryGroups:
         return set(self.members)
 
     def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition], **_: object
     ) -> dict[str, dict[TopicPartition, Committed]]:
         wanted = set(partitions)
         return self.committed_each(dict.fromkeys(groups, wanted))
 
     def committed_each(
-        self, asked: Mapping[str, Iterable[TopicPartition]]
+        self, asked: Mapping[str, Iterable[TopicPartition]], **_: object
     ) -> dict[str, dict[TopicPartition, Committed]]:
         self._cluster.require_answer()
         held = self._held

@@ -40,7 +40,7 @@ class Target:
         self.calls["topic_names"] += 1
         return list(self.topics)
 
-    def create_all(self, specs: Sequence[TopicSpec]) -> dict[str, MirrorlakeError]:
+    def create_all(self, specs: Sequence[TopicSpec], **_: bool) -> dict[str, MirrorlakeError]:
         self.calls["create"] += 1
         self.requests.append(len(specs))
         assert len(specs) == len({spec.name for spec in specs}), "Kafka refuses a request that names a topic twice"
@@ -168,9 +168,11 @@ def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not(
     told.clear()
     audit = Written()
     with pytest.raises(ClusterError):
-        carry_out(topics, admins=cast("Any", {"central": Target(refuses={"t1"})}), audit=cast("Any", audit), tell=tell)
-    assert told[-1] == ("change topics on central", 2, 3, "topics")
-    assert audit.appends == [["create t0", "create t2"]]
+        carry_out(
+            [*topics, acl], admins={"central": cast("Any", Target(refuses={"t1"}))}, audit=cast("Any", audit), tell=tell
+        )
+    assert ("change topics on central", 3, 3, "topics") not in told
+    assert audit.appends == [["create t0", "create t2", "delete a"]], "one that is refused stops no other"
 
 
 def test_flows_that_merge_make_their_topic_once_in_a_request() -> None:
