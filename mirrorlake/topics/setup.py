@@ -11,7 +11,7 @@ from typing import Any
 
 from mirrorlake.config.edit import find_unmirrored
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import TopicConflict
+from mirrorlake.errors import ClusterError, ClusterUnreachable, TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, list_carried_topics
@@ -154,7 +154,7 @@ def apply_plan(
 
     Raises:
         TopicConflict: the plan holds a conflict; nothing was changed.
-        ClusterError: a cluster refused a change; earlier changes remain.
+        ClusterError: a cluster refused a change, or does not answer; the changes recorded in `audit` remain.
     """
     if plan.conflicts:
         first = plan.conflicts[0]
@@ -192,14 +192,14 @@ def carry_out(
     command: str = "apply",
     tell: ProgressCallback = ignore_progress,
 ) -> None:
-    """Apply changes of clusters and record each in `audit`, also those before a refused change.
+    """Apply changes of clusters and record each in `audit`; the first refusal is raised after all others.
 
     Topics come first, many in a request. An ACL is recorded before it is created: its owner must be known after a crash, too
     (`topics/acl_ownership.py`).
     """
     new = [change for change in changes if change.kind == "acl" and change.action == "create"]
     audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)
-    done: list[Change] = []
+    done, refused = list[Change](), list[ClusterError]()
     asked, carried = Counter(map(_kind, changes)), Counter[str]()
 
     def note(change: Change) -> None:
@@ -220,18 +220,25 @@ def carry_out(
                 there = [made[spec.name] for spec in request if spec.name not in denied]
                 for change in there:
                     note(change)
-                for error in denied.values():
-                    raise error
+                refused += denied.values()
                 admins[alias].wait_for(there)
         for change in changes:
             if topics.get(change.where, {}).get(change.name) is not change:
-                admins[change.where].apply(change)
-                note(change)
+                try:
+                    admins[change.where].apply(change)
+                except ClusterUnreachable:
+                    raise
+                except ClusterError as error:
+                    refused.append(error)
+                else:
+                    note(change)
         # The next reader, a plan above all, sees these changes.
         for alias in dict.fromkeys(change.where for change in done):
             admins[alias].wait_for([change for change in done if change.where == alias])
     finally:
         audit.record(done, command=command, plan=plan)
+    if refused:
+        raise refused[0]
 
 
 def _kind(change: Change) -> str:
