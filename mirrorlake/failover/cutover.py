@@ -168,7 +168,7 @@ class Cutover(Procedure[CutoverReport]):
         if refusal := self._refusal_to_return(operation, plan):
             raise self._refused([refusal])
         done = apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
-        placed = tuple(PlacedGroup.of(one) for one in done)
+        placed = PlacedGroup.list(done)
         paused = Subject(kind="flow", name=flow.name)
         if (pause := work.control.state().pauses.get(paused)) is not None and pause.reason == _describe_commit(
             operation
@@ -250,8 +250,8 @@ class Cutover(Procedure[CutoverReport]):
         # After all groups were placed, a group past its position has read on, and need not run all the time.
         was_placed = operation.step(GROUPS) is not None
         held = [one for one in plan.held if one.group not in live and not (was_placed and one.is_past)]
-        if held:
-            said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])
+        if reasons := {*((one.group, one.reason) for one in held), *plan.unread.items()}:
+            said = "; ".join(sorted(map(": ".join, reasons))[:3])
             return _open(GROUPS, said, f"mirrorlake groups --flow '{flow.name}'")
         return _ok(GROUPS, plural(len(plan), "position"))
 

@@ -103,7 +103,7 @@ class DivergentTail:
                 resume = replace(one.resume, downstream_offset=end, reason="it goes on after the dropped tail")
                 one = replace(one, resume=resume, action="move", reason=resume.reason)
             rows.append(one)
-        return GroupPlan(plan.flow, tuple(rows))
+        return replace(plan, positions=tuple(rows))
 
     def _unread(self, tp: TopicPartition, at: int, until: int) -> bool:
         if at >= until:

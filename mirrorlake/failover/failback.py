@@ -128,10 +128,8 @@ class Failback(Procedure[FailbackReport]):
         # What does not answer cannot be failed back to.
         work.context.admin(flow.source).broker_count()
         found = work.paused_clusters(flow.source, flow.target)
-        positions = [] if flow.adds_hops else [*self._plan_back()]
-        for each in self._home.flows:
-            positions += work.groups(each, only=self._only).plan()
-        self._groups_plan = plan = GroupPlan(flow.name, tuple(positions))
+        plans = [work.groups(each, only=self._only).plan() for each in self._home.flows]
+        self._groups_plan = plan = GroupPlan.of(flow.name, plans if flow.adds_hops else [self._plan_back(), *plans])
         if unknown := sorted({*(self._only or ())} - {*plan.groups}):
             raise UsageError(
                 f"group {', '.join(unknown)} has no position on {flow.target} that could go back",
@@ -179,13 +177,14 @@ class Failback(Procedure[FailbackReport]):
 
     def _place_groups(self, operation: Operation) -> Any:
         work, flow = self._work, self._flow
-        done = [position for each in self._home.flows for position in work.groups(each, only=self._only).apply()]
+        done = [work.groups(each, only=self._only).apply() for each in self._home.flows]
         if not flow.adds_hops:
             plan = self._tail.move_past_dropped(self._plan_back(), operation)
-            done += apply_groups(plan, target=work.context.groups(flow.source), where=flow.source)
-        if live := GroupPlan(flow.name, tuple(done)).with_members:
+            done.append(apply_groups(plan, target=work.context.groups(flow.source), where=flow.source))
+        placed = GroupPlan.of(flow.name, done)
+        if live := placed.with_members:
             raise self._refused([Refusal(f"group {group} has got members: stop them") for group in live])
-        return document([PlacedGroup.of(one) for one in done])
+        return document(PlacedGroup.list(placed))
 
     def _resume(self, operation: Operation) -> None:
         work, subject = self._work, Subject(kind="flow", name=self._flow.name)
@@ -206,7 +205,7 @@ class Failback(Procedure[FailbackReport]):
             tail=tail,
             records=records,
             choice=self._choice,
-            groups=tuple(map(PlacedGroup.of, self._groups_plan)),
+            groups=PlacedGroup.list(self._groups_plan),
         )
 
     def _report(self, operation: Operation) -> FailbackReport:

@@ -225,7 +225,7 @@ class Failover(Procedure[FailoverReport]):
                 [Refusal(f"group {group} has got members on {self._flow.target}: stop them") for group in live],
                 f"placed by now: {', '.join(placed)}" if placed else "no group was placed",
             )
-        return document([PlacedGroup.of(position) for position in plan])
+        return document(PlacedGroup.list(plan))
 
     # -- the report -----------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Failover(Procedure[FailoverReport]):
             proof=msgspec.convert(proof, ProofSummary | None),
             groups=msgspec.convert(placed, tuple[PlacedGroup, ...])
             if placed is not None
-            else tuple(map(PlacedGroup.of, self._groups_plan)),
+            else PlacedGroup.list(self._groups_plan),
             topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
             deny_writes=self._deny_writes(),
             last_look_s=None if age is None else age.total_seconds(),

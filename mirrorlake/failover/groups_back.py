@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -33,11 +34,13 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
         # Earlier generations of a topic have no offsets on the source any more.
         if source.topic in known and source.generation == known[source.topic].generation_of(source.partition):
             feeding.setdefault(source, set()).add(TopicPartition(row.target_topic, row.target_partition))
-    held = _committed(context, flow, {tp for targets in feeding.values() for tp in targets}, only)
+    unsure: dict[str, MirrorlakeError] = {}
+    held = _committed(context, flow, {tp for targets in feeding.values() for tp in targets}, only, unsure)
     around = _find_neighbours(maps, flow, held)
     source_groups = context.groups(flow.source)
     active = source_groups.active()
-    there = source_groups.committed(held, [TopicPartition(s.topic, s.partition) for s in feeding])
+    places = [TopicPartition(s.topic, s.partition) for s in feeding]
+    there = source_groups.committed(held, places, unsure=unsure)
     rows: list[GroupPosition] = []
     for group, positions in held.items():
         for source, targets in feeding.items():
@@ -45,7 +48,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
             if not read_from:
                 continue
             resume = _resume(source, sorted(targets), positions, around)
-            at = there[group].get(resume.target)
+            at = there.get(group, {}).get(resume.target)
             metadata = positions[read_from[0]].metadata if len(targets) == 1 else ""
             rows.append(
                 decide(
@@ -57,11 +60,16 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
                     where=flow.source,
                 )
             )
-    return GroupPlan(flow.name, tuple(sorted(rows, key=lambda row: (row.group, row.resume.target))))
+    rows.sort(key=lambda row: (row.group, row.resume.target))
+    return GroupPlan(flow.name, tuple(rows)).unsure(unsure)
 
 
 def _committed(
-    context: Context, flow: FlowConfig, partitions: Collection[TopicPartition], only: Collection[str] | None
+    context: Context,
+    flow: FlowConfig,
+    partitions: Collection[TopicPartition],
+    only: Collection[str] | None,
+    unsure: dict[str, MirrorlakeError],
 ) -> _CommittedByGroup:
     groups = context.groups(flow.target)
     names = [
@@ -69,7 +77,7 @@ def _committed(
         for name in groups.states()
         if flow.group_selection.matches(name) and not name.startswith("mirrorlake.") and (only is None or name in only)
     ]
-    return {group: held for group, held in groups.committed(names, partitions).items() if held}
+    return {group: held for group, held in groups.committed(names, partitions, unsure=unsure).items() if held}
 
 
 def _find_neighbours(

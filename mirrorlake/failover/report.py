@@ -11,7 +11,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.groups import GroupPosition
+from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_duration, plural, table
 
@@ -20,17 +20,22 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGroup:
-    """The position of a group on one partition, and the count of records that it reads again (None: not known)."""
+    """The position of a group on one partition, or none of one that could not be read; `records_again` is None if not known."""
 
     group: str
-    source: str
-    upstream_offset: int
-    target: str
-    downstream_offset: int | None
+    source: str = ""
+    upstream_offset: int | None = None
+    target: str = ""
+    downstream_offset: int | None = None
     action: str
-    records_again: int | None
-    exact: bool
+    records_again: int | None = None
+    exact: bool = False
     reason: str
+
+    @classmethod
+    def list(cls, plan: GroupPlan) -> tuple[PlacedGroup, ...]:
+        unread = (cls(group=group, action="hold", reason=why) for group, why in plan.unread.items())
+        return (*map(cls.of, plan), *unread)
 
     @classmethod
     def of(cls, position: GroupPosition) -> PlacedGroup:
@@ -255,7 +260,7 @@ def groups_table(rows: Iterable[PlacedGroup]) -> Table:
         (
             one.group,
             one.source,
-            str(one.upstream_offset),
+            None if one.upstream_offset is None else str(one.upstream_offset),
             one.target,
             None if one.downstream_offset is None else str(one.downstream_offset),
             one.records_again,

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from mirrorlake.config.schema import FlowConfig, NameMatcher
 from mirrorlake.context import Context
-from mirrorlake.errors import ClusterError
+from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows
 
 
-def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = False) -> PositionsByFlow:
+def committed_positions(
+    context: Context, flow: FlowConfig, *, recorded: bool = False, unsure: dict[str, MirrorlakeError]
+) -> PositionsByFlow:
     """Return the commits of a flow's groups on its source and on the sources of flows that share its topics.
 
     {} if the groups have committed nothing on the flow's own source. `recorded` takes the positions on that source
-    from the lake.
+    from the lake. `unsure` gets groups (see `Groups.committed_each`); one that a source hides has no position at all (law A).
 
     NotAuthorized if the source hides its groups.
     """
     config, lost = context.config, {flow.source} if recorded else set[str]()
-    mine = _positions(context, flow, flow, lost)
+    mine = _positions(context, flow, flow, lost, unsure)
     if not mine:
         return {}
     seen = {flow.name: mine}
@@ -28,20 +30,27 @@ def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = 
     if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
         return seen
     for each in related_flows(context.lake, flow, config.flows).all_flows[1:]:
-        seen[each.name] = _positions(context, each, flow, lost)
-    return seen
+        seen[each.name] = _positions(context, each, flow, lost, unsure)
+    unread = {group for group, why in unsure.items() if isinstance(why, ClusterError)}
+    return {name: {key: at for key, at in here.items() if key[0] not in unread} for name, here in seen.items()}
 
 
-def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[str]) -> Positions:
+def _positions(
+    context: Context, each: FlowConfig, flow: FlowConfig, lost: set[str], unsure: dict[str, MirrorlakeError]
+) -> Positions:
     # The groups of the flow itself, on every source: another flow's own selection may leave some of them out.
     selection = flow.group_selection
     if context.config.cluster(each.source).is_lake:
         return {}
     if each.source not in lost:
         try:
-            found = source_positions(context, each, selection=selection)
-            if not found:
-                context.groups(each.source).require(flow.groups)
+            found = source_positions(context, each, selection=selection, unsure=unsure)
+            for name, error in context.groups(each.source).refusals(flow.groups).items():
+                if not found:
+                    raise error
+                # The other names were made up for a pattern, of which some groups may be seen.
+                if selection.matches(name) and error.facts["name"] == name:
+                    unsure[name] = error
             return found
         except ClusterError:
             if each.name == flow.name:
@@ -54,7 +63,9 @@ def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[s
     }
 
 
-def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
+def source_positions(
+    context: Context, flow: FlowConfig, *, selection: NameMatcher, unsure: dict[str, MirrorlakeError]
+) -> Positions:
     """Return the commits of selected groups on the topics that a flow carries.
 
     Groups of every protocol count, with and without members. Groups without a commit on these topics are left out,
@@ -74,7 +85,7 @@ def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatch
     ]
     return {
         (group, SourcePartition(tp.topic, known[tp.topic].generation_at(tp.partition, held.offset), tp.partition)): held
-        for group, committed in groups.committed(names, partitions).items()
+        for group, committed in groups.committed(names, partitions, unsure=unsure).items()
         for tp, held in committed.items()
     }
 

@@ -63,6 +63,7 @@ def read_group_overview(context: Context, flow: FlowConfig, plan: GroupPlan, pos
                 for one in plan
                 if one.group == group
             ),
+            unread=plan.unread.get(group, ""),
         )
         for group in names
     ]

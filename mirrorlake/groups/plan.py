@@ -14,7 +14,7 @@ from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import GroupActive
+from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive, MirrorlakeError
 from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.group_status import read_group_overview
 from mirrorlake.groups.own_commits import read_own_commits
@@ -27,10 +27,17 @@ from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume
 log = logging.getLogger(__name__)
 
 
-def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, *, recorded: bool = False) -> GroupPlan:
+def plan_groups(
+    context: Context,
+    flow: FlowConfig,
+    positions: PositionsByFlow,
+    unsure: dict[str, MirrorlakeError],
+    *,
+    recorded: bool,
+) -> GroupPlan:
     """Plan the position of each group of a flow on the target, and which groups are not moved; changes nothing.
 
-    `positions` are from `committed_positions`; they are `recorded` if the flow's source is lost.
+    `positions`, `recorded` if the flow's source is lost, and `unsure` groups are from `committed_positions`.
     """
     lake = context.lake
     related = related_flows(lake, flow, context.config.flows)
@@ -42,10 +49,10 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
     wanted = {tp for _, tp in (*resumes, *own.staying)}
     existing = context.admin(flow.target).describe({tp.topic for tp in wanted})
     wanted = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
-    held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted)
+    held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted, unsure=unsure)
 
     def on_target(group: str, resume: Resume) -> int | None:
-        there = held[group].get(resume.target)
+        there = held.get(group, {}).get(resume.target)
         return there.offset if there else None
 
     mine = positions.get(flow.name, {})
@@ -59,7 +66,8 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
         metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
         there = on_target(group, resume)
         rows.append(decide(group, resume, metadata=metadata, target_offset=there, is_active=group in active))
-    return GroupPlan(flow.name, tuple(sorted(rows, key=lambda row: (row.group, row.resume.source, row.resume.target))))
+    rows.sort(key=lambda row: (row.group, row.resume.source, row.resume.target))
+    return GroupPlan(flow.name, tuple(rows)).unsure(unsure)
 
 
 def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") -> GroupPlan:
@@ -68,12 +76,13 @@ def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") 
     Each group is checked again right before: a group that has gained members, or committed since the plan was made,
     is not moved.
 
-    If the target fails, groups before the failing one are moved.
+    Raises:
+        ClusterError: the first refusal of a group, after all others were moved; at once if the target does not answer.
     """
     by_group: dict[str, list[GroupPosition]] = {}
     for position in plan.moves:
         by_group.setdefault(position.group, []).append(position)
-    done = plan
+    done, refused = plan, list[ClusterError]()
     for group, moves in by_group.items():
         to = {
             move.resume.target: Committed(move.resume.downstream_offset, move.metadata)
@@ -86,6 +95,12 @@ def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") 
         except GroupActive:
             reason = f"it has new members on {where} since the plan was made"
             done = done.holding(group, HoldCause.ACTIVE_MEMBERS, reason)
+        except ClusterError as error:
+            if isinstance(error, ClusterUnreachable):
+                target.require_answer()
+            refused.append(error)
+    if refused:
+        raise refused[0]
     return done
 
 
@@ -108,6 +123,7 @@ class GroupSync:
         self._records = GroupRecords(context.lake, flow, context.now)
         # {}: a flow without groups, the most common one, needs no pass.
         self._settled: PositionsByFlow | None = {}
+        self._unsure: dict[str, MirrorlakeError] = {}
 
     def plan(self) -> GroupPlan:
         """Return the present plan; changes nothing."""
@@ -134,20 +150,24 @@ class GroupSync:
         return self._carry_out(self._read_positions(), at, shown)
 
     def once(self) -> None:
-        """Do one pass, unless every group was exactly at its position and none has committed since."""
+        """Do one pass, unless every group was exactly at its position and none has committed since; raise a group's error last."""
         at = self._context.now()
         positions = self._read_positions()
-        if positions == self._settled:
+        if positions == self._settled and not self._unsure:
             return
         done = self._carry_out(positions, at)
         # A group that waits or is on hold is planned again in the next pass: its reason may be gone.
-        is_settled = not done.held and all(position.resume.exact for position in done)
+        is_settled = not done.held and not done.unread and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
+        for error in (one for one in self._unsure.values() if isinstance(one, ClusterError)):
+            raise error
 
     def _read_positions(self) -> PositionsByFlow:
-        found = committed_positions(self._context, self._flow, recorded=self._recorded)
+        self._unsure = {}
+        found = committed_positions(self._context, self._flow, recorded=self._recorded, unsure=self._unsure)
         if self._only is None:
             return found
+        self._unsure = {group: why for group, why in self._unsure.items() if group in self._only}
         return {
             name: {(group, source): held for (group, source), held in here.items() if group in self._only}
             for name, here in found.items()
@@ -161,7 +181,7 @@ class GroupSync:
     def _plan(self, positions: PositionsByFlow) -> GroupPlan:
         if not self._has_groups:
             return GroupPlan(self._flow.name, ())
-        return plan_groups(self._context, self._flow, positions, recorded=self._recorded)
+        return plan_groups(self._context, self._flow, positions, self._unsure, recorded=self._recorded)
 
     def _carry_out(self, positions: PositionsByFlow, at: datetime, shown: GroupPlan | None = None) -> GroupPlan:
         plan = self._plan(positions)

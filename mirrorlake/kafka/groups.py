@@ -6,9 +6,10 @@ A `Consumer` that never joins reads and sets positions: librdkafka 2.16.1 ends t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
-from mirrorlake.errors import GroupActive
+from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive, MirrorlakeError, SafetyError
 from mirrorlake.kafka.admin import GROUPS_TOPIC
 from mirrorlake.kafka.errors import (
     COORDINATOR_MOVING,
@@ -40,6 +41,9 @@ _TRANSIENT = {
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
+# A broker answers a `read_committed` reader only without an open transaction that commits for the group; librdkafka retries
+# that until its time-out. Transactions of a stream processor end within this.
+_STABLE_TIMEOUT_S = 2.0
 _ACTIVE = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.NON_EMPTY_GROUP,
@@ -82,25 +86,28 @@ class Groups:
                         raise KafkaException(found.errors[0])
         return {group.group_id: group.state.name.lower() for group in found.valid}
 
-    def require(self, selection: TopicPattern) -> None:
-        """Raise `NotAuthorized` if groups of a selection may not be described: Kafka would leave them out silently.
+    def refusals(self, selection: TopicPattern) -> dict[str, ClusterError]:
+        """Return `NotAuthorized` by the name asked for if groups of a selection may not be described: Kafka leaves them out silently.
 
         A cluster without any consumer so far is not asked: that would create its topic of groups (law H).
         """
         needs = dict(need_of_selection("GROUP", expression) for expression in selection.expressions)
         unseen = {need: name for need, name in needs.items() if need not in self._seen}
+        found: dict[str, ClusterError] = {}
         doing = "see its consumer groups"
         with self._errors.translating(doing):
             if not unseen or GROUPS_TOPIC not in self._client.list_topics(timeout=timing().admin_timeout_s).topics:
-                return
+                return {}
         for need, name in unseen.items():
             [future] = self._client.describe_consumer_groups([name], request_timeout=timing().admin_timeout_s).values()
             try:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    raise self._errors.to_cluster_error(error.args[0], doing, need) from error
+                    found[name] = self._errors.to_cluster_error(error.args[0], doing, need)
+                    continue
             self._seen.add(need)
+        return found
 
     def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
         """Return state and members of the existing ones among these groups, of any protocol.
@@ -137,33 +144,68 @@ class Groups:
         return {group for group, state in self.states().items() if state not in idle}
 
     def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition], *, unsure: dict[str, MirrorlakeError]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on the partitions; partitions without a commit are omitted."""
+        """Read what each group committed on the partitions; partitions without a commit are omitted (see `committed_each`)."""
         wanted = set(partitions)
-        return self.committed_each(dict.fromkeys(groups, wanted))
+        return self.committed_each(dict.fromkeys(groups, wanted), unsure=unsure)
 
     def committed_each(
-        self, asked: Mapping[str, Iterable[TopicPartition]]
+        self, asked: Mapping[str, Iterable[TopicPartition]], *, unsure: dict[str, MirrorlakeError]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on its own partitions; one request per group, eight at a time."""
-        names = sorted(asked)
-        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="groups") as pool:
-            found = pool.map(self._committed, names, [asked[name] for name in names])
-            return dict(zip(names, found, strict=True))
+        """Read what each group committed on its own partitions, eight groups at a time.
 
-    def _committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
+        `unsure` gets, by group, the `ClusterError` of those that could not be read, and are omitted, and the `SafetyError` of
+        those that an open transaction commits for: their positions are those before it. An unreachable cluster raises.
+        """
+        found: dict[str, dict[TopicPartition, Committed]] = {}
+        # Groups of one lost coordinator wait for it together, not one after another.
+        until = time.monotonic() + timing().retry_timeout_s
+
+        def read(group: str) -> None:
+            try:
+                found[group], is_stable = self._committed(group, asked[group], until)
+                if not is_stable:
+                    unsure[group] = SafetyError(f"a transaction that is open on {self.alias} commits for it")
+            except ClusterError as error:
+                unsure[group] = error
+
+        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="groups") as pool:
+            list(pool.map(read, sorted(asked)))
+        if any(isinstance(error, ClusterUnreachable) for error in unsure.values()):
+            self.require_answer()
+        return found
+
+    def require_answer(self) -> None:
+        """Raise `ClusterUnreachable` if the cluster does not answer, and not only a group's coordinator."""
+        with self._errors.translating("list consumer groups"):
+            self._client.list_topics(timeout=timing().admin_timeout_s)
+
+    def _committed(
+        self, group: str, partitions: Iterable[TopicPartition], until: float
+    ) -> tuple[dict[TopicPartition, Committed], bool]:
+        """Return the last stable positions, and whether no open transaction commits for the group."""
         wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
         if not wanted:
-            return {}
+            return {}, True
         with (
             self._consumer(group) as consumer,
             self._errors.translating(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)),
         ):
-            for attempt in retry_transient(_TRANSIENT):
-                with attempt:
-                    found = _committed_by(consumer, wanted)
-        return _read_committed(found)
+            try:
+                return _read_committed(_committed_by(consumer, wanted, _STABLE_TIMEOUT_S)), True
+            except KafkaException as error:
+                if error.args[0].code() not in _TRANSIENT:
+                    raise
+            with self._consumer(group, **{"isolation.level": "read_uncommitted"}) as hasty:
+                for attempt in retry_transient(_TRANSIENT, timeout_s=until - time.monotonic()):
+                    with attempt:
+                        left_s = max(_STABLE_TIMEOUT_S, until - time.monotonic())
+                        found = _committed_by(hasty, wanted, min(left_s, timing().admin_timeout_s))
+            # The coordinator answers by now: only a transaction can still hide what it knows.
+            with suppress(KafkaException):
+                return _read_committed(_committed_by(consumer, wanted, _STABLE_TIMEOUT_S)), True
+        return _read_committed(found), False
 
     def commit(
         self,
@@ -192,14 +234,14 @@ class Groups:
         ):
             for attempt in retry_transient(_TRANSIENT):
                 with attempt:
-                    now = _read_committed(_committed_by(consumer, entries))
+                    now = _read_committed(_committed_by(consumer, entries, timing().admin_timeout_s))
                     if any(now[tp].offset not in (seen.get(tp), positions[tp].offset) for tp in now):
                         return False
                     self._set(consumer, group, entries)
         return True
 
     @contextmanager
-    def _consumer(self, group: str) -> Iterator[Consumer]:
+    def _consumer(self, group: str, **more: str) -> Iterator[Consumer]:
         """Open a consumer that acts for a group. It never subscribes, so it never joins, and closing it leaves nothing behind."""
         options = {
             "group.id": group,
@@ -207,7 +249,7 @@ class Groups:
             "session.timeout.ms": str(int(timing().admin_timeout_s * 1000)),
         }
         # A commit waits for its coordinator for the session time-out.
-        consumer = Consumer({**self.options, **options}, logger=client_log)
+        consumer = Consumer({**self.options, **options, **more}, logger=client_log)
         try:
             yield consumer
         finally:
@@ -244,9 +286,9 @@ def _read_committed(found: Iterable[ClientPartition]) -> dict[TopicPartition, Co
     }
 
 
-def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
+def _committed_by(consumer: Consumer, wanted: list[ClientPartition], timeout_s: float) -> list[ClientPartition]:
     try:
-        found: list[ClientPartition] = consumer.committed(wanted, timeout=timing().admin_timeout_s)
+        found: list[ClientPartition] = consumer.committed(wanted, timeout=timeout_s)
     except KafkaException as error:
         if (problem := _last_error(consumer)) is not None:
             raise KafkaException(problem) from error

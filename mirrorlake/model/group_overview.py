@@ -47,6 +47,7 @@ class GroupOverviewRow:
     source: GroupOnCluster
     target: GroupOnCluster
     parts: tuple[GroupOverviewPart, ...]
+    unread: str = ""
     json_include: ClassVar[tuple[str, ...]] = ("action", "reason")
 
     @property
@@ -58,7 +59,7 @@ class GroupOverviewRow:
     @property
     def reason(self) -> str:
         said = (part.position.reason for part in self.parts if part.position.action == self.action)
-        return "; ".join(dict.fromkeys(said))
+        return self.unread or "; ".join(dict.fromkeys(said))
 
     @property
     def records_again(self) -> int | None:

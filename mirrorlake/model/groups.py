@@ -5,11 +5,12 @@ Law A (never ahead): the position on the target never skips a record that the gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import ClassVar, Literal
 
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import resume_offset
 from mirrorlake.model.own_commits import MovePermission
@@ -25,6 +26,7 @@ class HoldCause(Enum):
     ACTIVE_MEMBERS = auto()
     HAS_READ_ON = auto()
     CHANGED = auto()
+    UNSURE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +220,20 @@ _ORDER: tuple[Action, ...] = ("hold", "move", "in_step")
 class GroupPlan(Displayable):
     """Every position of every group of a flow; shown first, then applied (law G).
 
-    The positions of `leaderless` source partitions are translated by the offset map alone, or not moved.
+    The positions of `leaderless` source partitions are translated by the offset map alone, or not moved. Groups that could not
+    be read are `unread`, by the reason: they are on hold without a position.
     """
 
     flow: str
     positions: tuple[GroupPosition, ...]
     leaderless: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flow: str, plans: Sequence[GroupPlan]) -> GroupPlan:
+        """Join plans into one of a flow."""
+        unread = {group: why for plan in plans for group, why in plan.unread.items()}
+        return cls(flow, tuple(one for plan in plans for one in plan), unread=unread)
 
     def __iter__(self) -> Iterator[GroupPosition]:
         return iter(self.positions)
@@ -251,7 +261,7 @@ class GroupPlan(Displayable):
             )
             for p in sorted(self.positions, key=lambda p: _ORDER.index(p.action))
         ]
-        groups, held = len({p.group for p in self.positions}), len(self.held)
+        groups, held = len(self.groups), len(self.held) + len(self.unread)
         return Sheet(
             title=f"groups of {self.flow}",
             badge=badge(f"{held} held back", "warn") if held else badge("ok" if rows else "empty"),
@@ -260,6 +270,7 @@ class GroupPlan(Displayable):
                 table("", columns, rows, least=("metadata", "upstream", "target"))
                 if rows
                 else "no group has a position on this flow's topics",
+                *(f"on hold: {group}: {why}" for group, why in self.unread.items()),
                 *((f"no leader on the source: {', '.join(self.leaderless)}",) if self.leaderless else ()),
             ),
         )
@@ -281,12 +292,13 @@ class GroupPlan(Displayable):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups that have a position, sorted."""
-        return tuple(sorted({position.group for position in self.positions}))
+        """The names of the groups that have a position or could not be read, sorted."""
+        return tuple(sorted({position.group for position in self.positions} | self.unread.keys()))
 
     def only(self, groups: Collection[str]) -> GroupPlan:
         """Return the plan of some of the groups."""
-        return replace(self, positions=tuple(position for position in self.positions if position.group in groups))
+        unread = {group: why for group, why in self.unread.items() if group in groups}
+        return replace(self, positions=tuple(one for one in self.positions if one.group in groups), unread=unread)
 
     def as_shown(self, shown: GroupPlan) -> GroupPlan:
         """Return an earlier plan with the moves that this present plan still allows; the others are on hold, with the reason.
@@ -308,6 +320,17 @@ class GroupPlan(Displayable):
             return one
 
         return replace(self, positions=tuple(map(judged, shown.positions)))
+
+    def unsure(self, why: Mapping[str, MirrorlakeError]) -> GroupPlan:
+        """Return the plan with groups on hold that cannot be read, or that an open transaction commits for, and why."""
+        said = {group: error.cause for group, error in sorted(why.items())}
+        held = {
+            one: one.on_hold(HoldCause.UNSURE, said[one.group])
+            for one in self
+            if one.group in said and one.action != "hold"
+        }
+        unread = {group: cause for group, cause in said.items() if group not in {one.group for one in self}}
+        return replace(self, positions=tuple(held.get(one, one) for one in self), unread=unread)
 
     def translated(self) -> list[GroupPosition]:
         """List the translated positions, moved or not."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from mirrorlake.config.edit import find_unmirrored, preview
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, NameMatcher
-from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.errors import ClusterError, MirrorlakeError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Committed, Groups, PartitionState, TopicSetting, librdkafka_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import INTERNAL_TOPICS
@@ -32,7 +32,7 @@ class HasGroups(Protocol):
     def states(self) -> dict[str, str]: ...
 
     def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition], *, unsure: dict[str, MirrorlakeError]
     ) -> dict[str, dict[TopicPartition, Committed]]: ...
 
 
@@ -178,7 +178,8 @@ def _readers(
     if groups is None:
         return ()
     states, partitions = groups.states(), [tp for tp in spans if tp.topic == topic]
-    found = groups.committed(states, partitions)
+    # A group that cannot be read hides no other.
+    found = groups.committed(states, partitions, unsure={})
     readers = [
         TopicReader(
             group=group,

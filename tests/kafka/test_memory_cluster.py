@@ -208,11 +208,11 @@ def test_the_first_offset_at_a_time_or_the_end(cluster: Any, topic: str) -> None
 def test_what_a_group_committed_and_what_it_did_not(cluster: Any, topic: str) -> None:
     zero, one, group = TopicPartition(topic, 0), TopicPartition(topic, 1), topic_name("g")
     assert cluster.groups.commit(group, {zero: Committed(3, "a text")})
-    assert cluster.groups.committed([group], [zero, one]) == {group: {zero: Committed(3, "a text")}}
+    assert cluster.groups.committed([group], [zero, one], unsure={}) == {group: {zero: Committed(3, "a text")}}
     assert cluster.groups.states()[group] == "empty"
     assert not cluster.groups.commit(group, {zero: Committed(5)}, seen={zero: 2}), "it has read on meanwhile"
     assert cluster.groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
-    assert cluster.groups.committed([group], [zero])[group][zero].offset == 5
+    assert cluster.groups.committed([group], [zero], unsure={})[group][zero].offset == 5
 
 
 def test_a_group_with_members_is_not_moved(cluster: Any, topic: str, request: pytest.FixtureRequest) -> None:

@@ -119,6 +119,8 @@ def groups(
     call = mirror.apply_groups if apply else mirror.plan_groups
     plan = call(flow, recorded=recorded, groups=group)
     positions = [_group(position) for position in plan]
+    nothing = dict.fromkeys(("topic", "partition", "upstream_offset", "downstream_offset"))
+    positions += [{"group": one, **nothing, "action": "hold", "reason": why} for one, why in plan.unread.items()]
     cli.document({"flow": flow, "applied": apply, "groups": positions, "leaderless": list(plan.leaderless)})
     if mirror.config.flow(flow).source in mirror.config.lake_clusters:
         cli.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")
@@ -126,7 +128,7 @@ def groups(
     cli.show(plan)
     if apply:
         cli.say(f"{plural(len(plan.moves), 'position')} moved")
-    return 1 if check and (plan.held or (plan.moves and not apply)) else 0
+    return 1 if check and (plan.held or plan.unread or (plan.moves and not apply)) else 0
 
 
 def _group(position: GroupPosition) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def see_group(lake: Lake, generation: int, position: int, *, minute: int) -> Non
 def recorded(lake: Lake) -> dict[Any, Committed]:
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
     flow, context = config.flow("east->central"), SimpleNamespace(config=config, lake=lake)
-    return dict(committed_positions(context, flow, recorded=True)[flow.name])  # type: ignore[arg-type]
+    return dict(committed_positions(context, flow, recorded=True, unsure={})[flow.name])  # type: ignore[arg-type]
 
 
 @pytest.mark.law("A")

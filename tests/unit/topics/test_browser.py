@@ -69,7 +69,7 @@ class Readers:
         return dict.fromkeys(self.positions, "stable")
 
     def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition], **_: object
     ) -> dict[str, dict[TopicPartition, Committed]]:
         wanted = set(partitions)
         return {g: {tp: Committed(at) for tp, at in self.positions[g].items() if tp in wanted} for g in groups}
