@@ -70,19 +70,21 @@ def plan_groups(
     return GroupPlan(flow.name, tuple(rows)).unsure(unsure)
 
 
-def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") -> GroupPlan:
+def apply_groups(
+    plan: GroupPlan, *, target: Groups, where: str = "the target", refused: list[ClusterError] | None = None
+) -> GroupPlan:
     """Set the positions that the plan moves, and return the plan as applied; `where` names the cluster in reasons.
 
     Each group is checked again right before: a group that has gained members, or committed since the plan was made,
     is not moved.
 
     Raises:
-        ClusterError: the first refusal of a group, after all others were moved; at once if the target does not answer.
+        ClusterError: the target does not answer; or of one group, after all others were moved, unless `refused` is to get it.
     """
     by_group: dict[str, list[GroupPosition]] = {}
     for position in plan.moves:
         by_group.setdefault(position.group, []).append(position)
-    done, refused = plan, list[ClusterError]()
+    done, errors = plan, list[ClusterError]() if refused is None else refused
     for group, moves in by_group.items():
         to = {
             move.resume.target: Committed(move.resume.downstream_offset, move.metadata)
@@ -98,9 +100,10 @@ def apply_groups(plan: GroupPlan, *, target: Groups, where: str = "the target") 
         except ClusterError as error:
             if isinstance(error, ClusterUnreachable):
                 target.require_answer()
-            refused.append(error)
-    if refused:
-        raise refused[0]
+            errors.append(error)
+            done = done.holding(group, HoldCause.UNSURE, error.cause)
+    if refused is None and errors:
+        raise errors[0]
     return done
 
 
@@ -190,7 +193,8 @@ class GroupSync:
         if shown is not None:
             plan = plan.as_shown(shown)
         self._records.record_intent(plan)
-        done = apply_groups(plan, target=self._context.groups(self._flow.target))
+        refused: list[ClusterError] = []
+        done = apply_groups(plan, target=self._context.groups(self._flow.target), refused=refused)
         flows = (
             [each for each in self._context.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]
         )
@@ -200,4 +204,6 @@ class GroupSync:
         self._records.write(done, by_alias, at=at)
         if self._checkpoints is not None:
             write_plan_checkpoints(self._checkpoints, done)
+        if refused:
+            raise refused[0]
         return done

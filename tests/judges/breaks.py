@@ -207,6 +207,25 @@ BREAKS = (
         "exit_code: ClassVar[int] = 4",
         "exit_code: ClassVar[int] = 2",
         "tests/judges/test_cli.py -k unreachable",
+        "a group whose refusal stops the others",
+        "mirrorlake/groups/plan.py",
+        "            errors.append(error)\n",
+        "            raise\n",
+        "tests/judges/test_groups_held.py -k may_not_read_or_set",
+    ),
+    Break(
+        "a group that is read only when its transaction has ended",
+        "mirrorlake/kafka/groups.py",
+        '{"isolation.level": "read_uncommitted"}',
+        '{"isolation.level": "read_committed"}',
+        "tests/judges/test_groups_held.py -k open_transaction",
+    ),
+    Break(
+        "topics made on the connection that a quota silences",
+        "mirrorlake/kafka/admin.py",
+        "self._changes.create_topics(",
+        "self._client.create_topics(",
+        "tests/judges/test_quota.py",
     ),
 )
 
