@@ -21,7 +21,7 @@ from tests.kit.records import (
     new_topic,
     topic_name,
 )
-from tests.servers.guarded import GUARDED, acl, admin_as, login, set_acls
+from tests.servers.guarded import GUARDED, Acl, login, set_acls
 
 
 @contextmanager
@@ -80,13 +80,13 @@ def test_a_group_that_the_login_may_not_read_or_set_is_named_and_the_others_move
     hidden, fixed, free = (f"{readers}-{name}" for name in ("a-hidden", "b-fixed", "free"))
     for group in (hidden, fixed, free):
         commit(east, group, topic, {0: 5, 1: 6})
-    everything = [acl("*", "ALL", resource=kind, principal="User:mirror") for kind in ("TOPIC", "TRANSACTIONAL_ID")]
-    cluster = acl("kafka-cluster", "ALL", resource="CLUSTER", principal="User:mirror")
-    everything += [acl("mirrorlake", "ALL", resource="GROUP", pattern="PREFIXED", principal="User:mirror")]
-    seen = [acl(group, "ALL", resource="GROUP", principal="User:mirror") for group in (fixed, free)]
-    read = [acl(group, "DESCRIBE", resource="GROUP", principal="User:mirror") for group in (hidden, fixed)]
-    set_acls(admin_as(east, "root"), add=[*everything, *seen, cluster])
-    set_acls(admin_as(central, "root"), add=[*everything, *read, seen[1], cluster])
+    everything = [Acl("*", "ALL", resource=kind, principal="User:mirror") for kind in ("TOPIC", "TRANSACTIONAL_ID")]
+    cluster = Acl("kafka-cluster", "ALL", resource="CLUSTER", principal="User:mirror")
+    everything += [Acl("mirrorlake", "ALL", resource="GROUP", pattern="PREFIXED", principal="User:mirror")]
+    seen = [Acl(group, "ALL", resource="GROUP", principal="User:mirror") for group in (fixed, free)]
+    read = [Acl(group, "DESCRIBE", resource="GROUP", principal="User:mirror") for group in (hidden, fixed)]
+    set_acls(east, add=[*everything, *seen, cluster])
+    set_acls(central, add=[*everything, *read, seen[1], cluster])
     flow = {"name": readers, "source": "east", "target": "central", "topics": topic, "groups": [hidden, fixed, free]}
     addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in guarded_clusters.items()}
     logins = {alias: {"client": login("mirror")} for alias in addresses}
@@ -99,10 +99,10 @@ def test_a_group_that_the_login_may_not_read_or_set_is_named_and_the_others_move
     [row] = rows_of(told("groups", "--flow", readers, "--conf", conf), hidden)
     assert (row["action"], row["partition"]) == ("hold", None)
     assert "does not allow User:mirror" in row["reason"]
-    set_acls(admin_as(central, "root"), add=[acl(fixed, "READ", resource="GROUP", principal="User:mirror")])
+    set_acls(central, add=[Acl(fixed, "READ", resource="GROUP", principal="User:mirror")])
     refused = told("run", "--once", "--conf", conf, code=4)
     assert (hidden in refused["remedy"], committed(central, fixed, f"east.{topic}", 2)) == (True, {0: 5, 1: 6})
     # Only who may describe the cluster is listed the groups that it may not read.
-    set_acls(admin_as(east, "root"), remove=[cluster])
+    set_acls(east, remove=[cluster])
     report = told("failover", "--flow", readers, "--conf", conf)
     assert [(row["action"], row["source"]) for row in rows_of(report, hidden)] == [("hold", "")]
