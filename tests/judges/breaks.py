@@ -207,6 +207,8 @@ BREAKS = (
         "exit_code: ClassVar[int] = 4",
         "exit_code: ClassVar[int] = 2",
         "tests/judges/test_cli.py -k unreachable",
+    ),
+    Break(
         "a group whose refusal stops the others",
         "mirrorlake/groups/plan.py",
         "            errors.append(error)\n",
