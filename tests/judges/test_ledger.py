@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from mirrorlake import Exact, Mirror, NoRecord
-from mirrorlake.errors import CheckpointLost, SourceGap, TopicConflict
-from tests.kit.records import create_topic, delete_records, delete_topic, new_topic, produce
+from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, TopicConflict
+from tests.kit.deaths import dying
+from tests.kit.records import consume, create_topic, delete_records, delete_topic, end_of, new_topic, produce
 from tests.servers.lakes import Pair
 
 FLOW = "east->central"
@@ -62,6 +64,66 @@ def test_law_f_a_lost_checkpoint_location_is_refused_and_rebuilt(pair: Pair) -> 
         if step == "land":
             mirror.run(once=True)
         assert_mirrored(mirror, pair)
+
+
+@pytest.mark.law("C", "D", "F")
+def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair) -> None:
+    pair.create(partitions=4)
+    ledger = "mirrorlake.east.central.ledger"
+
+    two = pair.mirror(lanes=2)
+    for seed, count in ((1, 400), (2, 40)):
+        pair.produce(count, seed=seed)
+        two.run(once=True)
+    # Between two claims, while the lanes become more.
+    pair.produce(40, seed=3)
+    four = pair.mirror(lanes=4)
+    four.land("east", once=True)
+    with dying("send.claimed"):
+        four.republish(FLOW, once=True)
+    four.republish(FLOW, once=True)
+    pair.check(with_map=True)
+
+    # After a chunk was confirmed and before the lake knew it; then a lane of the ledger is lost.
+    with pytest.raises(SafetyError, match="without --restore-ledger") as refused:
+        four.republish(FLOW, once=True, restore_ledger=True)
+    assert refused.value.exit_code == 3
+    pair.produce(40, seed=4, partitions=1)
+    four.land("east", once=True)
+    with dying("ledger.copying"):
+        four.republish(FLOW, once=True)
+    newest = {n: json.loads(held[-1].value or b"") for n, held in consume(pair.central, ledger).items()}
+    lane = next(n for n, record in newest.items() if not record["runs"])
+    delete_records(pair.central, ledger, lane, end_of(pair.central, ledger, lane))
+    with pytest.raises(LedgerLost, match=f"lane {lane} .* holds nothing.*--restore-ledger") as lost:
+        four.republish(FLOW, once=True)
+    assert lost.value.exit_code == 3
+    four.republish(FLOW, once=True, restore_ledger=True)
+    pair.check(with_map=True)
+
+    # The whole ledger.
+    delete_topic(pair.central, ledger)
+    pair.produce(40, seed=5)
+    four.land("east", once=True)
+    with pytest.raises(LedgerLost, match="--restore-ledger"):
+        four.republish(FLOW, once=True)
+    four.republish(FLOW, once=True, restore_ledger=True)
+
+    # The last full record of a lane: what moved since stands there.
+    pair.produce(40, seed=6, partitions=1)
+    two = pair.mirror(lanes=2)
+    two.run(once=True)
+    [(lane, (whole, part))] = [(n, held) for n, held in consume(pair.central, ledger).items() if len(held) == 2]
+    assert ["full" in json.loads(one.value or b"") for one in (whole, part)] == [False, True]
+    delete_records(pair.central, ledger, lane, part.offset)
+    assert "lacks its last full record" in str(two.status())
+    with pytest.raises(LedgerLost, match=f"lane {lane} .* lacks its last full record .*--restore-ledger"):
+        two.republish(FLOW, once=True)
+    two.republish(FLOW, once=True, restore_ledger=True)
+    # Nothing was due: only claims are left.
+    left = [json.loads(one.value or b"") for several in consume(pair.central, ledger).values() for one in several]
+    assert [("full" in one, one["runs"]) for one in left] == [(False, [])] * 4
+    assert_mirrored(two, pair)
 
 
 @pytest.mark.law("E")

@@ -18,6 +18,7 @@ import pytest
 
 import mirrorlake as ml
 from mirrorlake import Exact, Filtered, Quarantined
+from tests.kit.deaths import dying
 from tests.kit.records import Record, commit, rows_of, send
 from tests.servers.lakes import Pair
 
@@ -265,3 +266,23 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(pair: Pair) 
     mirror.run(once=True)
     report = mirror["east->central"].verify()
     assert report.equal, f"records of the older rules are there, those of the newer are compared: {report.differences}"
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_copies_that_a_death_kept_from_the_lake_are_made_at_the_next_start(pair: Pair) -> None:
+    pair.create(partitions=1)
+    values = {**dict.fromkeys(FIFTH, b'{"kept": false}'), **dict.fromkeys(SEVENTH, b"no JSON")}
+    send(pair.east, pair.topic, [(values.get(n, b'{"kept": true}'), b"%d" % n, 0) for n in range(COUNT)])
+    mirror = pair.mirror(rules=[{"name": "kept", "keep": "value.kept = true"}])
+    # Before the first table, and between two.
+    for number in (1, 2):
+        with dying("ledger.copying", nth=number):
+            mirror.run(once=True)
+        assert len(pair.target()[0]) == len(SENT), "the transaction was complete"
+        assert quarantined(mirror, "east->central", pair.topic) == []
+    mirror.run(once=True)
+    assert quarantined(mirror, "east->central", pair.topic) == [(offset, b"no JSON") for offset in SEVENTH]
+    withheld = rows_of(mirror, "withheld", pair.topic)
+    assert sum(row["record_count"] for row in withheld) == len(FIFTH) + len(SEVENTH), "law F: nothing is told twice"
+    assert len(pair.target()[0]) == len(SENT)
+    assert mirror["east->central"].verify().equal

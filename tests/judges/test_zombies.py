@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.kit.processes import Process, running, wait_until
+from tests.kit.deaths import dying
+from tests.kit.map_check import assert_map_is_exact
+from tests.kit.processes import Process, ended, running, staying_on, wait_until
 from tests.kit.records import (
     ABORTED,
     assert_equal_topics,
     commit,
+    consume,
     count,
+    create_topic,
     delete_records,
     end_of,
+    produce,
     send_transactions,
+    topic_name,
 )
 from tests.servers.lakes import Pair
 
@@ -170,3 +179,78 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing_and_a_relay_that_hold
     mirror.run(once=True)
     for remote in (pair.remote, f"fed.{topic}"):
         assert_equal_topics(pair.source(), pair.target(remote))
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("execution", ["live", "streaming"])
+def test_law_f_a_lander_that_is_replaced_between_its_file_and_its_commit_lands_nothing(
+    pair: Pair, tmp_path: Path, execution: str
+) -> None:
+    pair.create(100)
+    pair.mirror(east={"land": {"execution": execution}}).land("east", once=True)
+    pair.produce(100, seed=2)
+    land = ("land", "--source", "east", "--once", "--conf", pair.conf)
+    heir = shlex.join([sys.executable, "-m", "mirrorlake", *land, "--take-over", "--rebuild-checkpoint"])
+    zombie = ended(tmp_path / "zombie.log", *land, MIRRORLAKE_ACT_AT=f"land.file_written={heir}")
+    assert zombie.popen.returncode == 3, zombie.output
+    assert how_often(pair) == {1: 200}, "law F: the heir has landed them, and nobody else"
+    pair.mirror().run(once=True)
+    pair.check(with_map=True)
+
+
+PARTITIONS, EACH = 10, 20
+
+
+@pytest.mark.law("C", "D", "E", "F")
+def test_law_c_turns_of_forty_partitions_are_mirrored_exactly_through_one_file_each(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "hot_s=0,compaction_fanout=3,compaction_max_waiting=3")
+    topics = [topic_name(f"wide{number}") for number in range(4)]
+    for topic in topics:
+        create_topic(pair.east, topic, PARTITIONS)
+    mirror = pair.mirror(pair.flow(topics=topics))
+    relay, compacted = pair.lake / "relay" / "east", 0
+
+    def write(seed: int) -> None:
+        for topic in topics:
+            produce(pair.east, topic, EACH, partitions=PARTITIONS, seed=seed)
+
+    def check() -> None:
+        for topic in topics:
+            source, target = consume(pair.east, topic), consume(pair.central, f"east.{topic}")
+            assert_equal_topics(source, target)
+            flow = "east->central"
+            assert_map_is_exact(pair.lake, flow, topic, source, target, asked=mirror[flow])
+            assert how_often(pair, topic).keys() == {1}, "each record stands in the relay once"
+
+    with staying_on(mirror) as failures:
+        for seed in range(1, 5):
+            write(seed)
+            wait_until(
+                lambda seed=seed: failures or all(count(pair.central, f"east.{one}") == seed * EACH for one in topics),
+                "a round has arrived",
+            )
+            compacted += mirror.maintain().tables[0].compacted.files
+    assert compacted, "upkeep was at work meanwhile"
+    check()
+
+    # A death between a file and its commit; then what is landed is cut before anybody sent it.
+    write(7)
+    before = {*relay.glob("*.parquet")}
+    with dying("land.file_written"):
+        mirror.land("east", once=True)
+    left = {*relay.glob("*.parquet")} - before
+    assert left, "it left a file that no commit names"
+    mirror.land("east", once=True)
+    newest = {*relay.glob("*.parquet")} - before - left
+    wide = [pq.read_table(file, columns=["topic", "partition"]).group_by(["topic", "partition"]) for file in newest]
+    assert max(one.aggregate([]).num_rows for one in wide) > 1, "a file of several partitions"
+    for file in newest:
+        file.write_bytes(file.read_bytes()[:-100])
+    assert pair.cli("repair", "--source", "east", "--check").returncode == 1
+    mended = pair.told("repair", "--source", "east")["broken"]
+    assert sum(one["landed"] for one in mended) == len(topics) * EACH
+    assert len(mended) >= len(topics) * PARTITIONS, "of each partition; a busy machine lands it in two turns"
+    mirror.run(once=True)
+    check()
