@@ -56,11 +56,16 @@ def test_law_f_a_drain_that_is_killed_at_each_step_in_turn_lands_and_sends_every
         assert code == -signal.SIGKILL, f"{point} was not reached: {output}"
         # The first drain lands by Spark: a live reader would have the broker create the topic of groups (law H).
         commit(east, "readers", topic, {0: 1})
+    # Each Python worker of Spark dies at its first file: the drain gives up, and the next one lands.
+    send_transactions(east, topic, [([(b"late", None, one) for one in range(PARTITIONS)], True)])
+    in_workers = {"MIRRORLAKE_TIMING": "max_records_in_process=0", "MIRRORLAKE_DIE_AT": "land.file_written"}
+    code, output = end("run", "--once", **in_workers)
+    assert (code, "Python worker exited unexpectedly" in output) == (4, True), output
     for _ in range(2):
         code, output = end("run", "--once")
         assert code == 0, output
     source, target = consume(east, topic), consume(central, f"east.{topic}")
-    assert sum(map(len, source.values())) == EACH * (len(POINTS) + 1)
+    assert sum(map(len, source.values())) == EACH * (len(POINTS) + 1) + PARTITIONS
     assert_equal_topics(source, target)
     assert_map_is_exact(tmp_path / "lake", topic, topic, source, target)
     landed = [(row["partition"], row["offset"]) for row in held(str(tmp_path / "lake" / "relay" / "east"), topic)]
