@@ -174,13 +174,6 @@ def test_an_encrypted_key_reaches_java_decrypted_and_librdkafka_with_its_passwor
     assert options.librdkafka["ssl.key.password"] == "k"
 
 
-def test_a_pkcs12_trust_store_becomes_pem_for_both() -> None:
-    options = both({**SSL, "ssl.truststore.location": "t.p12", "ssl.truststore.password": "k"})
-    assert options.librdkafka["ssl.ca.pem"] == "certificates of t.p12 by k"
-    assert options.java["ssl.truststore.certificates"] == options.librdkafka["ssl.ca.pem"]
-    assert "ssl.truststore.password" not in options.java
-
-
 WRONG = [
     ({"requst.timeout.ms": "1"}, "did you mean 'request.timeout.ms'?"),
     ({"kafka.client.id": "x"}, "write client.id"),

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from mirrorlake.config import load, loads
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.errors import ConfigError
 
 CONF = Path(__file__).parents[3] / "conf"
 BASE = """\
@@ -122,29 +122,6 @@ def test_values_are_read_in_the_spellings_people_use() -> None:
     assert flow.start.timestamp_ms == 1_767_225_600_000
     assert flow.sync.acls
     assert flow.sync.groups
-
-
-def test_a_topic_that_came_from_the_target_is_not_carried_back() -> None:
-    config = flows("source: east, target: west, topics: '.*'", "source: west, target: east, topics: '.*'")
-    assert not config.flow("west->east").carries("east.orders"), "loops"
-    assert config.flow("west->east").carries("central.orders")
-    assert not config.flow("west->east").carries("__consumer_offsets")
-
-
-def test_one_source_is_subscribed_once_for_all_its_flows() -> None:
-    config = flows("source: east, target: west, topics: a", "source: east, target: central, topics: b")
-    assert "(?:a)" in config.subscribe_pattern("east")
-    assert "(?:b)" in config.subscribe_pattern("east")
-    assert [flow.target for flow in config.flows_from("east")] == ["west", "central"]
-    assert [flow.source for flow in config.flows_to("west")] == ["east"]
-
-
-def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    config = flows("source: east, target: central, topics: a")
-    with pytest.raises(UsageError, match=r"there is no flow 'x'.*east->central"):
-        config.flow("x")
-    with pytest.raises(UsageError, match=r"there is no cluster 'x'.*east, west, central"):
-        config.cluster("x")
 
 
 def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -264,6 +241,9 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: 'a, b', policy: {template: all}", "policy", "gives all topics of the flow the same name", "{topic}"),
         ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would be mixed", "each topic"),
         ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
+        ("topics: a, objectives: {rpo: 0s}", "objectives.rpo", "no mirror can meet this", "30s"),
+        ("topics: a, objectives: {rto: soon}", "objectives.rto", "'soon' is not an interval", "0s"),
+        ("topics: a, objectives: {rtt: 1m}", "objectives.rtt", "unknown key 'rtt'", "did you mean 'rto'?"),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
         ("topics: a, producer: [acks]", "producer", "(hidden) is not a mapping", "name: value"),
@@ -296,6 +276,42 @@ def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
     )
     found = faults(text)
     assert any(item.startswith("conf/x.yml:3 clusters.east") and problem in item for item in found), found
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        (
+            "tables: [{topics: s, schema: registry}]",
+            "tables[0].schema: values that are json name no schema of a registry",
+        ),
+        (
+            "tables: [{topics: s, values: text, schema: n INT}]",
+            "tables[0].schema: values that are text have one column, value",
+        ),
+        ("tables: [{topics: s, columns: {_n: n}}]", "tables[0].columns._n: '_n' is not a column's name"),
+        ("tables: [{topics: s, columns: {n: n +}}]", "tables[0].columns.n: it is not an expression of Spark SQL"),
+        ("tables: [{topics: s, name: a/b}]", "tables[0].name: 'a/b' is not a table's name"),
+        ("tracking: {uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is not a tracking URI"),
+        ("tracking: {uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is not a tracking URI"),
+        ("tracking: {enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),
+        ("tracking: {timeout: 0s}", "tracking.timeout: '0s' leaves no time"),
+        ("tracking: {url: x}", "tracking.url: did you mean 'uri'?"),
+        ("sampling: {every: 30}", "sampling.every: is not an interval"),
+        ("sampling: {groups: 'a('}", "sampling.groups: unclosed"),
+        ("sampling: {keep: 1h}", "sampling.keep: less than a day"),
+        ("sampling: {evry: 1s}", "sampling.evry: did you mean 'every'?"),
+        ("metrics: {port: 70000}", "metrics.port: '70000' is out of range"),
+        ("metrics: {address: 'http://x'}", "metrics.address: is not an address to listen at"),
+        ("metrics: {every: 1s}", "metrics.every: less than 5 s"),
+        ("metrics: {prot: 9464}", "metrics.prot: did you mean 'port'?"),
+    ],
+)
+def test_a_faulty_section_is_named(section: str, said: str) -> None:
+    [found] = faults(f"{BASE}flows: [{{source: east, target: west, topics: a}}]\n{section}")
+    place, _, problem = said.partition(": ")
+    assert found.startswith(f"conf/x.yml:7 {place}: ")
+    assert problem in found
 
 
 def test_every_fault_is_reported_at_once_in_the_order_of_the_file() -> None:

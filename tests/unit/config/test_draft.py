@@ -312,16 +312,6 @@ def test_a_flow_that_is_removed_takes_its_own_comment_along_and_no_other() -> No
         opened.without_flows(["east->west", "west->east"]).config()
 
 
-def test_a_name_that_is_taken_comes_with_one_that_is_free() -> None:
-    opened = Draft.of(COMMENTED)
-    again = {**BLANK_FLOW, "source": "east", "target": "west", "topics": "clicks"}
-    assert opened.free_name(again) == "east->west-2"
-    assert opened.with_flow({**again, "name": "east->west-2"}).free_name(again) == "east->west-3"
-    own = {**opened.flows["east->west"], "topics": "a"}
-    assert opened.free_name(own, of="east->west") is None, "an edit keeps its own name"
-    assert opened.free_name({**own, "name": "west->east"}, of="east->west") == "west->east-2"
-
-
 def test_a_file_that_changed_since_it_was_read_is_not_overwritten_and_the_difference_shows_no_secret(
     tmp_path: Path,
 ) -> None:

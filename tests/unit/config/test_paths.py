@@ -10,7 +10,6 @@ from mirrorlake.config import find_settings, load
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka import librdkafka_options
 from mirrorlake.kafka.options import java_options
-from mirrorlake.mirror import load as load_mirror
 
 TEXT = """
 lake: {root: ../lake}
@@ -46,10 +45,6 @@ def test_every_path_of_a_file_is_relative_to_it(project: Path, monkeypatch: pyte
     assert librdkafka_options(east, role="admin")["ssl.ca.location"] == str(project / "conf/certs/ca.pem")
     assert java_options(east)["ssl.truststore.location"] == str(project / "conf/certs/ca.pem")
     assert config.tracking.tracking_uri() == f"sqlite:///{project}/conf/runs.db?timeout=3"
-
-
-def test_the_settings_show_where_the_lake_is(project: Path) -> None:
-    assert f"lake: {project}/lake" in str(load_mirror("conf/demo.yml"))
 
 
 def test_a_path_is_looked_for_upwards(project: Path) -> None:

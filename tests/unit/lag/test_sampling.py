@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.errors import ClusterUnreachable, ConfigError
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.lake.samples import LastSamples, PositionKey, SubjectSample, sample_row
-from tests.builders import mirror_config
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+from tests.builders import NOON, mirror_config
 
 
 def key(partition: int) -> PositionKey:
@@ -104,19 +102,8 @@ def test_how_far_a_partition_is_landed_and_republished(
     assert landed_and_republished(holds=holds, seen=seen_to, end=end, sent=sent) == expected
 
 
-def test_sampling_has_defaults_and_is_checked() -> None:
+def test_sampling_has_defaults() -> None:
     sampling = mirror_config().sampling
     assert (sampling.every, sampling.keep) == (timedelta(seconds=30), timedelta(days=90))
     assert sampling.group_selection.matches("anything")
     assert not mirror_config(sampling={"groups": "app-.*"}).sampling.group_selection.matches("other")
-    with pytest.raises(ConfigError) as refused:
-        mirror_config(sampling={"every": 30, "groups": "a(", "keep": "1h", "evry": "1s"})
-    text = str(refused.value)
-    for place, why in (
-        ("sampling.every", "is not an interval"),
-        ("sampling.groups", "unclosed"),
-        ("sampling.keep", "less than a day"),
-        ("sampling.evry", "did you mean 'every'?"),
-    ):
-        assert place in text
-        assert why in text

@@ -73,22 +73,6 @@ def test_an_experiment_of_databricks_is_a_path() -> None:
     assert TrackingConfig().experiment_name("https://mlflow.example") == "mirrorlake"
 
 
-@pytest.mark.parametrize(
-    ("tracking", "said"),
-    [
-        ("{uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is not a tracking URI"),
-        ("{uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is not a tracking URI"),
-        ("{enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),
-        ("{timeout: 0s}", "tracking.timeout: '0s' leaves no time"),
-        ("{url: x}", "tracking.url"),
-    ],
-)
-def test_faults_name_their_place(tracking: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        settings(tracking)
-    assert said in str(caught.value)
-
-
 def test_to_insist_on_runs_without_a_place_for_them_is_a_fault() -> None:
     with pytest.raises(ConfigError, match=r"tracking\.uri: the lake is not a folder"):
         settings("{enabled: true}", root="s3a://bucket/lake")
