@@ -93,14 +93,6 @@ def test_every_grey_button_says_why_on_hovering_and_beside_it(read_only: str) ->
             assert said, button.description
 
 
-@pytest.mark.parametrize("path", ["status", "topics", "set-up", "recovery", "flow/east-%3Ewest"])
-def test_a_link_leads_where_it_was_taken(console: Console, path: str) -> None:
-    navigation = Navigation(console)
-    navigation.widget.answer({"open": path})
-    assert navigation.widget.path == path
-    assert console.session.errors.errors == []
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -123,15 +115,6 @@ def test_a_link_that_leads_nowhere_says_so(console: Console, path: str) -> None:
 
     asyncio.run(asyncio.wait_for(follow(), 20))
     assert navigation.widget.path
-
-
-def test_an_address_follows_what_is_chosen(console: Console) -> None:
-    navigation = Navigation(console)
-    assert navigation.widget.path == "", "nothing before the page has said where it is"
-    navigation.widget.answer({"open": ""})
-    assert navigation.widget.path == "status"
-    console.tabs.selected_index = 1
-    assert navigation.widget.path == "topics"
 
 
 @pytest.mark.parametrize("with_page", [False, True])

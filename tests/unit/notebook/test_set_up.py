@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config import load, loads
+from mirrorlake.config import load
 from mirrorlake.config.edit import FlowPreview, preview
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import StoreError
@@ -118,43 +118,11 @@ def listed(console: Console) -> dict[str, str]:
     return {one.key: one.html for one in console.wizard.flow.list.entries}
 
 
-def test_a_second_flow_stands_beside_the_first_after_apply_and_in_the_file(
-    console: Console, world: World, tmp_path: Path
-) -> None:
-    add_clusters(console, "east", "west", "north")
-    fill_flow(console, "east", "west", "orders")
-    apply(console)
-    assert world.applied == [("east->west", ["east->west"])]
-    assert "applied" in listed(console)["east->west"]
-    assert console.wizard.flow.topics.value == "", "the form is free for the next flow"
-    fill_flow(console, "east", "north", "clicks")
-    apply(console)
-    assert world.applied[1] == ("east->north", ["east->west", "east->north"])
-    assert list(listed(console)) == ["east->west", "east->north"]
-    review = console.wizard.review
-    assert not review.is_saved
-    review.save.click()
-    assert [flow.name for flow in load(tmp_path / "conf" / "mirror.yml").flows] == ["east->west", "east->north"]
-    assert review.is_saved
-
-
-def test_a_name_that_is_taken_is_refused_while_it_is_typed_and_a_free_one_is_offered(
-    console: Console, world: World
-) -> None:
+def test_a_name_that_is_taken_is_refused_by_a_review_and_while_it_is_typed(console: Console) -> None:
     apply_first(console)
-    flow = console.wizard.flow
     fill_flow(console, "east", "west", "clicks")
-    assert "is a flow already" in flow.taken.value
-    assert flow.add.disabled
     console.wizard.review.review.click()
     assert "is a flow of these settings already" in console.session.errors.errors[0]
-    assert "east-&gt;west-2" not in unwrapped(flow.taken.value)
-    assert flow.use_free.description == "Use east->west-2"
-    console.session.errors.clear()
-    flow.use_free.click()
-    assert flow.taken.value == ""
-    apply(console)
-    assert world.applied[-1][1] == ["east->west", "east->west-2"]
     view = console.wizard.clusters
     view.new.click()
     view.alias.value = "west"
@@ -246,31 +214,6 @@ def test_an_edit_goes_into_the_users_own_file_and_not_over_what_somebody_else_wr
         assert said.errors == []
         assert own.read_text().startswith(changed)
         assert load(own).flows[0].sync.acls
-
-
-def test_after_apply_the_page_says_so_and_leads_to_run(console: Console, world: World, tmp_path: Path) -> None:
-    fill(console, "orders")
-    review, run = console.wizard.review, console.wizard.run
-    assert run.run.disabled
-    review.review.click()
-    assert "Nothing was changed so far" in review.state.value
-    assert "east-&gt;west" in unwrapped(review.state.value), "the name to type"
-    review.confirm.value = "east->west"
-    review.apply.click()
-    assert review.state.value == ""
-    assert "Nothing was changed" not in review.plan.value
-    assert "applied" in run.outcome.value
-    assert "1 change" in run.outcome.value
-    assert console.wizard.steps.selected_index == 3
-    assert not run.run.disabled
-    conf = tmp_path / "conf" / "mirror.yml"
-    assert f"mirrorlake run --conf {conf}" in run.elsewhere.value
-    assert "not saved yet" in run.elsewhere.value
-    run.save.click()
-    assert conf.exists()
-    assert "not saved yet" not in run.elsewhere.value
-    fill_flow(console, "east", "west", "again")
-    assert "not saved yet" not in run.elsewhere.value
 
 
 @pytest.mark.law("F")
@@ -377,15 +320,6 @@ def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> 
     for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
         assert figure in html, figure
     assert "east-&gt;north" in html, "also a flow of which no status is known"
-
-
-def test_a_mirror_that_runs_on_this_machine_says_so(tmp_path: Path) -> None:
-    config = loads(OWN)
-    config.read_from(tmp_path / "conf" / "mirror.yml", OWN)
-    mirror = Mirror(config)
-    assert mirror.running() == {}
-    with Mirror(config)._context.running_flows.announce_running(["east->west"]):
-        assert list(mirror.running("east->west")) == ["east->west"]
 
 
 async def until(condition: Callable[[], Any]) -> None:
