@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,10 @@ from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.verify import VerifyReports
+from tests.builders import NOON
 from tests.docs import DOCS
 from tests.kit.commands import run_cli
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CREATED = Change(where="west", kind="topic", name="orders", action="create", after={"partitions": 3}, reason="missing")
 HELD = Change(where="west", kind="topic", name="payments", action="held", reason="it was deleted")
 LEFT = Note(where="west", kind="acl", name="User:app", reason="its host differs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,6 @@ import yaml
 from mirrorlake.config import load
 from mirrorlake.context import Context, utc_now
 from mirrorlake.doctor import Findings, examine
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def settings(east: Mapping[str, Any] | None = None, **top: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from mirrorlake.config import load
 from mirrorlake.doctor import machine_checks
-from mirrorlake.lake import RELAY, SAMPLES, FolderTables, Lake
+from mirrorlake.lake import RELAY, FolderTables, Lake
 from mirrorlake.runtime import cache_directory, inspect_jars
 from tests.lakes import no_session
 from tests.unit.doctor.kit import bad, examined, settings
@@ -105,13 +105,6 @@ def lake(tmp_path: Path) -> Lake:
     # Writes the settings.
     examined(tmp_path, only=["settings.file"])
     return Lake(no_session, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
-
-
-def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> None:
-    lake.create_side_table(SAMPLES)
-    found = examined(tmp_path, only=["lake"])
-    assert found.bad == []
-    assert {"lake.properties", "lake.tables", "lake.whole"} <= {one.check for one in found}
 
 
 def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:

@@ -48,13 +48,8 @@ def test_the_page_of_checks_is_in_step_with_them() -> None:
     assert (DOCS / "doctor.md").read_text() == doctor_page(), "docs/doctor.md is out of date; next: make docs"
 
 
-def test_a_cluster_that_is_away_is_one_finding_and_what_hangs_on_it_is_left_out(tmp_path: Path) -> None:
+def test_findings_come_first_and_what_is_fine_is_a_row_a_check(tmp_path: Path) -> None:
     found = examined(tmp_path, skip=["java", "spark", "disk"])
-    assert {(one.check, one.subject) for one in found.bad} == {("kafka.reachable", "east"), ("kafka.reachable", "west")}
-    assert {"settings.file", "lake.tables", "groups.held-back"} <= {one.check for one in found}
-    assert not [one for one in found if one.check.startswith(("source", "target", "ledger"))]
-    assert all(one.fix for one in found.bad)
-    # Findings come first, and what is fine is a row a check.
     text = str(found.in_full().sheet())
     assert text.index("connection refused") < text.index("settings.references")
     assert text.count("settings.references") == 1

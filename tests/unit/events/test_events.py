@@ -109,22 +109,6 @@ def test_a_mirror_without_a_lake_has_no_events(tmp_path: Path) -> None:
     assert "events" in str(mirror.events("1h"))
 
 
-def test_a_pause_says_from_when_to_when_by_whom_and_why(lived: Lived) -> None:
-    lived.clock.to(10)
-    lived.mirror.pause(flow="east->west", reason="a backup")
-    lived.clock.to(40)
-    [event] = lived.events()
-    assert (event.is_open, event.took(), event.why) == (True, "still", "a backup")
-    assert "@" in event.who
-    lived.mirror.resume(flow="east->west")
-    lived.clock.to(60)
-    [event] = lived.events()
-    assert (event.took(), event.flow, event.is_open) == ("30.0 s", "east->west", False)
-    assert [len(lived.events(since)) for since in (30, 41)] == [1, 0], "it lasted into the time, or ended before it"
-    assert len(lived.events(flow="west->east")) == 0
-    assert "30.0 s" in str(lived.events())
-
-
 def test_a_parked_stream_is_one_event_over_its_attempts_with_the_times_of_the_stream_itself(lived: Lived) -> None:
     control, stream = lived.context.control(), Subject(kind=STREAM, name="east->west")
     for seconds, cause in ((12, "west is away"), (20, "west answers in part")):

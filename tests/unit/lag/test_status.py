@@ -186,37 +186,6 @@ def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(status: As
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
 
 
-def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Away(Cluster):
-        def topic_names(self) -> list[str]:
-            raise ClusterUnreachable("west is away")
-
-        def broker_count(self) -> int:
-            raise ClusterUnreachable("west is away")
-
-    monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
-    monkeypatch.setattr(status_module, "inspect_remote_topics", lambda *_: ([], {}))
-    east, west = Cluster(12), Away(0)
-    flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
-    look = Sampler(context_of(lake, {"east": east, "west": west, "central": east}), flows)
-
-    def asked(*those: Any) -> Status:
-        reads: Any = {"target": lambda _: east, "readers": lambda _: nullcontext(east)}
-        return read_status(those, look.read_positions(), lake=lake, state=NOTHING_ASKED, **reads)
-
-    for _ in range(2):
-        found = asked(*flows)
-        gone, there = found["west->central"], found[FLOW.name]
-        assert (gone.unknown, gone.verdict) == ("west is away", "CLUSTER_AWAY")
-        assert (gone.state, gone.time_lag_ms) == ("unknown", None)
-        assert [row.source_end for row in there] == [0, 12]
-        assert (found.is_whole, there.is_whole) == (False, True)
-        assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
-        assert "west is away" in str(found), "asked again in the background, and still named"
-        alone = asked(flows[0])
-        assert (alone.verdict, alone.is_whole, "west is away" in str(alone)) == ("CLUSTER_AWAY", False, True)
-
-
 def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last_answer(
     lake: Lake, status: Asked
 ) -> None:

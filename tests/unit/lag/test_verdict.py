@@ -14,12 +14,9 @@ from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict, judge, worst_hop_verdict
 from tests.builders import NOON, sample
+from tests.unit.lag.kit import at
 
 HOUR_MS = 3_600_000
-
-
-def at(seconds: float) -> datetime:
-    return NOON + timedelta(seconds=seconds)
 
 
 def looks(

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.schema.background import MetricsConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.errors import UsageError
 from mirrorlake.lag import Figures, Verdict, measure
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import judge_windows
@@ -37,7 +37,6 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.parked import Parked
-from mirrorlake.republish import sending_settings
 from mirrorlake.sandbox.ports import free_ports
 from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
 from tests.lakes import lake_in
@@ -290,13 +289,6 @@ def test_metrics_are_off_and_on_the_loopback_unless_the_settings_say_otherwise()
     assert {name: getattr(chosen, name) for name in given} == given
 
 
-def test_all_faults_of_the_settings_are_said_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        mirror_config(metrics={"port": 70000, "address": "http://x", "every": "1s", "prot": 9464})
-    places = {fault.path for fault in caught.value.faults}
-    assert places == {"metrics.port", "metrics.address", "metrics.every", "metrics.prot"}
-
-
 def test_the_page_of_metrics_names_every_metric_and_no_other() -> None:
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     named = {cell.strip("` ") for line in page.splitlines() if line.startswith("| `") for cell in [line.split("|")[1]]}
@@ -343,19 +335,6 @@ def test_without_a_port_nothing_is_started() -> None:
     with measured(made, port=None):
         assert made.metrics is None
         assert streams.listeners == []
-
-
-def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
-    streams, port = Streams(), free_ports(1)[0]
-    made = context_of(streams, port=port)
-    with measured(made, port=None):
-        assert len(streams.listeners) == 1
-        sending_settings(made, made.config.flows[0]).listener.committed([ledger_record(runs=(run_of("a", 4),))])
-        series = scrape(f"http://127.0.0.1:{port}/metrics")
-        assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
-    assert (streams.listeners, made.metrics) == ([], None)
-    with pytest.raises(OSError, match="refused"):
-        scrape(f"http://127.0.0.1:{port}/metrics")
 
 
 @pytest.mark.parametrize("when", ["start", "stop"])

@@ -16,10 +16,9 @@ from mirrorlake.mirror import always_on, runner
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mirror.runner import Runner
-from mirrorlake.model.control import NOTHING_ASKED, Subject
+from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.progress import Board, ignore_progress
 from mirrorlake.runtime import PeriodicTask
-from mirrorlake.topics import settings_in_force
 from tests.builders import NOON, mirror_config
 from tests.unit.mirror.test_run_lines import Heard
 from tests.unit.topics.kit import Table
@@ -82,13 +81,6 @@ def test_a_call_runs_the_streams_it_was_asked_for(context: Any) -> None:
     assert names(context, sends=False, source="east") == ["land east"]
     assert names(context, lands=False, flow="east->central") == ["east->central"]
     assert names(context, sends=False, source="given_up") == []
-
-
-def test_what_is_paused_is_not_wanted(context: Any) -> None:
-    settings_in_force.pause(context.control(), Subject(kind="cluster", name="east"))
-    assert names(context) == ["land central", "east->central"], "what the relay holds of east is sent"
-    settings_in_force.pause(context.control(), Subject(kind="flow", name="east->central"))
-    assert names(context) == ["land central"]
 
 
 def test_a_jvm_that_was_killed_over_its_start_ends_the_run(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,10 @@ from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror, from_settings
 
 STREAMS: dict[str, Callable[[Mirror], object]] = {
-    "run": lambda mirror: mirror.run(),
-    "run --once": lambda mirror: mirror.run(once=True),
     "land": lambda mirror: mirror.land("east"),
-    "land --once": lambda mirror: mirror.land("east", once=True),
     "republish": lambda mirror: mirror.republish("east->central"),
     "republish --once": lambda mirror: mirror.republish("east->central", once=True),
     "tables": lambda mirror: mirror.keep_tables(),
-    "tables --once": lambda mirror: mirror.keep_tables(once=True),
     "publish": lambda mirror: mirror.publish(None, topic="orders"),  # type: ignore[arg-type]
     "producer": lambda mirror: mirror.producer(),
 }

@@ -132,13 +132,3 @@ def test_a_cluster_that_is_away_leaves_the_counts(lines: RunLines, heard: Heard,
     assert texts(heard) == [
         "running: 0 records in, 0 out (0/s, 0/s) · lag not known: cluster east does not answer: e:1 connection refused"
     ]
-
-
-def test_only_the_thread_that_made_the_board_draws(lines: RunLines, heard: Heard) -> None:
-    other = threading.Thread(target=lambda: lines.say("spark", "ready"))
-    other.start()
-    other.join()
-    assert heard.said == []
-    lines.tick()
-    assert texts(heard) == ["spark: ready"]
-    assert heard.threads == {threading.current_thread().name}

@@ -16,7 +16,6 @@ from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,
     ConfigError,
-    LanderReplaced,
     LaneFenced,
     MirrorlakeError,
     NotAuthorized,
@@ -29,7 +28,7 @@ from mirrorlake.errors import (
 from mirrorlake.landing import backoff_s
 from mirrorlake.mirror import parked_streams
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
-from mirrorlake.mirror.supervisor import Supervisor, drain
+from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.model.parked import Parked, topic_stream
 from mirrorlake.topics import settings_in_force as control_step
@@ -74,22 +73,6 @@ class Streams:
 
     def run(self) -> Any:
         return Supervisor(self, self.stop, look_every_s=0.0).run()
-
-
-def test_only_what_changed_is_stopped_and_started_again() -> None:
-    streams = Streams(a="1", b="1")
-
-    def edit() -> None:
-        streams.made_of = {"a": "1", "b": "2", "c": "1"}
-
-    def settled() -> None:
-        if "+b2" not in streams.log:
-            streams.then.insert(0, settled)
-
-    streams.then = [lambda: None, edit, settled]
-    assert streams.run() == {"a": ["1"], "b": ["1", "2"], "c": ["1"]}
-    assert [entry for entry in streams.log if "a" in entry] == ["+a1", "-a1"]
-    assert streams.log.index("-b1") < streams.log.index("+b2")
 
 
 def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_others() -> None:
@@ -238,12 +221,6 @@ def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
     )
 
 
-def test_a_stream_that_another_owner_took_over_never_fights_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = Failing(monkeypatch, a=[None], b=[LaneFenced("another")], c=[LanderReplaced("another")])
-    streams.run(lambda: len(streams.parked()) == 2 and streams.looks > 50)
-    assert streams.starts == {"a": 1, "b": 1, "c": 1}
-
-
 AWAY = ClusterUnreachable("west is away", alias="west")
 
 
@@ -315,16 +292,6 @@ def test_pauses_grow_up_to_a_bound() -> None:
     pauses = [backoff_s(attempts, max_s=300.0) for attempts in range(1, 30)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (1.0, 300.0)
-
-
-def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> None:
-        raise LaneFenced("another owner", remedy="look")
-
-    results, failures = drain({"a": lambda: 1, "b": fail, "c": lambda: 3})
-    assert (results, [type(failure) for failure in failures]) == ([1, 3], [LaneFenced])
-    assert "b why=another owner" in caplog.text
-    assert drain({}) == ([], [])
 
 
 def test_the_stop_button_of_a_notebook_stops_as_an_event_does() -> None:

@@ -12,9 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from mirrorlake.progress.log_format import JsonLine, TextLine, log_context, parse_log_setting
+from mirrorlake.progress.log_format import JsonLine, TextLine, log_context
 from tests.kit.commands import run_cli
 from tests.site import ROOT
 
@@ -81,14 +79,6 @@ def test_text_says_what_the_message_does_not() -> None:
     with log_context(flow="east->central", batch=7):
         line = TextLine(named=False).format(record("lane.restart flow=%s lane=%s", "east->central", 2))
     assert line.endswith("WARNING lane.restart flow=east->central lane=2 batch=7")
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [("info,json", ("INFO", True)), ("JSON", (None, True)), ("debug", ("DEBUG", False)), ("", (None, False))],
-)
-def test_what_the_environment_asks_for(asked: str, found: tuple[str | None, bool]) -> None:
-    assert parse_log_setting(asked) == found
 
 
 def test_every_line_of_a_command_that_fails_is_json(tmp_path: Path) -> None:

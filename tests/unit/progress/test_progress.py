@@ -107,23 +107,6 @@ def test_what_was_there_before_the_first_report_was_done_at_no_rate() -> None:
     assert "per_s=10.0 left_s=0" in told
 
 
-def test_reports_of_other_threads_wait_for_the_one_that_draws() -> None:
-    memory, clock = Memory(), Clock()
-    with Board(memory, clock=clock) as board:
-
-        def work() -> None:
-            board.tell("republish east->central", 7, 10)
-            board.tick()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        assert memory.drawn == []
-        board.tick()
-        assert [one.done for one in memory.drawn[0]] == [7]
-    assert memory.threads == {threading.get_ident()}
-
-
 def test_drawings_keep_their_distance_and_the_last_one_is_never_missing() -> None:
     memory, clock = Memory(), Clock()
     with Board(memory, clock=clock, every_s=0.25) as board:

@@ -61,16 +61,6 @@ def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: L
     assert (page.start, page.next, page.end, page.first, page.generation) == (0, 7, 7, None, 1)
 
 
-def test_a_time_finds_the_first_record_of_it_or_later_to_the_millisecond(lake: Lake) -> None:
-    land(lake, {"offset": 0}, {"offset": 1, "timestamp": START + timedelta(hours=3)}, {"offset": 2}, {"offset": 4})
-    log = LandedLog(lake, "east", "orders")
-    assert offsets(read_page(log, Seek(at=START + timedelta(minutes=2), count=1))) == [1], "the first in the log"
-    assert offsets(read_page(log, Seek(at=START + timedelta(hours=3), count=1))) == [1]
-    late = read_page(log, Seek(at=START + timedelta(hours=4)))
-    assert late.records == ()
-    assert "the newest is of 2026-11-22 03:04:00 UTC" in late.note
-
-
 def test_the_newest_life_is_meant_unless_another_is_named(lake: Lake) -> None:
     land(lake, *({"offset": n} for n in range(5)))
     land(lake, *({"offset": n, "value": b"second"} for n in range(2)), generation=2)

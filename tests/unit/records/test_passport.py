@@ -115,17 +115,6 @@ def test_what_an_earlier_selection_took_and_what_was_taken_over(registry: Regist
 
 
 @pytest.mark.law("E")
-def test_law_e_a_topic_that_a_flow_carries_is_known_before_its_first_record_is_landed(tmp_path: Path) -> None:
-    clusters: Any = Away(tmp_path)
-    before = Registry(lake_in(tmp_path, *SIDE_TABLES, relays=["east"]), clusters)
-    first = before.passport("east", ORDERS, 0)
-    assert (first.source, "not a mirrored record" in first.words) == (SourcePartition("orders", 1, 0), False), (
-        first.words
-    )
-    assert "not a mirrored record" in before.passport("east", TopicPartition("clicks", 0), 0).words
-
-
-@pytest.mark.law("E")
 def test_law_e_what_stood_in_a_remote_topic_that_was_deleted_says_so(registry: Registry) -> None:
     topic = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "generation": 1}
     topic |= {"partitions": 1, "configs": {}, "present": True}

@@ -22,7 +22,6 @@ NAMES = {
     "wide letters": "注文" * 60,
     "sentence": "a lost broker takes it away " * 12,
 }
-VALUES = [(kind, at) for kind in NAMES for at in range(len(every("orders")))]
 
 
 def shown(kind: str, at: int) -> Displayable:
