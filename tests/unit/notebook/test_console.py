@@ -24,12 +24,9 @@ from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.series import LINE_COLUMNS
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.poller import Poller
-from mirrorlake.notebook.console.review import Reviewed, ReviewView
-from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
@@ -146,72 +143,6 @@ def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, pass
     forget_typed()
 
 
-class Recorder:
-    """A mirror whose plan is known; it remembers what was applied."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self.applied: list[tuple[str, Plan]] = []
-
-    def plan(self, flow: str) -> Plan:
-        assert flow == "east->west"
-        return self._plan
-
-    def apply(self, flow: str, *, plan: Plan) -> Plan:
-        self.applied.append((flow, plan))
-        return plan
-
-
-def review_of(
-    console: Console,
-    mirror: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
-    path: Path,
-    applied: Callable[[Reviewed], None] = lambda _: None,
-) -> ReviewView:
-    """Return a review of the console's draft whose mirror is a recorder."""
-    monkeypatch.setattr(console.session, "open", lambda _, **__: mirror)
-    wizard = console.wizard
-    return ReviewView(console.session, draft=wizard.draft, scope=wizard.scope, applied=applied, path=path)
-
-
-@pytest.mark.law("G")
-def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
-    mirror, adopted = Recorder(plan), list[Reviewed]()
-    fill(console)
-    view = review_of(console, mirror, monkeypatch, Path("conf/mirror.yml"), adopted.append)
-    assert view.apply.disabled
-    assert view.save.disabled
-    view.review.click()
-    assert console.session.errors.errors == []
-    assert "topics: orders, clicks.*" in view.yaml.value
-    assert "&lt;script" in view.plan.value
-    assert "<script" not in view.plan.value
-    assert view.apply.disabled, "nothing typed"
-    view.confirm.value = "east-west"
-    view.apply.click()
-    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
-    assert mirror.applied == []
-    assert "nothing was changed" in console.session.errors.errors[0]
-    view.confirm.value = "east->west"
-    assert not view.apply.disabled
-    view.forget()
-    assert view.apply.disabled, "the draft changed since"
-    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
-    assert mirror.applied == []
-    view.review.click()
-    assert not view.apply.disabled
-    view.apply.click()
-    assert mirror.applied == [("east->west", plan)], "the very plan that was shown"
-    assert [one.plan for one in adopted] == [plan]
-    assert view.apply.disabled
-    view.apply.click()
-    assert len(mirror.applied) == 1
-
-
 def test_any_edit_takes_a_review_back(console: Console) -> None:
     fill(console)
     for edit in (
@@ -247,28 +178,6 @@ def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:
     assert len(seen) == 1, "a click that crossed the answer"
     panel.clear()
     assert panel.layout.display == "none"
-
-
-def test_a_click_acts_once_what_was_typed_before_it_is_here(clock: Clock) -> None:
-    session = Session(None, spark=None, now=clock)
-    pulse, button, sent, acted = session.pulse, widgets.Button(description="Go"), list[Any](), list[str]()
-    pulse.send = sent.append
-
-    async def act() -> None:
-        acted.append("done")
-
-    async def click() -> None:
-        await session.runner.run(act, button)
-        assert (sent, acted) == ([], ["done"]), "no page shows it: nobody would answer"
-        pulse._handle_custom_msg({"ask": 1}, [])
-        clicked = asyncio.ensure_future(session.runner.run(act, button))
-        await asyncio.sleep(0)
-        assert len(acted) == 1, "a field's last change may still be on its way"
-        pulse._handle_custom_msg({"settled": sent[-1]["settle"]}, [])
-        await clicked
-        assert len(acted) == 2
-
-    asyncio.run(click())
 
 
 def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -> None:

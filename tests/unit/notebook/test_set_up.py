@@ -24,7 +24,7 @@ from mirrorlake.notebook.console.run import RunLook, progress_table
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
 from tests.unit.markup import unwrapped
-from tests.unit.notebook.kit import NOW, add_clusters, fill, fill_flow
+from tests.unit.notebook.kit import EVIL, NOW, add_clusters, fill, fill_flow
 from tests.unit.values import partition_status, status
 
 OWN = """\
@@ -214,6 +214,39 @@ def test_an_edit_goes_into_the_users_own_file_and_not_over_what_somebody_else_wr
         assert said.errors == []
         assert own.read_text().startswith(changed)
         assert load(own).flows[0].sync.acls
+
+
+@pytest.mark.law("G")
+def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(console: Console, world: World) -> None:
+    world.plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
+    fill(console)
+    view, said = console.wizard.review, console.session.errors
+    assert view.apply.disabled
+    assert view.save.disabled
+    view.review.click()
+    assert said.errors == []
+    assert "topics: orders, clicks.*" in view.yaml.value
+    assert "&lt;script" in view.plan.value
+    assert "<script" not in view.plan.value
+    assert view.apply.disabled, "nothing typed"
+    view.confirm.value = "east-west"
+    view.apply.click()
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
+    assert world.applied == []
+    assert "nothing was changed" in said.errors[0]
+    view.confirm.value = "east->west"
+    assert not view.apply.disabled
+    view.forget()
+    assert view.apply.disabled, "the draft changed since"
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, then=view.update_controls))
+    assert world.applied == []
+    view.review.click()
+    assert not view.apply.disabled
+    view.apply.click()
+    assert world.applied == [("east->west", ["east->west"])], "and it was the very plan that was shown"
+    assert view.apply.disabled
+    view.apply.click()
+    assert len(world.applied) == 1
 
 
 @pytest.mark.law("F")
