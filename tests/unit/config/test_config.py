@@ -68,17 +68,13 @@ def members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (dict, tuple, UnionType) else ()
 
 
-def test_every_setting_stands_in_the_example_file() -> None:
+def test_what_is_commented_out_in_the_example_file_is_valid_too() -> None:
     text = (CONF / "example.yml").read_text(encoding="utf-8")
-    missing = [
-        key for key in keys(MirrorConfig) if not any(f"{mark}{key}:" in text for mark in ("\n", "  ", "- ", "# "))
-    ]
-    assert not missing, f"conf/example.yml shows every key, but not {missing}"
     unity = re.sub(r"# (catalog|schema|checkpoints): ", r"\1: ", text.replace("  root: ../lake\n", ""))
-    assert loads(unity).lake.namespace() == ("main", "mirrorlake"), "also what is commented out is valid"
+    assert loads(unity).lake.namespace() == ("main", "mirrorlake")
 
 
-def test_every_setting_of_the_example_has_a_sentence_above_it() -> None:
+def test_every_setting_stands_in_the_example_file_with_a_sentence_above_it() -> None:
     lines = (CONF / "example.yml").read_text(encoding="utf-8").splitlines()
     known, explained = keys(MirrorConfig), set()
     for above, line in pairwise(lines):

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from mirrorlake.config import loads
 from mirrorlake.config.schema import RegistryConfig
 from mirrorlake.errors import ConfigError
-
-FILE = """
-lake: {{root: build/lake}}
-clusters: {{east: {{bootstrap_servers: "e:1", registry: {registry}}}, central: {{bootstrap_servers: "c:1"}}}}
-flows: [{{source: east, target: central, topics: orders}}]
-"""
+from tests.builders import mirror_config
 
 
 def registry(text: str) -> RegistryConfig:
-    found = loads(FILE.format(registry=text)).clusters["east"].registry
+    found = mirror_config(east={"registry": yaml.safe_load(text)}).clusters["east"].registry
     assert found is not None
     return found
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mirrorlake.config import loads, plain
+from mirrorlake.config import plain
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError
@@ -18,22 +19,14 @@ from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import default_uri
 from mirrorlake.verify.tracking import Timed, verification_run
-from tests.builders import NOON
+from tests.builders import NOON, mirror_config
 
-SETTINGS = """
-lake: {{root: {root}}}
-clusters:
-  east:
-    bootstrap_servers: "east:9092"
-    client: {{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: hunter2}}
-  central: {{bootstrap_servers: "central:9092"}}
-flows: [{{source: east, target: central, topics: orders}}]
-{tracking}
-"""
+LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "hunter2"}
 
 
-def settings(tracking: str = "", root: str = "/lakes/one") -> MirrorConfig:
-    return loads(SETTINGS.format(root=root, tracking=f"tracking: {tracking}" if tracking else ""))
+def settings(tracking: str = "{}", root: str = "/lakes/one") -> MirrorConfig:
+    sections = {"lake": {"root": root}, "tracking": yaml.safe_load(tracking)}
+    return mirror_config({"target": "central"}, east={"client": LOGIN}, **sections)
 
 
 def run_of(name: str = "verify a->b", **given: Any) -> TrackedRun:
