@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -71,17 +71,6 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def context_of(lake: Lake, clusters: Mapping[str, Any]) -> Any:
-    """Return a context of these clusters, a minute after noon."""
-    return SimpleNamespace(
-        lake=lake,
-        config=SimpleNamespace(lake_clusters=()),
-        now=lambda: at(60),
-        source=clusters.__getitem__,
-        admin=clusters.__getitem__,
-    )
-
-
 Asked = Callable[..., Status]
 
 
@@ -101,7 +90,10 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: last})
         inspect = inspect_remote_topics or (lambda *_: (list(held), {}))
         monkeypatch.setattr(status_module, "inspect_remote_topics", inspect)
-        moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).read_positions()
+        # A minute after noon.
+        known: Any = {"config": SimpleNamespace(lake_clusters=()), "now": lambda: at(60)}
+        context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
+        moment = Sampler(context, [FLOW]).read_positions()
         reads: Any = {"target": lambda _: source, "readers": lambda _: nullcontext(source)}
         return read_status([FLOW], moment, lake=lake, state=state, **reads, **more)
 
