@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from mirrorlake.errors import ClusterUnreachable, GroupActive
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.groups import Committed, Groups
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.kit.records import member, new_topic
+from tests.kit.records import new_topic
 
 
 def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,24 +25,6 @@ def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypa
             pool.submit(groups.states).result(timeout=120)
     finally:
         pool.shutdown(wait=False)
-
-
-def test_positions_are_set_for_a_group_without_members_only(east: KafkaCluster) -> None:
-    topic = new_topic(east, 10)
-    group, options = f"readers-{topic}", {"bootstrap.servers": east.bootstrap_servers}
-    groups = Groups("east", options)
-    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    groups.commit(group, {zero: Committed(3, "a text"), one: Committed(1)})
-    assert groups.commit(group, {one: Committed(0)}, seen={one: 1})
-    assert groups.committed([group], [zero, one], unsure={}) == {
-        group: {zero: Committed(3, "a text"), one: Committed(0)}
-    }
-    assert groups.states()[group] == "empty", "nobody has joined"
-
-    with member(east, group, topic):
-        with pytest.raises(GroupActive, match="has members on east"):
-            groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
-        assert groups.committed([group], [zero], unsure={})[group][zero].offset == 3
 
 
 def test_an_attempt_that_timed_out_sets_back_nobody_who_read_on_meanwhile(

@@ -23,16 +23,9 @@ from mirrorlake.sandbox import cluster as cluster_module
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import identity, is_alive
 from tests.kit.processes import wait_until
-from tests.kit.records import consume, new_topic, send
 from tests.servers.brokers import admin_of
 
 MakeCluster = Callable[..., KafkaCluster]
-
-
-def test_a_started_cluster_takes_and_gives_records(east: KafkaCluster) -> None:
-    topic = new_topic(east, partitions=1)
-    send(east, topic, [(b"one",), (b"two",)])
-    assert [record.value for record in consume(east, topic)[0]] == [b"one", b"two"]
 
 
 def test_a_cluster_says_what_it_is(east: KafkaCluster) -> None:
@@ -43,24 +36,6 @@ def test_a_cluster_says_what_it_is(east: KafkaCluster) -> None:
 def test_starting_twice_changes_nothing(east: KafkaCluster) -> None:
     before = east.pid
     assert east.start().pid == before
-
-
-@pytest.mark.parametrize("end", [KafkaCluster.kill, KafkaCluster.stop])
-def test_a_restarted_cluster_keeps_port_and_data(
-    make_cluster: MakeCluster, end: Callable[[KafkaCluster], None]
-) -> None:
-    own = make_cluster().start()
-    address, pid, topic = own.bootstrap_servers, own.pid, new_topic(own, partitions=1)
-    send(own, topic, [(b"kept",)])
-
-    end(own)
-    assert not own.running
-    assert own.pid is None
-
-    own.start()
-    assert own.bootstrap_servers == address
-    assert own.pid != pid
-    assert [record.value for record in consume(own, topic)[0]] == [b"kept"]
 
 
 def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) -> None:

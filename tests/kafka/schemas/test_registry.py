@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -12,14 +11,12 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.schema_registry import Schema as RawSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from mirrorlake.config.schema import RegistryConfig
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.schemas import SchemaRegistry, parse_schema_id
+from mirrorlake.schemas import SchemaRegistry
 from tests.servers.registry import RegistryServer
 
 
@@ -48,15 +45,6 @@ def test_a_schema_is_read_with_all_that_it_refers_to(registry: RegistryServer) -
     assert [one.name for one in schema.references] == ["Address", "Zip"]
 
 
-def test_a_frame_names_the_schema_that_the_serializer_used(registry: RegistryServer) -> None:
-    raw = SchemaRegistryClient({"url": registry.url})
-    serializer = AvroSerializer(raw, avro("Sale", ("amount", "int")))
-    value = serializer({"amount": 7}, SerializationContext("framed", MessageField.VALUE))
-    schema_id = parse_schema_id(value)
-    assert schema_id is not None
-    assert json.loads(client_of(registry.url).schema(schema_id).text)["name"] == "Sale"
-
-
 def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
     make_registry: Callable[[str], RegistryServer],
 ) -> None:
@@ -82,13 +70,6 @@ def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
     assert client_of(server.url).schema(1) == schema, "it kept what it was given"
     with pytest.raises(SchemaUnknown):
         client.schema(2)
-
-
-def test_a_client_goes_to_a_worker_and_still_reads(registry: RegistryServer) -> None:
-    raw = SchemaRegistryClient({"url": registry.url})
-    schema_id = raw.register_schema("travels-value", RawSchema(avro("T", ("x", "int"))))
-    client = pickle.loads(pickle.dumps(client_of(registry.url)))  # noqa: S301 - our own
-    assert client.schema(schema_id).schema_id == schema_id
 
 
 def test_another_server_at_the_address_is_named(registry: RegistryServer) -> None:

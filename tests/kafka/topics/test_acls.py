@@ -43,23 +43,6 @@ def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
     return bool(wait_until(lambda: listed(admin) == sorted(expected), f"{expected} are listed"))
 
 
-@pytest.mark.law("G")
-def test_acls_are_created_listed_and_deleted_one_by_one(guarded_clusters: Clusters) -> None:
-    admin = admin_as(guarded_clusters["east"], "root")
-    assert admin.acls.list() == [], "an authorizer without a single ACL is not a cluster without an authorizer"
-    name = topic_name("ord")
-    mine = [acl(name), acl(name, pattern="PREFIXED"), acl(name, "ALL", permission="DENY", host="10.0.0.1")]
-    others = [acl("kafka-cluster", "DESCRIBE", resource="CLUSTER"), acl("app", resource="GROUP")]
-    admin.acls.create([*mine, *others])
-    admin.acls.create(mine)
-    assert settled(admin, [*mine, *others])
-    admin.acls.delete([mine[0]])
-    admin.acls.delete([mine[0], acl("never-there")])
-    assert settled(admin, [*mine[1:], *others]), "exactly that one, and neither the prefix nor the denial"
-    admin.acls.delete([*mine, *others])
-    assert settled(admin, [])
-
-
 def test_a_refused_list_is_no_empty_list(guarded_clusters: Clusters) -> None:
     admin = admin_as(guarded_clusters["east"], "nobody")
     with pytest.raises(NotAuthorized, match=r"User:nobody .*DESCRIBE on cluster kafka-cluster is missing") as refused:
@@ -155,14 +138,6 @@ def test_every_topic_setting_of_this_broker_has_a_class(east: KafkaCluster) -> N
     [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, new_topic(east))]).values()
     gone = {"message.timestamp.difference.max.ms"}
     assert set(future.result()) == set(RULES) - gone
-
-
-def test_a_setting_returns_to_the_default(east: KafkaCluster) -> None:
-    admin = ClusterAdmin("east", {"bootstrap.servers": east.bootstrap_servers})
-    topic = new_topic(east, retention_ms="5000", segment_ms="7000")
-    admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
-    wanted = {"segment.ms": "7000", "max.message.bytes": "2000"}
-    wait_until(lambda: admin.configs([topic])[topic] == wanted, "the broker shows what the controller has set")
 
 
 def test_acls_that_were_waited_for_are_what_the_next_question_finds(
