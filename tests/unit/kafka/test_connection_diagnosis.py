@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from cryptography.hazmat.primitives import serialization
 
 from mirrorlake.config import loads
 from mirrorlake.errors import ClusterError, ConfigError, Fault
@@ -19,7 +18,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.client_files import ClientFiles
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, ConnectionFault, diagnose_connection
 from mirrorlake.kafka.errors import ClientErrors
-from tests.servers.secured import STORE_PASSWORD, Certificates
+from tests.servers.secured import Certificates
 
 Listen = Callable[..., str]
 
@@ -150,14 +149,6 @@ def test_a_refused_login_is_told_in_librdkafkas_words(text: str, layer: str, rem
     assert "in state" not in found.problem
 
 
-def test_a_missing_client_certificate_is_told(certificates: Certificates, listen: Listen) -> None:
-    text = "ssl://a:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
-    options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
-    address = listen(context_of(certificates, "good"))
-    found = fault({**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
-    assert "add ssl.certificate.location" in found.remedy
-
-
 def test_an_outage_is_none_of_tls(certificates: Certificates) -> None:
     options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
     trusting = {**options, "ssl.ca.location": certificates.path("ca.pem")}
@@ -226,19 +217,6 @@ def test_a_page_for_both_loads_as_it_stands() -> None:
 CLIENT_FILES = ClientFiles(
     lambda problem, remedy: ConfigError([Fault("mirror.yml", "clusters.east.client", problem, remedy)])
 )
-
-
-@pytest.mark.parametrize("name", ["client-encrypted.key", "client-pkcs1.key", "client-encrypted.pem", "client.key"])
-def test_every_form_of_a_key_becomes_the_one_that_java_reads(name: str, certificates: Certificates) -> None:
-    password = STORE_PASSWORD if "encrypted" in name else None
-    plain = CLIENT_FILES.plain_key(CLIENT_FILES.read(certificates.path(name)), password)
-    assert plain.startswith("-----BEGIN PRIVATE KEY-----")
-    expected = serialization.load_pem_private_key(certificates.text("client.key").encode(), None)
-    assert serialization.load_pem_private_key(plain.encode(), None).private_numbers() == expected.private_numbers()  # type: ignore[union-attr]
-
-
-def test_a_java_trust_store_holds_the_ca(certificates: Certificates) -> None:
-    assert CLIENT_FILES.trusted(certificates.path("trust.p12"), STORE_PASSWORD) == certificates.text("ca.pem")
 
 
 def test_what_cannot_be_read_is_said_without_the_secret(certificates: Certificates, tmp_path: Path) -> None:

@@ -42,11 +42,6 @@ def lake_of(folder: Path, *, number: int, batch: tuple[int, int] | None, restore
     )
 
 
-def test_a_mark_is_read_as_it_was_written() -> None:
-    assert LandedMark.from_json(MARK.to_json()) == MARK
-    assert LandedMark.from_json(LandedMark(landed=None, complete_at=None).to_json()).complete_at is None
-
-
 @pytest.mark.law("E")
 @pytest.mark.parametrize(
     ("topics", "complete_at"), [({"users"}, NOON), ({"users", "orders"}, NOON - SECOND), ({"orders", "clicks"}, None)]

@@ -125,9 +125,3 @@ def test_what_two_upkeeps_announced_at_the_same_moment_left_once(lake: Lake) -> 
     write_removed(lake, "east", [EXPIRY, wider])
     write_removed(lake, "east", [replace(EXPIRY, relay_version=9)])
     assert removed_from(lake, "east") == [wider]
-
-
-def test_it_holds_the_offsets_of_its_ranges() -> None:
-    assert [offset for offset in range(118, 143) if ERASURE.holds(offset)] == [120, 121, 140]
-    assert EXPIRY.holds(50)
-    assert not EXPIRY.holds(100)

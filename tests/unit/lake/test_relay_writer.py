@@ -24,7 +24,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import footer_spans
-from mirrorlake.lake.relay_writer import require_seen, stats_value, writer
+from mirrorlake.lake.relay_writer import require_seen, stats_value
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from tests.lakes import LANDED_AT, SCHEMA, batch, rows
 
@@ -130,15 +130,6 @@ def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_a
     # The file begins at offset 3, whose partition the statistics do not tell.
     assert up_to(3, 3, 3) == up_to(2) == 0
     assert up_to(3, 4, 3) == up_to(3, 3, others=True) == 1
-
-
-def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Path) -> None:
-    given = batch(rows("orders", 0, 1, 2)).drop_columns(["landed_at"])
-    [answer] = writer(str(tmp_path), SCHEMA, LANDED_AT)(iter([given]))
-    [file] = answer.to_pylist()
-    assert file["records"] == 2
-    assert pq.read_table(tmp_path / file["path"], schema=SCHEMA).to_pylist() == rows("orders", 0, 1, 2)
-    assert list(writer(str(tmp_path), SCHEMA, LANDED_AT)(iter([]))) == []
 
 
 @pytest.mark.law("F")

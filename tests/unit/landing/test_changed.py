@@ -10,7 +10,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import Fetched, FetchedRows, TopicState
 from mirrorlake.lake import LandingLog, RelayClaim
 from mirrorlake.landing import live_task
@@ -154,10 +153,3 @@ def test_law_f_of_two_attempts_of_a_task_one_lands_and_the_other_starts_over(
     first = LandingLog(seat)
     [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.land(first, 1, 0))
     assert (answer.kind, relay.offsets) == (live_task.CHANGED, [0])
-
-
-@pytest.mark.law("F")
-def test_law_f_another_lander_is_no_attempt_of_the_same_task(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LanderReplaced):
-        attempt(relay, relay.claim(1), monkeypatch, happens=lambda: relay.sign(2, "heir"))
-    assert relay.offsets == []

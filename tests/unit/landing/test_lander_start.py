@@ -133,19 +133,6 @@ def test_a_source_is_worth_as_many_tasks_as_it_was_busy_lately(world: World) -> 
     assert count_landed_since(world.lake, "east", NOON + timedelta(seconds=1)) == {}
 
 
-@pytest.mark.law("C", "F")
-def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path) -> None:
-    world = World(tmp_path, MemoryCluster(orders=(0, 7)))
-    for offsets in ([0, 1, 2, 3, 4], [5, 6]):
-        lander, start = world.started()
-        world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
-        world.account(lander)
-    log = Path(world.lake.relay_location("east"), "_delta_log")
-    sorted(log.glob("*.json"))[-1].write_bytes(b"")
-    world.lake = lake_in(tmp_path)
-    assert world.started()[1] == {ORDERS: 5}, "law C: the position survived, the records did not"
-
-
 @pytest.mark.law("F")
 def test_law_f_a_lander_that_lands_while_another_one_looks_has_lost_no_checkpoint_location(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -291,15 +278,3 @@ def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
     assert not replace(
         LOOK, truncations={"orders": [LogTruncation(partition=0, generation=2, first_offset=5)]}
     ).can_resume_from({OLD: 7})
-
-
-def test_a_source_ends_where_it_was_read_to() -> None:
-    assert not LOOK.is_drained
-    assert replace(LOOK, positions={OLD: 9}).is_drained
-    assert not replace(LOOK, positions={OLD: 9, NEW: 1}).is_drained
-
-
-def test_a_start_is_where_landing_stands_then_what_was_chosen_then_where_the_source_begins() -> None:
-    assert LOOK.start_offsets({}) == {OLD: 7, NEW: 0}
-    assert LOOK.start_offsets({OLD: 5, NEW: 2}) == {OLD: 7, NEW: 2}
-    assert replace(LOOK, positions={OLD: 1}).start_offsets({})[OLD] == 3

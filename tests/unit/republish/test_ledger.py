@@ -14,7 +14,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
-from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import Claim, FlowOrigin, LedgerRecord, fold, supersedes
 from mirrorlake.model.offset_map import MappedRange
@@ -76,12 +76,6 @@ def test_law_f_a_record_reads_back_as_it_was_written(record: LedgerRecord, full_
 def test_what_is_no_ledger_record_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"ledger record|Expecting|JSON"):
         LedgerRecord.from_json(value)
-
-
-def test_names_on_the_target() -> None:
-    assert kafka_name("east->central") == "east.central"
-    assert ledger_topic("east->central") == "mirrorlake.east.central.ledger"
-    assert transactional_id("east->central", 3) == "mirrorlake.east.central.3"
 
 
 epochs = st.integers(0, EPOCHS - 2)

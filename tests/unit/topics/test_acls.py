@@ -224,12 +224,6 @@ def test_a_denial_that_had_to_be_narrowed_narrows_the_permissions_beside_it() ->
     assert permitted(there, "User:b", "READ", "east.ab-y2")
 
 
-def test_principals_are_mapped_and_others_stay() -> None:
-    source = [allow("a"), allow("b", principal="User:z"), allow("ab", principal="User:*")]
-    translated = translate(source, flow_of(principals={"User:a": "User:CN=app"}))
-    assert {acl.principal for acl in translated.wanted} == {"User:CN=app", "User:z", "User:*"}
-
-
 # -- whose an ACL is --------------------------------------------------------------------------------------------------
 
 X, Y = allow("east.a"), allow("east.b")
@@ -254,12 +248,6 @@ def test_law_f_a_crash_between_two_changes_leaves_nobody_with_more_than_the_sour
     owned, actual = ownership_of([]), set[Acl]()
     assert order({may, must_not}, owned, actual) == [("create", "DENY"), ("create", "ALLOW")]
     assert order(set(), owned, actual) == [("delete", "ALLOW"), ("delete", "DENY")]
-
-
-def test_an_acl_that_was_there_before_is_never_deleted() -> None:
-    owned = ownership_of([])
-    assert kinds(owned, wanted=[X], actual=[X]) == [], "it is there; it stays somebody else's"
-    assert kinds(owned, wanted=[], actual=[X]) == []
 
 
 @pytest.mark.law("G")

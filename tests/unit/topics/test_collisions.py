@@ -41,12 +41,6 @@ def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there
     assert rivals(first, [(second, ["x1orders"])]) == {"x1orders": (second, "x1orders")}
 
 
-def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
-    merged = "topics: 'x.+', policy: {template: 'all.{topic}'}"
-    first, second = config_of(f"source: a, target: c, {merged}", f"source: b, target: c, {merged}").flows
-    assert conflicts(first, ends(["x1"]), [(second, ["x1"])]) == []
-
-
 def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:
     mine, other = "source: a, target: c, topics: '[bx].+', policy: identity", "source: b, target: c, topics: 'y.+'"
     first, second = config_of(mine, other).flows

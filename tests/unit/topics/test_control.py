@@ -18,7 +18,7 @@ from mirrorlake.errors import (
 )
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.model.checkpoint_scope import CheckpointScope
-from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
+from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.topics import settings_in_force as control_step
 from mirrorlake.topics.edits import edits
 from tests.unit.topics.kit import NOON, SETTINGS, Table
@@ -84,19 +84,6 @@ def test_law_e_a_flow_of_another_settings_file_is_known_until_it_is_retired() ->
     assert table.state().retired_flows == {"applied"}
     table.append("begin", Subject(kind="known_flow", name="applied"), value=other)
     assert (len(known()), table.state().retired_flows) == (2, frozenset()), "it runs again"
-
-
-def test_what_a_pause_of_each_kind_covers() -> None:
-    def covered(subject: Subject) -> tuple[bool, bool, bool]:
-        state = ControlState(pauses={subject: Pause(subject=subject, who="me", since=NOON)})
-        by = state.covering("east->west", "east", "west")
-        return bool(state.of_stream("east->west", "west")), bool(by("orders")), bool(by("clicks"))
-
-    assert covered(Subject(kind="cluster", name="west")) == (True, True, True)
-    assert covered(Subject(kind="cluster", name="east")) == (False, True, True), "what the relay holds may still go"
-    assert covered(Subject(kind="flow", name="east->west")) == (True, True, True)
-    assert covered(Subject(kind="topic", name="orders", flow="east->west")) == (False, True, False)
-    assert covered(Subject(kind="topic", name="orders", flow="other")) == (False, False, False)
 
 
 @pytest.mark.parametrize(
@@ -228,13 +215,6 @@ EDITED = SETTINGS.replace("topics: orders", "topics: clicks")
 def topics(watched: SimpleNamespace) -> str:
     watched.watch.look()
     return str(watched.mirror.config.flows[0].topics)
-
-
-def test_an_edit_counts_when_it_is_applied(watched: SimpleNamespace) -> None:
-    watched.edit(EDITED, apply=False)
-    assert topics(watched) == "orders"
-    watched.edit(EDITED)
-    assert topics(watched) == "clicks"
 
 
 @pytest.mark.parametrize(

@@ -107,26 +107,6 @@ def test_law_g_regions_that_merge_come_to_rest_at_the_settings_of_the_first() ->
 
 
 @pytest.mark.law("G")
-def test_law_g_a_change_on_either_side_of_a_pair_comes_to_the_other_and_stays() -> None:
-    clusters = both_ways()
-    east, west = ("east", "orders"), ("west", "orders")
-    clusters.rest()
-    assert clusters.topics[west] == {"retention.ms": "1"}
-    clusters.topics[east]["retention.ms"] = "2"
-    clusters.rest()
-    assert clusters.topics[east] == clusters.topics[west] == {"retention.ms": "2"}, "not the old value back"
-    clusters.topics[west]["segment.ms"] = "7"
-    clusters.rest()
-    assert clusters.topics[east] == clusters.topics[west] == {"retention.ms": "2", "segment.ms": "7"}
-    clusters.topics[west]["segment.ms"] = "8"
-    clusters.rest()
-    assert clusters.topics[east] == clusters.topics[west] == {"retention.ms": "2", "segment.ms": "8"}
-    del clusters.topics[east]["retention.ms"]
-    clusters.rest()
-    assert clusters.topics[east] == clusters.topics[west] == {"segment.ms": "8"}, "what is given up is not copied back"
-
-
-@pytest.mark.law("G")
 def test_law_g_where_both_sides_of_a_pair_differ_the_first_flow_s_source_decides() -> None:
     clusters = both_ways()
     clusters.topics["west", "orders"] = {"retention.ms": "9"}
