@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover import cutover
-from mirrorlake.failover.cutover import BACK, CONSUMERS, GROUPS, ChecklistLine, Cutover
+from mirrorlake.failover.cutover import BACK, GROUPS, Cutover
 from mirrorlake.failover.journal import CUTOVER
 from mirrorlake.failover.operation_context import OperationContext
-from mirrorlake.kafka import TopicState
-from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
@@ -46,54 +42,6 @@ def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> 
     assert line(25, was_placed=False) == "ok"
     assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
     assert line(40, was_placed=False) == "open", "nobody knows what it has read there"
-
-
-def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    described: list[list[str]] = []
-
-    class Source:
-        def topic_names(self) -> list[str]:
-            return ["orders"]
-
-        def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-            described.append(list(names))
-            return {"orders": TopicState(name="orders", topic_id="1", partitions=1)}
-
-        def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(partitions, 5)
-
-    monkeypatch.setattr("mirrorlake.failover.operation_context.newest_topics", lambda *_, **__: {})
-    hung = OpenTransaction(
-        cluster="east",
-        topic="orders",
-        partition=0,
-        offset=5,
-        offsets=1,
-        since_ms=int(NOON.timestamp()) * 1000,
-        fix="end it",
-    )
-    monkeypatch.setattr(OperationContext, "open_transactions", lambda *_: (hung,) if is_open else ())
-    monkeypatch.setattr(OperationContext, "land_up_to", lambda *_: 0)
-    monkeypatch.setattr(OperationContext, "ensure_all_sent", lambda *_: 0)
-    monkeypatch.setattr(cutover, "ProofSummary", SimpleNamespace(of=lambda _: "proven"))
-    source, planned, is_open = Source(), cast("Any", None), False
-    monkeypatch.setattr(OperationContext, "verify", lambda *_, **__: SimpleNamespace(equal=True))
-    flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
-    context: Any = SimpleNamespace(admin=lambda _: source, lake=None, now=lambda: NOON)
-    work = OperationContext(context=context, flow=flow, journal=planned, wait=lambda _: None)
-
-    def producers() -> tuple[str, str, bool | None]:
-        looked = Cutover(work, plan=planned)
-        looked._checks[CONSUMERS] = ChecklistLine(name=CONSUMERS, state="ok", said="")
-        line = looked._check_producers(cutover_of(BEGIN))
-        return line.state, line.said, looked._mirrored
-
-    assert producers() == ("ok", "all up to orders-0@5: proven", True)
-    assert len(described) == 3, "at first, once it was still, and at the end"
-    is_open = True
-    state, said, mirrored = producers()
-    assert (state, mirrored) == ("open", None)
-    assert "orders-0: a transaction of the source is open since 12:00:00 UTC" in said
 
 
 @pytest.mark.law("F")

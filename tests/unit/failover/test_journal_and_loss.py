@@ -53,18 +53,6 @@ def test_law_f_an_operation_goes_on_after_its_last_step_whatever_the_clock_says(
     assert failed_over(journal.operations()) is not None
 
 
-def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
-    journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(9)))
-    journal.write(journal.begin(FAILOVER), DONE)
-    back = journal.begin(FAILBACK)
-    assert failed_over(journal.operations()) is not None, "a failback under way has not ended the failover"
-    journal.write(back, DONE)
-    assert failed_over(journal.operations()) is None
-    assert journal.last(FAILOVER) is not None
-    other = Journal(lake, (FAILOVER, FAILBACK), flow="west->central", where="central", now=lambda: NOON)
-    assert other.operations() == []
-
-
 @pytest.mark.law("F")
 def test_law_f_operations_of_hosts_whose_clocks_disagree_keep_their_order(lake: Lake) -> None:
     minute = timedelta(minutes=1)

@@ -168,24 +168,6 @@ def test_where_all_is_mirrored_it_is_the_first_unread_record(data: st.DataObject
             assert found == last + 1 or last == -1, f"{found} on {log}, read {positions}"
 
 
-@pytest.mark.law("A")
-@pytest.mark.parametrize(
-    ("at", "position", "target", "expected", "again"),
-    [("east", 2, "west", 0, 2), ("east", 5, "west", 5, 0), ("west", 1, "east", 0, 1), ("west", 5, "east", 5, 0)],
-)
-def test_law_a_the_first_record_of_the_target_that_was_not_read(
-    at: str, position: int, target: str, expected: int, again: int
-) -> None:
-    world = World(PAIR)
-    world.produce("east", 2)
-    world.produce("west", 3)
-    world.mirror(PAIR[0], 2)
-    world.mirror(PAIR[1], 3)
-    assert world.logs["east"][:2] == [("east", 0), ("east", 1)]
-    found = world.answer(target, {at: position})
-    assert (found.position, found.again) == (expected, again)
-
-
 def test_copies_at_the_end_of_the_source_do_not_follow() -> None:
     world = World(PAIR)
     world.produce("east", 2)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.sync import SyncConfig
-from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, given_up, merged
+from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, given_up
 from tests.builders import mirror_config
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -67,10 +67,6 @@ def test_nobody_elses_setting_is_ever_reset(
         assert sync.rule("t", name).sync_class != "never"
     after = {name: value for name, value in (actual | wanted).items() if name not in reset}
     assert given_up(after, wanted=wanted, copied=copied, rule=lambda name: sync.rule("t", name)) == (), "law G"
-
-
-def test_topics_that_share_a_remote_topic_agree_on_the_first_ones_settings() -> None:
-    assert merged([{"a": "1"}, {"a": "2", "b": "3"}]) == {"a": "1", "b": "3"}
 
 
 def test_the_page_holds_the_table_of_the_code() -> None:

@@ -15,7 +15,6 @@ from mirrorlake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.procedure import DONE, Journal, Operation, Procedure, Refusal, Step
 from tests.builders import NOON
-from tests.kit.deaths import dying
 from tests.lakes import lake_in
 
 
@@ -81,20 +80,3 @@ def test_law_g_a_refusal_and_a_dry_run_leave_no_trace(lake: Lake) -> None:
         refused.run()
     assert Move(journal_of(lake), did).run(dry_run=True) == "would do it, 0 refusals"
     assert (did, journal_of(lake).operations()) == ([], [])
-
-
-@pytest.mark.law("F")
-def test_law_f_a_command_that_is_killed_at_every_point_does_each_step_and_writes_it_once(lake: Lake) -> None:
-    did, names = list[str](), ["begin", "freeze", "place", "done"]
-    for _ in names:
-        for point in ("step.done", "step.written"):
-            with dying(point):
-                Move(journal_of(lake), did).run()
-    report = Move(journal_of(lake), did).run()
-    [operation] = journal_of(lake).operations()
-    assert [step.name for step in operation.steps] == names, "each row once"
-    assert did == ["freeze", "freeze", "place", "place"], "a step whose row was not written is done once more"
-    assert operation.steps[1].before == ["freeze"], "as the call found it that wrote the row"
-    assert report == "again: begin, freeze, place", "the last row was written before the last kill"
-    assert Move(journal_of(lake), did).run() == report
-    assert len(did) == 4, "a second call does nothing again"

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.errors import SafetyError, TopicDenied, UsageError
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka import RawRecord, TopicState
-from mirrorlake.kafka.lane import Batch
 from mirrorlake.lake import OFFSET_MAP, SIDE_TABLES, Audit
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.removed import write_removed
@@ -27,14 +26,13 @@ from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.procedure import Journal
 from mirrorlake.progress import Board
-from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
+from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import COMMAND, END, Register
 from mirrorlake.replay.replays import plan_again, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
 from mirrorlake.replay.run import ReplayRun
-from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import ORDERS, batch_of, map_row, mirror_config, run
@@ -158,17 +156,6 @@ def test_law_g_a_plan_names_offsets_and_the_topic_that_is_made(world: World) -> 
     assert "20 records in the range" in str(found)
 
 
-def test_a_range_by_time_offset_and_partition(world: World) -> None:
-    since = (NOON - timedelta(seconds=4)).isoformat()
-    by_time = plan(world, start=since, partitions=(1,))
-    assert [(s.partition, s.first, s.end, s.records) for s in by_time.definition.spans] == [(1, 5, 10, 5)]
-    by_offset = plan(world, from_offset=2, to_offset=5)
-    assert [(s.first, s.end, s.records) for s in by_offset.definition.spans] == [(2, 5, 3)] * 2
-    definition = by_offset.definition
-    assert Definition.from_dict(definition.as_dict()) == definition
-    assert build_relay_slice(definition).ranges == {s.source: (2, 5) for s in definition.spans}
-
-
 @pytest.mark.law("F")
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")
@@ -243,12 +230,6 @@ def test_what_left_the_relay_is_said(world: World) -> None:
     assert plan(world, from_offset=4).notes == ()
 
 
-def test_a_topic_that_may_never_leave_is_not_replayed(world: World) -> None:
-    config = settings({"topics": "clicks"}, never_leave="orders")
-    with pytest.raises(TopicDenied, match="never leave"):
-        plan_replay(world.context(config), asked())
-
-
 @pytest.mark.law("D")
 def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: World) -> None:
     assert chain([(2, 4)], 1) == {1: (0, 4), 2: (4, None)}
@@ -293,17 +274,6 @@ def test_timestamps_and_hops_are_stages_that_say_what_they_do() -> None:
     hops = HopAdded(alias="east")(ORDERS, Viewed(records=records)).records["headers"].to_pylist()
     assert [one[-1]["value"] for one in hops] == [b"east/orders/0/4", b"east/orders/0/5"]
     assert hops[1][0] == {"key": "a", "value": b"1"}
-
-
-@pytest.mark.law("F")
-def test_law_f_a_lane_sends_what_lies_in_the_span_and_nothing_around_it() -> None:
-    def cut(span: tuple[int, int], offsets: list[int]) -> list[int]:
-        records = batch_of(offsets, values=[b""] * len(offsets))
-        found = clip_batches([Batch(ORDERS, TopicPartition("t", 0), records)], {ORDERS: span})
-        return [at for one in found for at in one.offsets().tolist()]
-
-    assert cut((3, 7), [1, 3, 5, 6, 7, 9]) == [3, 5, 6]
-    assert cut((10, 20), [1, 3]) == cut((0, 1), [1, 3]) == []
 
 
 class Reader:

@@ -45,12 +45,6 @@ def park(context: Context, table: str) -> None:
     )
 
 
-def test_a_table_that_holds_all_landed_records_has_no_lag(context: Context) -> None:
-    keep(context, "sales", position=4)
-    one = stands(context)
-    assert (one.offset_lag, one.time_lag_ms, one.verdict, one.state, one.why()) == (0, 0, "OK", "ok", "")
-
-
 def test_lag_is_that_of_the_records_which_wait_and_a_table_is_given_some_batches(
     context: Context, tmp_path: Path
 ) -> None:

@@ -7,25 +7,12 @@ import pytest
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
-from mirrorlake.verify.hop import provable_ranges, range_passes, upstream_of
+from mirrorlake.verify.hop import range_passes, upstream_of
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
-from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.unit import group_by_shared_feed
 
 ORDERS = SourcePartition("orders", 1, 0)
-
-
-@pytest.mark.law("E")
-def test_law_e_what_differs_or_is_gone_is_not_claimed() -> None:
-    due = OffsetRanges([(10, 50), (60, 100)])
-    assert provable_ranges(due, end=2**62, gone=OffsetRanges()) == OffsetRanges([(10, 100)]), (
-        "what lies between is proven already"
-    )
-    assert provable_ranges(due, suspects=[20], end=90, gone=OffsetRanges([(10, 15)])) == OffsetRanges(
-        [(15, 20), (21, 90)]
-    )
-    assert provable_ranges(OffsetRanges(), end=5, gone=OffsetRanges()) == OffsetRanges()
 
 
 @pytest.mark.law("E")
@@ -51,20 +38,6 @@ def test_law_e_only_what_left_a_partition_is_gone_in_ranges_that_stay_few() -> N
         OffsetRanges([(10 * n, 10 * n + 2)]) & many == OffsetRanges([(10 * n, 10 * n + 2)]) for n in held_lengths
     )
     assert not OffsetRanges([(104, 109), (404, 409)]) & many, "the most records that are held are not among them"
-
-
-def test_only_what_is_not_proven_of_the_present_topics_is_due() -> None:
-    known = KnownRanges(proven={ORDERS: OffsetRanges([(0, 40)])}, gone={ORDERS: OffsetRanges([(40, 50)])})
-    whole = OffsetRanges([(0, 100)])
-    assert known.unproven(ORDERS, whole, Scope()) == OffsetRanges([(50, 100)])
-    assert known.unproven(ORDERS, whole, Scope(full=True)) == whole
-
-
-def test_a_time_range_takes_the_offsets_of_its_records() -> None:
-    whole = OffsetRanges([(7, 100)])
-    time = Scope(between={"east": {ORDERS: OffsetRange(5, 9)}})
-    assert time.of("east", ORDERS, whole) == OffsetRanges([(7, 9)])
-    assert not time.of("east", SourcePartition("orders", 1, 1), whole), "nothing of that time"
 
 
 def test_partitions_that_share_a_feed_are_compared_together() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.errors import UsageError
 from mirrorlake.lake import Lake, RangeProof
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.proofs import write_proofs
@@ -77,12 +76,3 @@ def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -
     again = proof_report(lake, "w")
     assert again.fingerprint == made(LANDED, SENT).fingerprint
     assert proof_report(lake, "v").fingerprint == report.fingerprint
-
-
-def test_a_verification_that_had_nothing_to_prove_has_a_report_where_it_is_known(lake: Lake, tmp_path: Path) -> None:
-    FolderTables().create(lake.meta_location(PROOFS), PROOFS)
-    with pytest.raises(UsageError):
-        proof_report(lake, "v")
-    page, document = proof_report(lake, "v", (), AT).write(tmp_path / "proof.html")
-    assert page.exists()
-    assert document.exists()
