@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport
 from mirrorlake.failover.failback_report import FailbackReport
@@ -23,39 +22,19 @@ from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
+from tests.lakes import lake_in, rows
 
 TARGET = TopicPartition("east.orders", 0)
 
 
-def no_session() -> Any:
-    raise AssertionError("a question about a folder needs no Spark")
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
-    FolderTables().create(lake.relay_location("east"), RELAY)
-    return lake
+    return lake_in(tmp_path, relays=["east"])
 
 
 def land(lake: Lake, source: SourcePartition, offsets: range, **more: Any) -> None:
-    rows = [
-        {
-            "topic": source.topic,
-            "generation": source.generation,
-            "partition": source.partition,
-            "offset": offset,
-            "timestamp": NOON,
-            "timestamp_type": 0,
-            "key": None,
-            "value": b"%d" % offset,
-            "headers": None,
-            "landed_at": NOON,
-            **more,
-        }
-        for offset in offsets
-    ]
-    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows))
+    landed = rows(source.topic, source.partition, *offsets, **{"headers": None, **more})
+    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, landed))
 
 
 @pytest.mark.law("F")

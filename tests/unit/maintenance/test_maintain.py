@@ -16,7 +16,9 @@ from mirrorlake.lake import OFFSET_MAP, QUARANTINE, FolderTables, LandingCommit,
 from mirrorlake.lake.schema import SAMPLES
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.timing import Timing
+from tests.builders import map_row, run
 from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, rows
 
 FANOUT = Timing().compaction_fanout
@@ -128,25 +130,10 @@ def test_law_e_only_what_was_removed_long_ago_or_never_committed_is_deleted(worl
 
 
 def run_row(first: int) -> dict[str, Any]:
-    return {
-        "flow": "east->central",
-        "source_topic": "orders",
-        "generation": 1,
-        "source_partition": first % 3,
-        "first_upstream": first,
-        "last_upstream": first,
-        "holes": [{"first": 1, "length": 2}] if first % 2 else [],
-        "target_topic": "east.orders",
-        "target_partition": first % 3,
-        "first_downstream": first,
-        "record_count": 1,
-        "lane": 0,
-        "ledger_seq": first,
-        "epoch": 1,
-        "committed_at": LANDED_AT + timedelta(microseconds=first),
-        "view": None,
-        "target_topic_id": "id" if first > 4 else None,
-    }
+    sent = run(first, first, first, source=SourcePartition("orders", 1, first % 3))
+    more = {"lane": 0, "ledger_seq": first, "epoch": 1, "committed_at": LANDED_AT + timedelta(microseconds=first)}
+    more |= {"holes": [{"first": 1, "length": 2}] if first % 2 else [], "target_topic_id": "id" if first > 4 else None}
+    return map_row(sent, flow="east->central", view=None, **more)
 
 
 @pytest.mark.law("A", "F")

@@ -15,8 +15,9 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, OffsetMap
 from mirrorlake.model.remotes import Remote
+from mirrorlake.offsets import to_mapped_range
 from mirrorlake.republish import LedgerCopy, map_rows
-from tests.builders import ORDERS, ledger_record, run, run_over
+from tests.builders import ledger_record, run, run_over
 
 
 def record(seq: int, full_seq: int | None = None, *, epoch: int = 1) -> LedgerRecord:
@@ -76,19 +77,6 @@ def chunk(seq: int, sent: MappedRange, **more: Any) -> LedgerRecord:
     return ledger_record(**{"seq": seq, "runs": (sent,), "committed_at_ms": 1000 + 10 * seq, **more})
 
 
-def test_runs_that_follow_one_another_on_both_sides_are_one_row() -> None:
-    """A marker of the source between two is a hole; of the target, the end of a transaction that made each."""
-    rows = map_rows("f", [chunk(5, run(0, 9, 100)), chunk(6, run(12, 19, 110)), chunk(7, run(20, 29, 118))])
-    [row] = rows
-    assert (row["first_upstream"], row["last_upstream"], row["first_downstream"], row["record_count"]) == (
-        0,
-        29,
-        100,
-        28,
-    )
-    assert (row["holes"], row["ledger_seq"]) == ([{"first": 10, "length": 2}], 7)
-
-
 @pytest.mark.parametrize(
     "second",
     [
@@ -115,18 +103,7 @@ def test_laws_a_b_joined_rows_translate_as_the_runs_did(sent: list[tuple[set[int
         runs.append(run_over(sorted(16 * number + offset for offset in offsets), downstream))
         downstream += len(offsets)
     rows = map_rows("f", [chunk(seq, one) for seq, one in enumerate(runs)])
-    joined = [
-        MappedRange(
-            source=ORDERS,
-            target=TopicPartition(row["target_topic"], row["target_partition"]),
-            first_upstream=row["first_upstream"],
-            last_upstream=row["last_upstream"],
-            first_downstream=row["first_downstream"],
-            count=row["record_count"],
-            holes=tuple((hole["first"], hole["length"]) for hole in row["holes"]),
-        )
-        for row in rows
-    ]
+    joined = [to_mapped_range(SimpleNamespace(**row)) for row in rows]
     assert len(joined) == 1 + sum(gap for _, gap in sent[1:])
     before, now = OffsetMap(runs), OffsetMap(joined)
     assert max(row["ledger_seq"] for row in rows) == len(runs) - 1
