@@ -98,16 +98,6 @@ def land(writer: FencedRelayWriter, batch: int, first: int, last: int) -> None:
     LandingLog(seat).append(list(write_files(seat.path, relay_schema(), iter([rows(first, last)]))), batch, NOW)
 
 
-def test_tables_are_made_asked_and_appended_to_without_spark(lake: Lake) -> None:
-    assert not lake.is_spark_only
-    assert lake.missing(["east"]) == {}
-    assert lake.create_all(["east"]) == []
-    lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
-    [row] = lake.query_rows("SELECT count(*) AS n, max(topic) AS topic FROM {gaps}")
-    assert (row.n, row.topic) == (1, "orders")
-    assert lake.size(lake.meta_location(GAPS))[0] == 1
-
-
 def test_a_lake_of_another_release_on_a_store_is_refused_without_spark(lake: Lake) -> None:
     gaps = lake.meta_location(GAPS)
     made = lake.version(gaps)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import NotAuthorized
-from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import parse_patterns
@@ -155,13 +154,3 @@ def test_acls_that_were_waited_for_are_what_the_next_question_finds(
         assert grant in (admin.acls.list() or ())
         carry_out("delete", grant, before=grant.as_dict())
         assert grant not in (admin.acls.list() or ())
-
-
-def test_an_acl_is_waited_for_until_the_broker_shows_it(
-    guarded_clusters: Clusters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    admin, grant = admin_as(guarded_clusters["east"], "root"), acl(topic_name("shown"))
-    answers = [[], [], [grant]]
-    monkeypatch.setattr(ClusterAcls, "list", lambda _: answers.pop(0))
-    admin.wait_for([Change(where="east", kind="acl", name=str(grant), action="create", after=grant.as_dict())])
-    assert not answers

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mirrorlake.errors import SafetyError, StoreError, UsageError
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import (
     OFFSET_MAP,
     POSITIONS,
@@ -155,15 +155,6 @@ def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_pla
     assert world.eraser(90).erase("orders", ADA, "why").records == 9
     read += [offset for part in reader for offset in part.column("offset").to_pylist()]
     assert read == [offset for offset in range(60, 90) if offset % 10 != 5]
-
-
-@pytest.mark.law("E")
-def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasure(world: World) -> None:
-    held = [file for file in RelayLog(world.tables, world.path).files({}) if file.source == ORDERS]
-    min(Path(world.path).glob("*.parquet")).unlink()
-    with pytest.raises(StoreError, match=r"is missing.*mirrorlake repair --source") as lost:
-        list(read_in_order(held))
-    assert lost.value.facts["source_topic"] == "orders"
 
 
 @pytest.mark.parametrize(

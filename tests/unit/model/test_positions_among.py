@@ -172,13 +172,6 @@ def carried_out(shown: GroupPosition, *present: GroupPosition) -> GroupPosition:
 
 
 @pytest.mark.law("A", "G")
-def test_law_g_a_group_that_reads_on_goes_where_it_was_shown_to_go() -> None:
-    shown = resumed_at(100)
-    assert carried_out(shown, resumed_at(100)) == shown
-    assert carried_out(shown, resumed_at(140)) == shown, "the place that was shown, not the present one"
-
-
-@pytest.mark.law("A", "G")
 def test_law_a_what_the_present_does_not_allow_is_held_back() -> None:
     back = carried_out(resumed_at(100), resumed_at(90))
     assert (back.action, "went back" in back.reason) == ("hold", True)
@@ -194,9 +187,3 @@ def test_law_g_nothing_is_set_that_was_not_shown() -> None:
     assert [one.group for one in present.as_shown(GroupPlan("f", (resumed_at(100),)))] == ["billing"]
     # What was in step when it was shown stays so, although there is something to move by now.
     assert not present.as_shown(GroupPlan("f", (resumed_at(60, "in_step"),))).moves
-
-
-def test_some_groups_of_a_plan() -> None:
-    plan = GroupPlan("f", (resumed_at(100, group="b"), resumed_at(100, group="a"), resumed_at(50, group="a")))
-    assert plan.groups == ("a", "b")
-    assert plan.only(["a"]).groups == ("a",)

@@ -31,11 +31,6 @@ def test_java_vectors(key: bytes, expected: int) -> None:
     assert murmur2_of(pa.array([key])).tolist() == [expected]
 
 
-def test_partitions_are_positive_hashes_modulo_the_count() -> None:
-    expected = [(hashed & 0x7FFFFFFF) % 6 for hashed in JAVA.values()]
-    assert partitions_for(pa.array(list(JAVA)), 6).tolist() == expected
-
-
 @pytest.mark.law("D")
 @given(keys=KEYS, count=st.integers(1, 2**31 - 1), skipped=st.integers(0, 3))
 def test_law_d_vectorised_and_plain_partitions_agree(keys: list[bytes | None], count: int, skipped: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -109,8 +107,3 @@ def test_copies_of_a_flow_for_the_moment_forward_like_the_flow() -> None:
     for one in (again, drill):
         assert one is not None
         assert list(sent(one(SOURCE, batch([None])))) == [0]
-
-
-def test_the_stage_travels() -> None:
-    one = stage(pair(), "a->b")
-    assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301  our own bytes, as workers get them

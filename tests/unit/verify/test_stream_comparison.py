@@ -73,13 +73,12 @@ class World:
     fetched_sizes: list[int]
     where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def merge(self, *, removed: OffsetRanges | None = None) -> StreamComparison:
+    def merge(self) -> StreamComparison:
         feeds = [
             Feed(
                 key=FeedKey("f", SourcePartition("t", 1, number)),
                 offsets=places,
                 targets=tuple(FeedTarget(tp=tp(target)) for target in range(len(self.target))),
-                removed=removed or OffsetRanges(),
             )
             for number, places in enumerate(self.places)
         ]
@@ -157,15 +156,6 @@ def test_law_c_what_is_equal_is_proven_whatever_the_chunks(world: World) -> None
         whole.add(np.array(upstream), content_of(batch([rows[u] for u in upstream])))
         assert proven.digest == whole.text(), "the digest knows of chunks"
         assert proven.records == len(upstream)
-
-
-def test_what_left_the_relay_is_explained() -> None:
-    rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(20)]
-    places = OffsetColumns.identity([(OffsetRange(0, 20), 0)])
-    world = World([rows[10:]], [rows], [places], [20], [7], [6])
-    assert [found.offset for found in world.merge().mismatches] == list(range(10)), "nothing explains them"
-    merge = world.merge(removed=OffsetRanges([(0, 10)]))
-    assert (merge.mismatches, matched(merge)) == ([], [10])
 
 
 def compacted(rows: list[Row], *, fed_is_source: bool) -> StreamComparison:
