@@ -15,13 +15,14 @@ import pytest
 
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.kafka import RawRecord, TopicState
+from mirrorlake.kafka import RawRecord
 from mirrorlake.lake import OFFSET_MAP, SIDE_TABLES, Audit
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
+from mirrorlake.model.plan import TopicSpec
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.procedure import Journal
@@ -36,6 +37,7 @@ from mirrorlake.replay.run import ReplayRun
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import ORDERS, batch_of, map_row, mirror_config, run
+from tests.kit.memory_cluster import MemoryCluster
 from tests.lakes import Relay, lake_in, rows
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -46,32 +48,22 @@ def settings(flow: Mapping[str, Any] | None = None, **east: Any) -> MirrorConfig
     return mirror_config({"target": "central", **(flow or {})}, east=east)
 
 
-class Cluster:
-    """A target without a broker: topics with their settings, and how many offsets each partition holds."""
+class Cluster(MemoryCluster):
+    """A target whose brokers have settings of their own."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, tuple[int, dict[str, str]]] = {}
-        self.held = 0
+        super().__init__("central")
         self.broker: dict[str, str | None] = {"log.retention.hours": "168", "log.cleanup.policy": "delete"}
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        return {
-            name: TopicState(name=name, topic_id="id", partitions=self.topics[name][0])
-            for name in names
-            if name in self.topics
-        }
-
-    def effective_configs(self, topic: str) -> Mapping[str, str | None]:
-        return {"retention.ms": "604800000", "cleanup.policy": "delete", **self.topics[topic][1]}
 
     def broker_configs(self) -> Mapping[str, str | None]:
         return self.broker
 
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, self.held)
+    def replayed(self, partitions: int, *, held: int = 0, **configs: str) -> None:
+        """Hold the topic of the replay with so many partitions, offsets in each, and settings."""
+        self.delete("orders.replayed")
+        self.create(TopicSpec(name="orders.replayed", partitions=partitions, configs=configs))
+        for log in self.topics["orders.replayed"].logs:
+            log.end = held
 
 
 class World:
@@ -191,30 +183,26 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     assert refused.value.exit_code == 3
     assert refusals(ReplayConsent(accept_expiry=True)) == refusals(ReplayConsent(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
-    world.cluster.topics["orders.replayed"] = (
-        3,
-        {"message.timestamp.before.max.ms": "1000", "cleanup.policy": "compact"},
-    )
+    world.cluster.replayed(3, **{"message.timestamp.before.max.ms": "1000", "cleanup.policy": "compact"})
     [why] = refusals(ReplayConsent(accept_expiry=True))
     assert "message.timestamp.before.max.ms" in why
-    world.cluster.topics["orders.replayed"] = (3, {"message.timestamp.type": "LogAppendTime"})
+    world.cluster.replayed(3, **{"message.timestamp.type": "LogAppendTime"})
     assert refusals() == []
     world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3))
-    del world.cluster.topics["orders.replayed"]
+    world.cluster.delete("orders.replayed")
     world.cluster.broker |= {"log.retention.ms": "1000"}
     [why] = refusals()
     assert "keeps records for 1" in why, "a new topic gets what the brokers say"
 
 
 def test_a_topic_with_other_content_or_too_few_partitions_is_refused(world: World) -> None:
-    world.cluster.topics["orders.replayed"] = (2, {})
-    world.cluster.held = 5
+    world.cluster.replayed(2, held=5)
     fit, content = plan(world).refusals
     assert "2 partitions" in fit.why
     assert content.flag == "--append"
-    world.cluster.topics["orders.replayed"] = (3, {})
+    world.cluster.replayed(3, held=5)
     assert plan(world, ReplayConsent(append=True)).refusals == ()
-    world.cluster.held = 0
+    world.cluster.replayed(3)
     assert plan(world).refusals == ()
     [why] = plan(world, into="central:east.orders").refusals
     assert "east->central writes east.orders" in why.why

@@ -15,6 +15,9 @@ from mirrorlake.kafka import Committed, PartitionState, TopicSetting
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.topics import TopicBrowser, topic_list
 from tests.builders import NOON
+from tests.kit.memory_cluster import MemoryCluster, MemoryGroups
+
+ORDERS = TopicPartition("orders", 0)
 
 CONFIG = loads("""
 lake: {root: ./lake}
@@ -59,20 +62,6 @@ class Shelf:
         found = {tp: self.topics[tp.topic][tp.partition] for tp in partitions}
         assert None not in found.values(), "a partition without a leader would be waited for"
         return {tp: span for tp, span in found.items() if span is not None}
-
-
-@dataclass
-class Readers:
-    positions: dict[str, dict[TopicPartition, int]]
-
-    def states(self) -> dict[str, str]:
-        return dict.fromkeys(self.positions, "stable")
-
-    def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition], **_: object
-    ) -> dict[str, dict[TopicPartition, Committed]]:
-        wanted = set(partitions)
-        return {g: {tp: Committed(at) for tp, at in self.positions[g].items() if tp in wanted} for g in groups}
 
 
 def browser(
@@ -148,9 +137,9 @@ def test_how_long_records_are_kept_is_said_in_words(configs: dict[str, str], kep
 
 def test_the_page_of_a_topic_has_partitions_settings_and_readers() -> None:
     shelf = Shelf({"orders": [(3, 10), None]}, {"orders": {"retention.ms": "1000", "segment.ms": "7"}})
-    readers = Readers(
-        {"billing": {TopicPartition("orders", 0): 4}, "gone": {TopicPartition("orders", 0): 1}, "other": {}}
-    )
+    readers = MemoryCluster().groups
+    for group, positions in (("billing", {ORDERS: Committed(4)}), ("gone", {ORDERS: Committed(1)}), ("other", {})):
+        readers.commit(group, positions)
     page = browser("east", shelf).page("orders", lambda: readers)
     assert [(p.earliest, p.end, p.leader) for p in page.partitions] == [(3, 10, 1), (None, None, None)]
     assert page.settings == {"retention.ms": "1000"}, "its own, and no default"
@@ -167,7 +156,7 @@ def test_the_page_of_a_topic_has_partitions_settings_and_readers() -> None:
 
 
 def test_groups_that_may_not_be_seen_hide_nothing_else() -> None:
-    def refused() -> Readers:
+    def refused() -> MemoryGroups:
         raise NotAuthorized("DESCRIBE GROUP is missing")
 
     page = browser("east", Shelf({"orders": [(0, 1)]})).page("orders", refused)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.kafka import Fetched, PositionGone, TopicState
+from mirrorlake.kafka import Fetched
 from mirrorlake.lake import RELAY, KnownTopic, Lake, ProofCache, RangeProof, arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.metadata import topic_row
@@ -31,10 +32,12 @@ from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.verify import Verification, Verifier
-from tests.builders import fetched_rows, map_row, mirror_config, run_over
+from tests.builders import map_row, mirror_config, run_over
+from tests.kit.memory_cluster import Entry, MemoryCluster, MemoryFetcher, Topic
+from tests.kit.memory_cluster import Log as HeldLog
 from tests.lakes import lake_in
 from tests.lakes import rows as landed
-from tests.unit.verify.test_stream_comparison import Row, batch
+from tests.unit.verify.test_stream_comparison import Row
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
 CONFIG = mirror_config(verify={})
@@ -67,66 +70,39 @@ class Log:
     end: int = 0
 
 
-class Cluster:
-    """A cluster of one topic, as an admin client and as consumers see it."""
+class Cluster(MemoryCluster):
+    """A cluster of one topic whose first offsets may be `leaving`, and that counts what is fetched."""
 
     def __init__(self, alias: str, topic: str, logs: list[Log]) -> None:
-        self.alias, self.topic, self.logs, self.fetches = alias, topic, logs, 0
-        self.leaving = 0
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        state = TopicState(name=self.topic, topic_id=f"id of {self.topic}", partitions=len(self.logs))
-        return {self.topic: state} if self.topic in set(names) else {}
-
-    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.logs[tp.partition].first for tp in partitions}
-
-    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.logs[tp.partition].end for tp in partitions}
-
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        return {name: {"cleanup.policy": "delete"} for name in names}
-
-    def default_cleanup(self, _: Any) -> str:
-        return "delete"
-
-    def topic_names(self) -> list[str]:
-        return [self.topic]
-
-    def trim(self) -> None:
-        """Delete the offsets that are leaving."""
-        for log in self.logs:
-            log.first = max(log.first, min(self.leaving, log.end))
-            log.rows = {offset: row for offset, row in log.rows.items() if offset >= log.first}
+        super().__init__(alias)
+        self.logs = [
+            HeldLog(
+                [
+                    Entry(offset, ms, 0, key, value, headers or ())
+                    for offset, ms, key, value, headers in sorted(log.rows.values(), key=itemgetter(0))
+                ],
+                log.first,
+                log.end,
+            )
+            for log in logs
+        ]
+        self.topics[topic] = Topic(f"id of {topic}", self.logs, {"cleanup.policy": "delete"})
+        self.fetches = self.leaving = 0
 
 
-class Reader:
-    """A consumer of a cluster that returns a few offsets at a time."""
+class Reader(MemoryFetcher):
+    """A consumer that comes when what is leaving has left."""
 
-    def __init__(self, cluster: Cluster, step: int, positions: Mapping[TopicPartition, int]) -> None:
-        self.cluster, self.step, self.positions = cluster, step, dict(positions)
-        cluster.trim()
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int], step: int) -> None:
+        super().__init__(cluster, positions, step)
+        self._counts = cluster
+        for log in cluster.logs:
+            log.drop(below=min(cluster.leaving, log.end))
 
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def fetch(self, *_: Any, **__: Any) -> Fetched:
-        rows, read_to = {}, {}
-        for tp, position in self.positions.items():
-            log = self.cluster.logs[tp.partition]
-            if position < log.first:
-                raise PositionGone(str(tp))
-            if position >= log.end:
-                continue
-            read_to[tp] = min(position + self.step, log.end)
-            if held := [log.rows[o] for o in range(position, read_to[tp]) if o in log.rows]:
-                rows[tp] = pa.Table.from_batches([batch(held)])
-                self.cluster.fetches += len(held)
-        self.positions |= read_to
-        return Fetched(fetched_rows(rows), read_to)
+    def fetch(self, *_: object, **__: object) -> Fetched:
+        found = super().fetch()
+        self._counts.fetches += found.rows.count
+        return found
 
 
 class Shouting:
@@ -178,7 +154,7 @@ class World:
         clusters = {"east": Cluster("east", "orders", self.source), "west": Cluster("west", REMOTE, self.target)}
 
         def reader(alias: str, _: Any, positions: Mapping[TopicPartition, int]) -> Reader:
-            return Reader(clusters[alias], self.step, positions)
+            return Reader(clusters[alias], positions, self.step)
 
         with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
             patch.setattr(unit, "Fetcher", reader)
@@ -572,11 +548,11 @@ def test_law_e_a_proof_is_of_the_records_of_its_range_where_others_are_read_agai
 def test_law_e_what_leaves_an_end_while_it_is_compared_is_not_proven(world: World, leaving: int, alias: str) -> None:
     with world.opened() as opened:
         opened.clusters[alias].leaving = leaving
-        before = [log.first for log in opened.clusters[alias].logs]
+        before = [log.start for log in opened.clusters[alias].logs]
         found = opened.verify()
     assert not named(found.reports[0])
     gone = [
-        (n, first, log.first) for n, (first, log) in enumerate(zip(before, opened.clusters[alias].logs, strict=True))
+        (n, first, log.start) for n, (first, log) in enumerate(zip(before, opened.clusters[alias].logs, strict=True))
     ]
     for number, first, now in gone:
         if alias == "east":
