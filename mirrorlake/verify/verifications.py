@@ -30,8 +30,8 @@ from mirrorlake.verify.verify import Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
 _MAX_LOGGED = 10
-# An erasure and a retention pass may follow one another.
-_ATTEMPTS = 3
+# A retention pass and erasures, one a key, may follow one another.
+_ATTEMPTS = 10
 
 log = logging.getLogger(__name__)
 

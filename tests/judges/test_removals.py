@@ -72,7 +72,7 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
             producing.join()
         total = count(pair.east, pair.topic)
         wait_until(lambda: failures or count(pair.central, pair.remote) >= total, "everything has arrived")
-    pair.check(with_map=True)
+    pair.check(with_map=True, by=mirror)
     removed = mirror.query("SELECT removal, relay_version, record_count FROM removed").to_pylist()
     done = {row["removal"] for row in removed if row["relay_version"] is not None}
     assert done == {row["removal"] for row in removed}, "law F: each is announced, then confirmed"

@@ -121,12 +121,15 @@ class Pair:
     def target(self, remote: str | None = None) -> dict[int, list[Record]]:
         return consume(self.central, remote or self.remote)
 
-    def check(self, *, with_map: bool = False) -> None:
-        """Laws C, D and F for the topic and its remote topic; with the offset map also laws A, B and E."""
+    def check(self, *, with_map: bool = False, by: Mirror | None = None) -> None:
+        """Laws C, D and F for the topic and its remote topic; with the offset map also laws A, B and E.
+
+        The offsets are asked of the newest settings file, or `by` a mirror of other settings.
+        """
         source, target = self.source(), self.target()
         assert_equal_topics(source, target)
         if with_map:
-            asked = load(self.conf)["east->central"]
+            asked = (by or load(self.conf))["east->central"]
             assert_map_is_exact(self.lake, "east->central", self.topic, source, target, asked=asked)
 
 
