@@ -32,7 +32,7 @@ def queries(spark: SparkSession) -> dict[str, str]:
     return {**{query.name: query.runId for query in spark.streams.active}, **own}
 
 
-def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 900.0) -> Any:
     """Poll a condition; fails with its name when it does not come true."""
     deadline = time.monotonic() + timeout
     while (begun := time.monotonic()) < deadline:

@@ -117,7 +117,7 @@ def test_links_lead_to_a_flow_a_topic_a_group_and_a_record(world: World, tab: Pa
     tab.locator(f'.ml-topics-rows tr[data-key="{world.orders}"] input[type=checkbox]').check()
     tab.locator(".ml-topics-open").click()
     expect(tab).to_have_url(topic)
-    tab.reload()
+    visit(tab, tab.url)
     expect(tab.locator(".ml-topics-page")).to_contain_text(world.group)
     expect(tab).to_have_url(topic)
 
@@ -143,7 +143,7 @@ def test_a_typed_table_is_opened_by_its_link_and_leads_to_its_topic(world: World
     # The last three were produced in one moment, each to a partition.
     expect(newest.first.locator("[data-column=id]")).to_have_text(re.compile("^2[789]$"))
     screenshot(tab, "page-table", at=page)
-    tab.reload()
+    visit(tab, tab.url)
     expect(newest).to_have_count(20)
     expect(tab).to_have_url(address)
     page.get_by_role("link", name=world.orders).click()
