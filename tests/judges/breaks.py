@@ -36,8 +36,8 @@ BREAKS = (
     Break(
         "a position past an unread record (law A)",
         "mirrorlake/model/offset_map.py",
-        "return Exact(downstream + upstream_offset - first, target)",
-        "return Exact(downstream + upstream_offset - first + 1, target)",
+        "return min(limits, default=None)",
+        "return min(limits) + 1 if limits else None",
         "tests/judges/test_groups.py -k every_position_is_exact",
     ),
     Break(
@@ -106,15 +106,15 @@ BREAKS = (
     Break(
         "a write to the source (law H)",
         "mirrorlake/kafka/fetcher.py",
-        '"enable.auto.commit": "false"',
-        '"enable.auto.commit": "true"',
+        "for tp, at in self._positions.items()])",
+        "for tp, at in self._positions.items()])\n        self._consumer.commit(offsets=self._consumer.assignment())",
         "tests/judges/test_other_clients.py",
     ),
     Break(
         "a secret in a log",
-        "mirrorlake/config/base.py",
-        "return secrets.MASK if secrets.looks_secret(key) and not secrets.is_reference(text) else text",
-        "return text",
+        "mirrorlake/kafka/fetcher.py",
+        "        self._answer_bytes = self._size.limit\n",
+        '        self._answer_bytes = self._size.limit\n        log.info("fetch.options %s", self._errors.options)\n',
         "tests/judges/test_security.py -k rotated_password",
     ),
     Break(
@@ -129,7 +129,7 @@ BREAKS = (
         "mirrorlake/model/offset_map.py",
         "return Exact(downstream + upstream_offset - first, target)",
         "return Exact(downstream + max(last - upstream_offset, 0), target)",
-        "tests/judges/test_groups.py -k every_position_is_exact",
+        "tests/judges/test_laws.py -k odd_records",
     ),
     Break(
         "a record that is missing and called equal (law E)",
