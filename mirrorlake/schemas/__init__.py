@@ -2,4 +2,4 @@
 
 from mirrorlake.schemas.frame import FRAME_BYTES, parse_message_indexes, parse_schema_id
 from mirrorlake.schemas.registry import SchemaRegistry
-from mirrorlake.schemas.schema import Reference, Schema
+from mirrorlake.schemas.schema import Schema
