@@ -25,8 +25,9 @@ lab: env ## JupyterLab with the notebooks
 
 # The tests of one law: .venv/bin/python -m pytest --law A; those of all laws: -m law.
 # Up to four at a time, each with brokers and a Spark of its own: flows wait for commits, and three of them leave a third of two
-# cores idle (vmstat, 2026-11-23); of five, browsers and mirrors that stay on got too little to be in time. A worker takes about 3.5 GB. Byte code is kept whatever the environment says: without it, each
-# process of the package, and there are hundreds, compiles for 0.4 CPU-s.
+# cores idle (vmstat, 2026-11-23); of five, browsers and mirrors that stay on got too little to be in time. A worker takes about
+# 3.5 GB. Byte code is kept whatever the environment says: without it, each process of the package, and there are hundreds,
+# compiles for 0.4 CPU-s.
 WORKERS ?= $(or $(shell awk '/^MemTotal/ {n = int($$2 / 4200000); print (n < 2 ? 2 : n > 4 ? 4 : n)}' /proc/meminfo 2>/dev/null),3)
 test: export PYTHONDONTWRITEBYTECODE =
 test: env browser promtool lint archives ## lint and the whole test suite (real brokers, Spark and Delta)

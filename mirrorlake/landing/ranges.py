@@ -33,7 +33,7 @@ def read_ranges(alias: str, options: Mapping[str, Any], ranges: Ranges) -> Itera
         PositionGone: records have left the source.
         ClusterUnreachable: the source sends nothing for a while.
     """
-    reached, heard = {tp: first for tp, (first, _) in ranges.items()}, time.monotonic()
+    reached, moved_at = {tp: first for tp, (first, _) in ranges.items()}, time.monotonic()
     with Fetcher(alias, options, reached) as fetcher:
         while left := [tp for tp, (_, end) in ranges.items() if reached[tp] < end]:
             fetched = fetcher.fetch(_STEP_S, max_s=_STEP_S, max_bytes=_STEP_BYTES, max_records=_STEP_RECORDS)
@@ -43,8 +43,8 @@ def read_ranges(alias: str, options: Mapping[str, Any], ranges: Ranges) -> Itera
                     yield tp, rows
             reached |= fetched.read_to
             if any(tp in fetched.read_to for tp in left):
-                heard = time.monotonic()
-            elif time.monotonic() > heard + _SILENCE_TIMEOUT_S:
+                moved_at = time.monotonic()
+            elif time.monotonic() > moved_at + _SILENCE_TIMEOUT_S:
                 raise ClusterUnreachable(
                     f"cluster {alias} sends no records of {left[0]} from offset {reached[left[0]]} on",
                     consequence="nothing was changed by this step",
@@ -63,8 +63,8 @@ def range_reader(
             # One after another: the relay's writer takes each partition's rows together.
             tp = TopicPartition(row["topic"], row["partition"])
             for _, rows in read_ranges(alias, options, {tp: (row["first"], row["end"])}):
-                for index, value in enumerate((tp.topic, pa.scalar(tp.partition, pa.int32()))):
-                    rows = rows.add_column(index, ("topic", "partition")[index], pa.repeat(value, len(rows)))
+                rows = rows.add_column(0, "topic", pa.repeat(tp.topic, len(rows)))
+                rows = rows.add_column(1, "partition", pa.repeat(pa.scalar(tp.partition, pa.int32()), len(rows)))
                 yield from rows.rename_columns({"timestamp_type": "timestampType"}).to_batches()
 
     return read

@@ -1,4 +1,4 @@
-"""What this process finds: its user, and the JVM that it started, or that started it."""
+"""The user of this process, and its JVM: the one that it started, or that started it."""
 
 from __future__ import annotations
 
