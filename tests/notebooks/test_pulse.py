@@ -49,10 +49,6 @@ class Shown:
         place = self._page.locator("#pulse")
         return str(place.inner_text()) if place.is_visible() else ""
 
-    @property
-    def is_inert(self) -> bool:
-        return bool(self.run("document.getElementById('rest').inert"))
-
 
 def test_an_age_grows_in_the_browser_and_begins_with_what_the_kernel_says(window: Page) -> None:
     # The kernel's clock is an hour before the browser's: only the age counts.
@@ -90,47 +86,6 @@ def test_before_the_first_answer_nothing_is_live(window: Page, reading: Reading)
     )
 
 
-def test_a_busy_kernel_is_said_and_disables_nothing_however_long(window: Page) -> None:
-    shown = Shown(window, Reading(), beats=True)
-    shown.answer(Reading())
-    assert shown.text == ""
-    shown.run("window.manager.kernel = {status: 'busy'}")
-    shown.wait(11)
-    assert "busy" in shown.text
-    assert len(shown.asked) == 2, "one question at a time: they would wait in line behind the cell"
-    shown.wait(300)
-    assert "busy" in shown.text
-    assert not shown.is_inert
-    shown.answer(Reading())
-    assert shown.text == ""
-
-
-@pytest.mark.parametrize(
-    ("gone", "words"),
-    [
-        ("window.manager.kernel = {status: 'dead'}", "run the cell again"),
-        ("window.manager.kernel = {status: 'idle'}", "run the cell again"),
-        (
-            "document.querySelector('.ml-console').parentElement.classList.add('jupyter-widgets-disconnected')",
-            "run the cell",
-        ),
-        ("null", "If no cell is running"),
-    ],
-)
-def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(window: Page, gone: str, words: str) -> None:
-    shown = Shown(window, Reading(), beats=True)
-    shown.answer(Reading())
-    shown.run(gone)
-    shown.wait(40)
-    assert words in shown.text
-    assert shown.is_inert
-    shown.run("window.manager.kernel = {status: 'idle'}")
-    shown.run("document.querySelectorAll('.jupyter-widgets-disconnected').forEach((e) => e.className = '')")
-    shown.answer(Reading())
-    assert not shown.is_inert
-    assert shown.text == ""
-
-
 @pytest.mark.parametrize(
     ("meanwhile", "moved", "clicks"),
     [
@@ -154,12 +109,6 @@ def test_what_was_pressed_is_what_is_clicked(window: Page, meanwhile: str, moved
     window.mouse.move(x + moved, y)
     window.mouse.up()
     assert shown.run("window.clicks") == clicks
-
-
-def test_a_page_answers_at_once_when_the_kernel_asks_whether_all_has_arrived(window: Page) -> None:
-    shown = Shown(window, Reading(), beats=True)
-    shown.run("window.fire('msg:custom', {settle: 4})")
-    assert shown.run("window.sent")[-1] == {"settled": 4}
 
 
 def test_the_kernel_answers_with_the_age_of_now() -> None:

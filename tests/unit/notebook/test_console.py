@@ -7,33 +7,25 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import ipywidgets as widgets
-import pandas as pd
 import pytest
 
 import mirrorlake as ml
 from mirrorlake.config import secrets
 from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lag.series import LINE_COLUMNS
-from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
 from tests.builders import mirror_config
 from tests.unit.markup import unwrapped
-from tests.unit.notebook.kit import EVIL, NOW, Clock, everything, fill, page_html, texts
-from tests.unit.values import partition_status, status
+from tests.unit.notebook.kit import EVIL, Clock, everything, fill, page_html, texts
 
 SECRET = "hunter2verysecret"  # noqa: S105
 
@@ -215,125 +207,6 @@ def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console:
     assert (held.value, held.problem) == (1, "ZeroDivisionError: division by zero"), "the last value stays, marked"
     asyncio.run(poller.once())
     assert (poller.reading.value, poller.reading.problem) == (2, None)
-
-
-def status_of(landed: int, republished: int, *, at: datetime) -> Status:
-    reached = {"source_end": 100, "landed": landed, "republished": republished, "offset_lag": 100 - republished}
-    rows = [replace(partition_status(EVIL, p, "behind"), **reached, time_lag_ms=1000) for p in range(2)]
-    return Status(flows=(replace(status("east->west", *rows), observed_at=at),), observed_at=at)
-
-
-def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock: Clock) -> None:
-    with Console(Mirror(mirror_config({"objectives": {"rpo": "30s"}})), now=clock) as console:
-        view = console.status
-        assert view.lag.chart.figure == {}, "no chart before there is data"
-        view.lag.measure.value = "offsets"
-        for landed, republished in ((90, 80), (100, 95)):
-            clock.time += timedelta(seconds=5)
-            view.poller.put(status_of(landed, republished, at=clock.time))
-        assert console.session.errors.errors == []
-        assert "<script" not in page_html(console.widget)
-        [row], [said] = view.rows.rows, texts(view.rows.rows)
-        assert (said["verdict"], said["offset_lag"], said["out"], said["proven"]) == ("WARNING", "10", "6", "nothing")
-        assert [part["cells"]["topic"]["text"] for part in row["parts"]] == ["partition 0", "partition 1"]
-        assert "landed up to 100, republished up to 95" in row["parts"][0]["cells"]["topic"]["title"]
-        chart = view.lag.chart
-        assert chart.figure["layout"]["yaxis"]["title"]["text"] == "offsets"
-        assert values(chart) == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
-        frame = view.lag_frame()
-        assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
-        assert view.poller.pulse.reading["as_of"] == "00:00:10 UTC"
-        zoom = chart.figure["layout"]["uirevision"]
-        view.poller.put(status_of(100, 100, at=clock.time))
-        assert chart.figure["layout"]["uirevision"] == zoom, "a person's zoom stays"
-        assert "shapes" not in chart.figure["layout"], "an objective is a time"
-        view.lag.measure.value = "time"
-        assert list(values(chart)) == ["east-&gt;west republished"]
-        layout = chart.figure["layout"]
-        assert layout["uirevision"] != zoom
-        assert layout["annotations"][0]["text"] == "time lag; objective of east-&gt;west: 30.0 s, above this picture"
-        view.poller.fail(f"{EVIL}: west does not answer")
-        assert "west does not answer" in view.poller.pulse.reading["problem"]
-        assert "<script" not in page_html(console.widget)
-
-
-def values(chart: Chart) -> dict[str, list[float]]:
-    return {line["name"]: line["y"] for line in chart.figure["data"]}
-
-
-def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Console) -> None:
-    view = console.status.lag
-    assert view.sampled.layout.display == "none", "what the console has seen is asked of nobody"
-    view.since.value = "1h"
-    assert view.sampled.layout.display is None
-
-    def nothing(*_: Any) -> Any:
-        raise UsageError("nothing was sampled yet", remedy="mirrorlake run")
-
-    lag = SimpleNamespace(query_over=nothing, span=lambda _: (NOW, NOW + timedelta(hours=1)))
-    console.session.mirror = cast("Mirror", SimpleNamespace(config=mirror_config(), lag=lag))
-    view.refresh.click()
-    assert view.poller.reading.problem is None, "it is no fault that nothing was sampled yet"
-    assert "Nothing was sampled" in view.note.value
-    view.poller.fail("the lake is away. Next: look at it")
-    assert "the lake is away" in view.poller.pulse.reading["problem"]
-    assert view.chart.figure == {}
-    rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
-    view.poller.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
-    assert values(view.chart) == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
-    assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "seconds"
-    view.measure.value = "offsets"
-    assert values(view.chart) == {"f landed": [0, 10, 20], "f x": [0, 10, 20]}
-    assert view.chart.figure["layout"]["yaxis"]["title"]["text"] == "offsets"
-    view.poller.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
-    assert view.chart.figure == {}
-    assert console.session.errors.errors == []
-
-
-class Shelf:
-    """Stands for a mirror whose topics are known."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self.config, self.flows = mirror.config, mirror.flows
-        self.looks = 0
-
-    def topics(self, cluster: str, *, internal: bool) -> TopicList:
-        assert (cluster, internal) == ("east", True)
-        self.looks += 1
-        lines = [
-            TopicLine(topic=name, partitions=1, records=7, internal=name.startswith("__"), ends={0: 10 * self.looks})
-            for name in ("__internal", "a.b", "axb", EVIL)
-        ]
-        at = NOW + timedelta(seconds=2 * self.looks)
-        return TopicList(cluster="east", topics=tuple(lines), observed_at=at)
-
-    def topic(self, cluster: str, topic: str) -> TopicPage:
-        return TopicPage(cluster=cluster, line=TopicLine(topic=topic, partitions=1), partitions=(), settings={})
-
-
-def test_topics_are_found_by_a_pattern_and_those_chosen_become_a_flow(clock: Clock) -> None:
-    with Console(Mirror(mirror_config()), now=clock) as console:
-        console.session.mirror = cast("Mirror", Shelf(cast("Mirror", console.mirror)))
-        view = console.topics
-        view.apart_s = 0
-        view.look.click()
-        assert console.session.errors.errors == []
-        assert view.rows.rows[0]["cells"]["rate"]["text"] == ""
-        view.look.click()
-        assert view.rows.rows[0]["cells"]["rate"]["text"] == "5", "between two looks"
-        view.matching.value = "a*("
-        assert "not yet" in view.matches.value
-        assert console.session.errors.errors == [], "half-typed patterns are not an alarm"
-        assert view.open.disabled
-        view.matching.value = "a.*"
-        view.rows.selected = ["a.b"]
-        view.use.click()
-        flow = console.wizard.flow
-        assert flow.topics.value == r"a\.b", "axb is another topic"
-        view.rows.selected = []
-        view.use.click()
-        assert flow.topics.value == "a.*", "where none is chosen, the pattern is"
-        assert "<script" not in page_html(console.widget)
 
 
 def test_before_there_is_a_mirror_the_clusters_of_the_form_are_browsed(console: Console) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,10 +29,9 @@ from mirrorlake.notebook.console.record_detail import value_html
 from mirrorlake.notebook.console.record_side import row_of
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.records.page import Page
-from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Outcome, Passport
+from mirrorlake.records.record import LandedIn, Missing, Outcome, Passport
 from tests.builders import browsed, mirror_config, page_of, passport_of
-from tests.unit.markup import unwrapped
-from tests.unit.notebook.kit import EVIL, page_html
+from tests.unit.notebook.kit import EVIL
 from tests.unit.values import group_position
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -49,7 +47,6 @@ class Library:
         self.asked: list[Any] = []
         self.fails = ""
         self.note = ""
-        self.tailed: list[BrowsedRecord] = []
         self.applied: GroupPlan | None = None
 
     def browse(self, cluster: str, topic: str, partition: int | None, *, relay: bool, **seek: Any) -> Page:
@@ -96,11 +93,6 @@ class Library:
     def topics(self, cluster: str) -> list[Any]:
         assert cluster == "east"
         return [SimpleNamespace(topic="orders", partitions=3), SimpleNamespace(topic="other", partitions=1)]
-
-    def tail(self, *where: Any, stop: threading.Event, **asked: Any) -> Iterator[BrowsedRecord]:
-        self.asked.append(("tail", *where, asked))
-        yield from self.tailed
-        stop.wait(30)
 
     def group_standing(self, flow: str) -> GroupOverview:
         assert flow == STANDING.flow
@@ -158,12 +150,6 @@ def keys(view: Any, side: str) -> list[str]:
     return [row["key"] for row in view.sides[side].grid.rows]
 
 
-def marks(view: Any) -> dict[str, list[str]]:
-    return {
-        name: [row["key"] for row in side.grid.rows if row["cells"]["mark"] != ""] for name, side in view.sides.items()
-    }
-
-
 def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(
     view: Any, console: Console, library: Library
 ) -> None:
@@ -186,25 +172,6 @@ def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(
     assert keys(view, "target") == []
     assert "does not answer" in view.sides["target"].head.value
     assert "aborted" in view.sides["source"].notes.value, "law E in words"
-
-
-def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(view: Any, console: Console) -> None:
-    view.look.click()
-    for side, key in (("target", "0@14"), ("relay", "0@3"), ("source", "0@4")):
-        view.sides[side].grid.selected = [key]
-        assert console.session.errors.errors == []
-        upstream = "0@3" if side == "relay" else "0@4"
-        assert marks(view) == {"source": [upstream], "relay": [upstream], "target": [f"0@1{upstream[-1]}"]}
-        assert [name for name, one in view.sides.items() if one.grid.selected] == [side], "one is chosen"
-    assert "republished" in view.passport.value
-    assert "Value as" in view.detail.form.description
-    html = page_html(console.widget)
-    assert "&lt;script" in html
-    assert not re.search(r"<(script|img)", html)
-    assert html.count(f"header {EVIL}".replace("<", "&lt;").replace(">", "&gt;")) == 2, "headers of one name, both"
-    view.look.click()
-    assert marks(view) == {"source": [], "relay": [], "target": []}
-    assert view.passport.value == ""
 
 
 def test_an_answer_about_an_earlier_choice_is_dropped(
@@ -235,15 +202,6 @@ def test_an_answer_about_an_earlier_choice_is_dropped(
     assert view.found is answers[4]
 
 
-def test_a_counterpart_that_is_not_shown_is_gone_to(view: Any, library: Library) -> None:
-    view.look.click()
-    view.sides["target"].clear("")
-    view.sides["source"].grid.selected = ["0@4"]
-    [(cluster, topic, partition, _, seek)] = [one for one in library.asked[3:] if len(one) == 5]
-    assert (cluster, topic, partition, seek["offset"]) == ("west", "east.orders", 0, 14)
-    assert marks(view)["target"] == ["0@14"]
-
-
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_an_offset_on_one_side_finds_its_place_on_the_others(
     view: Any, console: Console, library: Library, side: str
@@ -264,22 +222,6 @@ def test_an_offset_on_one_side_finds_its_place_on_the_others(
     assert asked == {("west", 1, False, 13), ("east", upstream, False, 3), ("east", upstream, True, 3)}
 
 
-def test_times_are_read_as_people_write_them_and_said_with_their_zone(
-    view: Any, console: Console, library: Library
-) -> None:
-    view.seek.value = "time"
-    view.time.value = "noonish"
-    assert view.time_said.value == ""
-    view.look.click()
-    assert "is not a time" in console.session.errors.errors[0]
-    assert "yesterday 14:00" in console.session.errors.errors[0]
-    view.time.value = "-2h"
-    assert "UTC" in view.time.description
-    assert "2026-11-22 10:00:00 UTC" in unwrapped(view.time_said.value)
-    view.look.click()
-    assert {one[-1]["at"] for one in library.asked} == {NOW - timedelta(hours=2)}
-
-
 def test_a_search_goes_on_where_it_stopped(view: Any, library: Library) -> None:
     assert view.go_on.layout.display == "none"
     library.note = "looked through 10 000 records back to offset 3; there are more to look through"
@@ -292,26 +234,6 @@ def test_a_search_goes_on_where_it_stopped(view: Any, library: Library) -> None:
     view.go_on.click()
     assert [one[-1]["before"] for one in library.asked] == [pages["source"], pages["relay"], pages["target"]]
     assert view.go_on.layout.display == "none"
-
-
-def test_a_live_tail_keeps_the_newest_and_frees_the_kernel(view: Any, console: Console, library: Library) -> None:
-    view.anchor.value, view.count.value = "target", 3
-    library.tailed = [browsed(number, topic="east.orders") for number in range(8)]
-
-    async def watch() -> None:
-        view.tail.click()
-        while keys(view, "target") != ["0@7", "0@6", "0@5"]:
-            await asyncio.sleep(0.01)
-        assert view.tail.disabled
-        assert "8 came, the newest 3 are shown · live" in view.sides["target"].head.value
-        view.stop_tail.click()
-        while "stopped" not in view.sides["target"].head.value:
-            await asyncio.sleep(0.01)
-        assert not view.tail.disabled
-
-    asyncio.run(watch())
-    assert library.asked[0][:4] == ("tail", "west", "east.orders", None)
-    assert console.session.errors.errors == []
 
 
 def test_odd_records_are_shown_as_they_are() -> None:

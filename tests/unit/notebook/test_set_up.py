@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,6 @@ from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.notebook.console.run import RunLook, progress_table
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
 from tests.unit.markup import unwrapped
@@ -116,20 +114,6 @@ def apply_first(console: Console) -> None:
 
 def listed(console: Console) -> dict[str, str]:
     return {one.key: one.html for one in console.wizard.flow.list.entries}
-
-
-def test_a_name_that_is_taken_is_refused_by_a_review_and_while_it_is_typed(console: Console) -> None:
-    apply_first(console)
-    fill_flow(console, "east", "west", "clicks")
-    console.wizard.review.review.click()
-    assert "is a flow of these settings already" in console.session.errors.errors[0]
-    view = console.wizard.clusters
-    view.new.click()
-    view.alias.value = "west"
-    assert "is a cluster already" in view.taken.value
-    assert view.add.disabled
-    view.alias.value = "north"
-    assert not view.add.disabled
 
 
 def test_flows_are_edited_copied_and_removed_one_after_another_and_nothing_typed_is_lost(
@@ -326,33 +310,6 @@ def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console, monk
     asyncio.run(types())
     assert looked == ["topic-.*"]
     assert "and 480 more rows of 500" in flow.preview.value
-
-
-def test_next_and_back_lead_through_the_steps_and_say_where(console: Console) -> None:
-    wizard, seen = console.wizard, []
-    for button in (wizard.next, wizard.next, wizard.next, wizard.back):
-        seen.append((wizard.back.description, wizard.next.description))
-        button.click()
-    assert seen == [
-        ("", "Next: 2 Flow ▶"),
-        ("◀ Back: 1 Clusters", "Next: 3 Review and apply ▶"),
-        ("◀ Back: 2 Flow", "Next: 4 Run ▶"),
-        ("◀ Back: 3 Review and apply", ""),
-    ]
-    assert wizard.steps.selected_index == 2
-    assert wizard.next.layout.display is None
-
-
-def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> None:
-    now = Status(flows=(status("east->west", partition_status(lag=3)),), observed_at=NOW)
-    first = RunLook(NOW, Ran([LandResult("east", 100)], [RepublishResult("east->west", 50)]))
-    later = RunLook(
-        NOW + timedelta(seconds=10), Ran([LandResult("east", 300)], [RepublishResult("east->west", 150)]), now
-    )
-    html = unwrapped(progress_table([first, later], {"east->west": "east", "east->north": "east"}))
-    for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
-        assert figure in html, figure
-    assert "east-&gt;north" in html, "also a flow of which no status is known"
 
 
 async def until(condition: Callable[[], Any]) -> None:
