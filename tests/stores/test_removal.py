@@ -14,12 +14,10 @@ from mirrorlake.config.loading import loads
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MaintenanceConfig
 from mirrorlake.lake import (
     POSITIONS,
-    SAMPLES,
     FencedRelayWriter,
     Lake,
     LandingLog,
     left_before,
-    prune_samples,
     read_in_order,
     relay_schema,
     removed_from,
@@ -152,15 +150,3 @@ def test_law_c_a_file_of_several_parts_is_put_whole(world: World) -> None:
     [file] = [one for one in log.files({SOURCE: 60}) if one.first_offset == 60]
     read = [value for batch in read_in_order([file]) for value in batch.column("value").to_pylist()]
     assert read == values
-
-
-def test_old_samples_leave_a_store_too(world: World) -> None:
-    world.lake.create_side_table(SAMPLES)
-    looks = [{"observed_at": NOON + n * DAY, "subject": "relay", "name": "east"} for n in range(4)]
-    world.lake.append_rows(SAMPLES, looks)
-    assert not prune_samples(world.lake, before=NOON + 2 * DAY, now=NOON + 8 * DAY), "a new lake holds nothing old"
-    assert prune_samples(world.lake, before=NOON + 3 * DAY, now=NOON + 10 * DAY)
-    assert [row.n for row in world.lake.query_rows("SELECT count(*) AS n FROM {samples}")] == [1]
-    # Of each position the newest row before that moment stays, and what came after it.
-    kept = world.lake.query_rows("SELECT position FROM {positions} ORDER BY 1")
-    assert [row.position for row in kept] == [20, 30, 40, 50, 60]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +15,12 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.loading import loads
-from mirrorlake.errors import LanderReplaced, SafetyError, StoreError
+from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake import (
     GAPS,
     FencedRelayWriter,
     Lake,
     LandingLog,
-    RelayFile,
     check_store,
     read_landing_positions,
     relay_schema,
@@ -93,11 +91,6 @@ def rows(first: int, last: int, **columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(plain | columns, relay_schema())
 
 
-def land(writer: FencedRelayWriter, batch: int, first: int, last: int) -> None:
-    seat = writer.relay_claim()
-    LandingLog(seat).append(list(write_files(seat.path, relay_schema(), iter([rows(first, last)]))), batch, NOW)
-
-
 def test_a_lake_of_another_release_on_a_store_is_refused_without_spark(lake: Lake) -> None:
     gaps = lake.meta_location(GAPS)
     made = lake.version(gaps)
@@ -108,26 +101,6 @@ def test_a_lake_of_another_release_on_a_store_is_refused_without_spark(lake: Lak
         lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
     with pytest.raises(SafetyError, match="its version is 9"):
         lake.relay_log("east")
-
-
-def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:
-    writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
-    assert log is not None
-    assert log.files({}) == []
-    writer.refresh()
-    writer.claim("cluster")
-    land(writer, 1, 0, 30)
-    [file] = log.new_files({})
-    assert (file.source, file.first_offset, file.last_offset, file.records) == (SOURCE, 0, 29, 30)
-    assert file.uri.startswith("s3a://")
-    assert sum(map(len, read_in_order([file]))) == 30
-    assert lake.query_rows("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
-    assert log.new_files({}) == []
-    content = lake.content(lake.relay_location("east"))
-    assert content is not None
-    assert content.size()[0] == 30
-    newest = content.newest_rows(["timestamp", "offset"], by=("timestamp", "offset"), count=2)
-    assert newest["offset"].to_pylist() == [29, 28]
 
 
 def test_a_turn_costs_as_many_requests_whatever_the_log_holds(lake: Lake, store_server: StoreServer) -> None:
@@ -165,22 +138,6 @@ def test_a_turn_costs_as_many_requests_whatever_the_log_holds(lake: Lake, store_
 
 
 @pytest.mark.law("F")
-def test_a_lander_that_was_replaced_writes_nothing(lake: Lake) -> None:
-    first, second = FencedRelayWriter(lake, "east"), FencedRelayWriter(lake, "east")
-    for writer in (first, second):
-        writer.refresh()
-        writer.claim("cluster")
-    with pytest.raises(LanderReplaced):
-        land(first, 1, 0, 30)
-    land(second, 1, 0, 20)
-    # The same batch again, as a task would repeat it that was killed after its commit.
-    with pytest.raises(LanderReplaced):
-        land(second, 1, 0, 20)
-    assert LandingLog(second.relay_claim()).has_begun
-    assert lake.query_rows("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 20
-
-
-@pytest.mark.law("F")
 def test_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
     def write(name: str) -> None:
         # Tables of its own: commits of one process otherwise wait for each other.
@@ -199,25 +156,6 @@ def test_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
         "SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1 ORDER BY 1"
     )
     assert [(row.source, row.n, row.topics) for row in found] == [(name, 8, 8) for name in ("a", "b", "c")]
-
-
-def test_a_version_is_put_once(lake: Lake, store_server: StoreServer) -> None:
-    """What all of that stands on: the server refuses to put over a key that exists."""
-    import requests
-    from botocore.auth import SigV4Auth
-    from botocore.awsrequest import AWSRequest
-    from botocore.credentials import Credentials
-
-    path = lake.meta_location(GAPS).partition("://")[2]
-    url = f"{store_server.endpoint}/{path}/_delta_log/{99:020}.json"
-
-    def put() -> int:
-        request = AWSRequest("PUT", url, data=b"{}", headers={"If-None-Match": "*"})
-        keys = store_server.values
-        SigV4Auth(Credentials(keys["access_key"], keys["secret_key"]), "s3", "us-east-1").add_auth(request)
-        return requests.put(url, data=b"{}", headers=dict(request.headers), timeout=60).status_code
-
-    assert [put(), put()] == [200, 412]
 
 
 @pytest.mark.law("F")
@@ -248,30 +186,6 @@ def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
     signed = [commit.signature for commit in lake.commits(seat.path)[:10]]
     assert [one["batch"] for one in signed] == [*range(9, -1, -1)]
     assert sorted(one["group"] for one in signed) == [0] * 5 + [1] * 5
-
-
-def test_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
-    first, second = (RunMarker(f"{lake.checkpoint_root()}/live/x", number) for number in (1, 2))
-    first.create()
-    assert pickle.loads(pickle.dumps(first)).exists()  # noqa: S301  as a task gets it
-    second.create()
-    assert (first.exists(), second.exists()) == (False, True)
-    second.remove()
-    assert not second.exists()
-
-
-def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server: StoreServer) -> None:
-    writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
-    assert log is not None
-    writer.refresh()
-    writer.claim("cluster")
-    land(writer, 1, 0, 30)
-    [file] = log.files({})
-    gone = RelayFile(SOURCE, 0, 29, 30, file.uri.replace("part-", "part-gone-"))
-    assert sum(map(len, read_in_order([gone]))) == 30
-    store_server.files().delete_file(file.uri.partition("://")[2])
-    with pytest.raises(StoreError, match=r"holds orders-0 0\.\.29.*repair --source east"):
-        list(read_in_order([file]))
 
 
 @pytest.mark.law("C", "D", "F")

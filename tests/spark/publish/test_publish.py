@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -20,10 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.landing_state import landed_positions
-from mirrorlake.lake.relay_files import RelayFile, read_records
 from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.publish import publisher_of
 from tests.builders import partition_for
 from tests.kit.commands import run_cli
@@ -142,50 +140,6 @@ def test_law_c_what_a_frame_says_stands_in_the_relay(spark: SparkSession, make_l
     )
     kept = recorded.where("topic = 'orders'").selectExpr("configs['retention.ms'] AS retention_ms")
     assert_rows(kept, "retention_ms string", [("604800000",)])
-
-
-def test_files_hold_their_partitions_in_offset_order(spark: SparkSession, make_lake: MakeLake) -> None:
-    mirror = make_lake()
-    mirror.publish(keyed(spark, 3000).repartition(4), topic="orders")
-    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
-        for number in range(500):
-            producer.produce("orders", str(number), f"k{number}")
-    read = 0
-    for place in Path(mirror.lake.relay_location("app")).glob("*.parquet"):
-        held = pq.read_table(place, columns=["partition", "offset"]).group_by("partition")
-        for span in held.aggregate([("offset", "min"), ("offset", "count")]).to_pylist():
-            source = SourcePartition("orders", 1, span["partition"])
-            file = RelayFile(source, span["offset_min"], 0, span["offset_count"], place.as_uri(), shared=True)
-            read += sum(len(batch) for batch in read_records(file))
-    assert read == 3500
-
-
-@pytest.mark.law("F")
-def test_law_f_publishers_at_once_lose_nothing_and_repeat_nothing(spark: SparkSession, make_lake: MakeLake) -> None:
-    # A mirror each: they share no lock and no state, as processes would not.
-    mirrors = [make_lake() for _ in range(2)]
-    mirrors[0].lake.create_all(["app"])
-    together = threading.Barrier(len(mirrors))
-
-    def work(writer: int) -> list[Any]:
-        together.wait()
-        return [
-            mirrors[writer].publish(keyed(spark, 20, start=writer * 1000 + turn * 20), topic="orders")
-            for turn in range(2)
-        ]
-
-    with ThreadPoolExecutor(max_workers=len(mirrors)) as pool:
-        done = [each for each_writer in pool.map(work, range(len(mirrors))) for each in each_writer]
-    assert_dense(mirrors[0])
-    held = rows(mirrors[0])
-    values = sorted(int(row.value) for part in held.values() for row in part)
-    assert values == sorted(w * 1000 + n for w in range(2) for n in range(40)), "nothing lost, nothing twice"
-    ranges = sorted((r.partition, r.first_offset, r.last_offset) for each in done for r in each.partitions)
-    covered = {p: [o for q, a, b in ranges if q == p for o in range(a, b + 1)] for p in held}
-    assert covered == {p: list(range(len(part))) for p, part in held.items()}, "each call was told its own offsets"
-    assert landed_positions(mirrors[0].lake, "app").reached == {
-        SourcePartition("orders", 1, p): len(part) for p, part in held.items()
-    }
 
 
 @pytest.mark.law("F")
@@ -370,27 +324,6 @@ def test_a_producer_has_the_shape_of_confluents(make_lake: MakeLake) -> None:
     assert [by_value[v].offset() for v in (b"w", b"x")] == [0, 1]
     assert_dense(mirror)
     assert {bytes(row.value) for row in rows(mirror)[5]} == {b"w", b"x"}
-
-
-@pytest.mark.law("F")
-def test_law_f_a_flush_that_failed_is_repeated_without_a_record_twice(make_lake: MakeLake) -> None:
-    mirror = make_lake()
-    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
-        producer.produce("orders", "1")
-        producer.flush()
-        look_fails_once(mirror)
-        producer.produce("orders", "2")
-        with pytest.raises(StoreError, match="may or may not have been published"):
-            producer.flush()
-        assert len(producer) == 1, "it stays queued"
-        producer.produce("orders", "3")
-        assert producer.flush() == 0
-        write_fails_once(mirror, after=False, error=OSError("no answer"))
-        producer.produce("orders", "4")
-        with pytest.raises(StoreError, match="nothing was published"):
-            producer.flush()
-    assert sorted(bytes(row.value) for part in rows(mirror).values() for row in part) == [b"1", b"2", b"3", b"4"]
-    assert_dense(mirror)
 
 
 @pytest.mark.law("D", "F")
