@@ -18,7 +18,7 @@ from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.status_hops import adopt_status, append_snapshot
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
-from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
+from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, hop_place, mirror_config, sample
 
@@ -181,26 +181,6 @@ def test_the_look_of_a_status_is_the_last_sample_of_the_mirror_s_own_hops_and_it
     assert (told["republished"].verdict, told["republished"].catch_up.eta_ms) == (Verdict.PAUSED, 7)
     assert adopt_status(found, status, NOTHING_ASKED).flows == {"east->central": Verdict.PAUSED}
     assert told["consumed"].verdict is Verdict.STALL
-
-
-@pytest.mark.parametrize(("away", "unknown"), [("central", {"republished"}), ("east", {"landed", "republished"})])
-def test_what_a_cluster_that_is_away_would_have_to_tell_is_unknown(away: str, unknown: set[str]) -> None:
-    status = looked(unknown=f"{away} is away", away=away)
-    found = judge_windows({each: window([10, 10, 10], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
-    told = adopt_status(found, status, NOTHING_ASKED)
-    assert {hop.key.hop for hop in told.hops if hop.verdict is Verdict.CLUSTER_AWAY} == unknown
-    assert (told.verdict, told.is_fine, told.rpo_ms) == (Verdict.CLUSTER_AWAY, False, {"east->central": None})
-    assert f"{away} is away" in str(told)
-
-
-def test_landing_that_somebody_paused_is_paused_whatever_waits() -> None:
-    subject = Subject(kind="cluster", name="east")
-    state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
-    found = judge_windows({each: window([3, 3, 3], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
-    [landed] = adopt_status(found, looked(row()), state).by_flow("landed")["east->central"]
-    assert landed.verdict is Verdict.PAUSED
-    assert "is paused by ann" in landed.reason
-    assert subject.options in landed.reason
 
 
 def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag import OpenTransaction, source_reader
 from mirrorlake.lag import sampler as sampler_module
+from mirrorlake.lag import source_reader
 from mirrorlake.lag import status_reader as status_module
 from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
 from mirrorlake.lag.sampler import Sampler
@@ -30,13 +29,11 @@ from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
 from tests.builders import NOON, ORDERS, ledger_record, mirror_config, sample
 from tests.kit.memory_cluster import MemoryCluster
 from tests.lakes import lake_in
 from tests.unit.lag.kit import append, at, landed, sampled
-from tests.unit.values import status as flow_status
 
 [FLOW] = mirror_config({"target": "central", "topics": ["orders", "clicks"]}).flows
 CLICKS = SourcePartition("clicks", 1, 0)
@@ -83,13 +80,11 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         sent: int | None,
         state: ControlState = NOTHING_ASKED,
         held: Sequence[LostTopic] = (),
-        inspect_remote_topics: Any = None,
         **more: Any,
     ) -> Status:
         last = ledger_record(positions={} if sent is None else {ORDERS: sent})
         monkeypatch.setattr(sampler_module, "read_last_records", lambda *_: {0: last})
-        inspect = inspect_remote_topics or (lambda *_: (list(held), {}))
-        monkeypatch.setattr(status_module, "inspect_remote_topics", inspect)
+        monkeypatch.setattr(status_module, "inspect_remote_topics", lambda *_: (list(held), {}))
         # A minute after noon.
         known: Any = {"config": SimpleNamespace(lake_clusters=()), "now": lambda: at(60)}
         context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
@@ -178,21 +173,6 @@ def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(status: As
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
 
 
-def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last_answer(
-    lake: Lake, status: Asked
-) -> None:
-    def gone(*_: Any) -> Any:
-        raise ClusterUnreachable("central is away", alias="central")
-
-    subject = Subject(kind="flow", name=FLOW.name)
-    state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON)})
-    append(lake, SAMPLES, sampled(NOON))
-    found = status(LANDED, 5, state, inspect_remote_topics=gone)[FLOW.name]
-    assert (found.verdict, found.away, found.answered_at, found.since) == ("CLUSTER_AWAY", "central", NOON, NOON)
-    assert "is paused by ann" in found.reason
-    assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason
-
-
 LANDED = Cluster(10)
 
 
@@ -250,15 +230,6 @@ def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, status: Asked) -
     assert [(row.verdict, row.reason) for row in found] == [("OK", "nothing waits")] * 2
 
 
-def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(status: Asked) -> None:
-    pause = Pause(subject=Subject(kind="flow", name=FLOW.name), who="ada", since=NOON, reason="a backup")
-    state = ControlState(pauses={pause.subject: pause})
-    row = status(LANDED, 5, state, windows=lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[FLOW.name][1]
-    assert (row.verdict, row.state, row.since) == ("PAUSED", "paused", NOON)
-    assert "is paused by ada" in row.reason
-    assert "the position stood at 5" in row.reason
-
-
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
@@ -279,40 +250,6 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
     assert back.verdict is worse, "the samples say worse, but of what a person wanted"
 
 
-@pytest.mark.law("E")
-def test_what_a_hung_transaction_holds_back_is_not_in_step(status: Asked) -> None:
-    since, place = NOON_MS - 12 * 60_000, TopicPartition("orders", 0)
-    hung = {
-        place: OpenTransaction(
-            cluster="east", topic="orders", partition=0, offset=10, offsets=500, since_ms=since, fix=""
-        )
-    }
-    [clicks, orders] = status(LANDED, 10, find_transactions=lambda *_: hung)[FLOW.name]
-    assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("caught_up", "OK", 0, None)
-    assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
-    assert orders.blocked_ms == 13 * 60_000
-    assert orders.reason.startswith(
-        "a transaction of the source is open since 11:48:00 UTC, 13 min 0 s: 500 offsets from 10"
-    )
-
-    def silent(*_: object) -> Any:
-        raise ClusterUnreachable("east is away", alias="east")
-
-    found = status(LANDED, 10, find_transactions=silent)
-    assert found.state == "caught_up", "what else is known is told"
-
-
 def test_a_log_that_went_back_has_no_rate() -> None:
     shorter = [*samples(9, 9, end=10), *samples(4, end=4)]
     assert compute_rates(sorted(shorter, key=lambda one: one.observed_at)).in_per_s is None
-
-
-def test_a_parked_stream_stops_its_flow_whatever_its_partitions_say() -> None:
-    stream = Parked(stream="f", since=NOON, error="ClusterError", cause="west is away", remedy="wait")
-    found = replace(flow_status("f"), parked=(stream,))
-    assert (found.verdict, found.state, found.since) == ("STOP", "parked", NOON)
-    assert "west is away" in found.reason
-    retried = replace(stream, is_retried=True)
-    away = replace(found, partitions=(), parked=(retried,), unknown="west is away", away="west")
-    assert (away.verdict, away.reason, away.since) == ("CLUSTER_AWAY", "west is away", None), "it waits for its cluster"
-    assert replace(away, parked=(stream,)).verdict == "STOP", "it waits for a person"

@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import (
-    OFFSET_MAP,
     POSITIONS,
     QUARANTINE,
     RelayLog,
@@ -143,20 +142,6 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     assert (again.records, again.removal, world.tables.version(world.path)) == (0, "", done.relay_version)
 
 
-@pytest.mark.law("E")
-def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_place(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mirrorlake.lake.relay_files._ROWS", 3)
-    world.land_up_to(90, orders(*range(60, 90)))
-    [held] = [file for file in RelayLog(world.tables, world.path).files({ORDERS: 60}) if file.source == ORDERS]
-    reader = read_in_order([held])
-    read = next(reader).column("offset").to_pylist()
-    assert world.eraser(90).erase("orders", ADA, "why").records == 9
-    read += [offset for part in reader for offset in part.column("offset").to_pylist()]
-    assert read == [offset for offset in range(60, 90) if offset % 10 != 5]
-
-
 @pytest.mark.parametrize(
     ("selector", "gone"),
     [
@@ -209,16 +194,6 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
     world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 70, LANDED_AT)])
     assert world.eraser().erase("orders", ADA, "why").ok
     assert b"ada" not in {row["key"] for row in world.records("orders")}
-
-
-def test_the_topics_that_got_erased_records_are_named_whatever_flow_sent_them(world: World) -> None:
-    world.tables.create(world.lake.meta_location(OFFSET_MAP), OFFSET_MAP)
-    at = {"source_topic": "orders", "generation": 1, "source_partition": 0, "first_upstream": 0, "last_upstream": 9}
-    sent = [{"flow": flow, "target_topic": f"{flow}.orders", **at} for flow in ("renamed", "drill.1", "west->central")]
-    world.lake.append_rows(OFFSET_MAP, [*sent, {**sent[0], "flow": "late", "first_upstream": 56, "last_upstream": 59}])
-    done = world.eraser().erase("orders", ADA, "why")
-    assert done.ok
-    assert done.sent_to == ("drill.1.orders by drill.1", "renamed.orders by renamed"), "not what got none of them"
 
 
 @pytest.mark.law("E", "F")

@@ -92,22 +92,6 @@ def minutes(number: float) -> datetime:
     return START + timedelta(minutes=number)
 
 
-def test_a_time_shows_the_first_record_at_or_after_it_although_a_marker_is_found() -> None:
-    """Records of 03:00 to 03:50 were produced at 05:00: the marker of each transaction has that time, and comes first."""
-    records = [record(offset, offset * 10) for offset in range(6) if offset != 1]
-    log = Known(records, ends={0: 7}, markers={1: START_MS + 120 * 60_000, 6: START_MS + 120 * 60_000})
-    assert log.from_time([0], minutes(35)) == {0: 1}, "the broker answers with the marker"
-    page = read_page(log, Seek(at=minutes(35), count=2))
-    assert [one.time for one in page.records] == [minutes(40), minutes(50)]
-    assert (page.start, page.next) == (4, 6)
-    assert page.missing == (), "what was passed over to come there is not of the page"
-    exact = read_page(log, Seek(at=minutes(30), count=1))
-    assert [one.time for one in exact.records] == [minutes(30)], "at it, not after it"
-    # Producers set timestamps: what comes after may be of before.
-    log = Known([record(0), record(1, 30), record(2, 10)], ends={0: 3})
-    assert offsets(read_page(log, Seek(at=minutes(20)))) == [1, 2]
-
-
 def test_a_time_past_the_end_is_said_with_the_newest_there_is() -> None:
     log = Known([record(0), record(1, 10)], ends={0: 4}, markers={3: START_MS + 9_000_000})
     page = read_page(log, Seek(at=minutes(60)))
