@@ -29,9 +29,7 @@ from mirrorlake.landing import backoff_s
 from mirrorlake.mirror import parked_streams
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.supervisor import Supervisor
-from mirrorlake.model.control import PARK, STREAM, Subject
-from mirrorlake.model.parked import Parked, topic_stream
-from mirrorlake.topics import settings_in_force as control_step
+from mirrorlake.model.parked import Parked
 from tests.unit.topics.kit import NOON, Table
 
 
@@ -146,54 +144,6 @@ class Failing:
 
 
 CONFLICT = TopicConflict("east.orders does not fit", remedy="mend it")
-
-
-@pytest.mark.parametrize("act", ["resume", "edit"])
-def test_a_stream_that_fails_is_parked_with_its_reason_until_a_person_acts(
-    act: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    streams = Failing(monkeypatch, a=[None], b=[CONFLICT, None])
-    asked: list[int] = []
-
-    def done() -> bool:
-        # The thread of the other may still be about to begin.
-        if "b" in streams.parked() and streams.starts["a"] and not asked:
-            assert streams.parked()["b"].cause == streams.heard["b"].cause == CONFLICT.cause
-            assert streams.starts == {"a": 1, "b": 1}
-            asked.append(1)
-            if act == "edit":
-                streams.made_of["b"] = "2"
-            else:
-                subject = Subject(kind="flow", name="b")
-                config = SimpleNamespace(flows_to=lambda _: ())
-                [found] = control_step.resume_parked(config, streams.table, subject)  # type: ignore[arg-type]
-                assert "mirrorlake resume --flow 'b'" in str(found)
-        return bool(asked) and streams.starts["b"] == 2 and "b" not in streams.parked()
-
-    streams.run(done)
-    assert streams.starts == {"a": 1, "b": 2}, "the other never noticed, and nothing was tried by itself"
-    assert caplog.text.count("stream.parked what=b") == 1
-    assert [row.action for row in streams.table.rows] == ["park", "clear" if act == "edit" else "resume"]
-
-
-def test_a_topic_that_waits_is_in_the_metrics_and_tried_again_by_a_new_start_of_its_flow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    streams, name = Failing(monkeypatch, a=[None], b=[None]), topic_stream("b", "orders")
-    asked: list[int] = []
-
-    def done() -> bool:
-        if streams.starts == {"a": 1, "b": 1} and not asked and not streams.table.rows:
-            one = Parked(stream=name, since=NOON, error="RecordTooLarge", cause="too large", is_retried=True)
-            streams.table.append(PARK, Subject(kind=STREAM, name=name), value=one.said())
-        if name in streams.heard and not asked:
-            asked.append(1)
-            config = SimpleNamespace(flows_to=lambda _: ())
-            control_step.resume_parked(config, streams.table, Subject(kind="flow", name="b"))  # type: ignore[arg-type]
-        return streams.starts["b"] == 2
-
-    streams.run(done)
-    assert streams.starts == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("error", [StoreError("a worker died"), ClusterError("odd answer"), ValueError("who knows")])

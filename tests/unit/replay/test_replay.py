@@ -133,21 +133,6 @@ def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
         parse_header("kind")
 
 
-@pytest.mark.law("G")
-def test_law_g_a_plan_names_offsets_and_the_topic_that_is_made(world: World) -> None:
-    found = plan(world)
-    assert found.records == 20
-    spans = [(s.partition, s.first, s.end, s.records) for s in found.definition.spans]
-    assert spans == [(0, 0, 10, 10), (1, 0, 10, 10)]
-    assert (found.files, found.refusals, found.state) == (1, (), "new")
-    assert found.relay_bytes is not None
-    [made] = found.changes
-    assert (made.name, made.after) == ("orders.replayed", {"partitions": 3, "configs": {"retention.ms": "600000"}})
-    assert found.definition.newest == NOON
-    assert Register(world.context()).all() == {}, "looking writes nothing down"
-    assert "20 records in the range" in str(found)
-
-
 @pytest.mark.law("F")
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")

@@ -10,7 +10,6 @@ import pytest
 
 from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.lake.metadata import unseen_incarnations
-from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.remotes import (
@@ -210,15 +209,6 @@ def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
     assert found.keys() == {"east.a", "east.c"}
     assert found["east.a"][1] < NOON.replace(hour=3), "the new life is the present one"
     assert found["east.a"][0].topic_id == "1"
-
-
-def test_the_newest_choice_for_a_remote_topic_counts() -> None:
-    subject = Subject(kind="remote", name="east.a", flow="f")
-    chosen = [
-        Intention(at=NOON.replace(hour=hour), who="me", action=action, subject=subject, value={"known": "1"})
-        for hour, action in ((3, ACCEPT_EMPTY), (2, SEND_AGAIN))
-    ]
-    assert state_of(chosen).choices == (LossChoice(flow="f", remote="east.a", known="1", action=ACCEPT_EMPTY),)
 
 
 @pytest.mark.law("F")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.errors import LaneFenced, RemoteTopicLost, TopicConflict
+from mirrorlake.errors import RemoteTopicLost, TopicConflict
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
@@ -108,14 +108,6 @@ def test_law_f_a_new_source_topic_goes_into_no_remote_topic_that_waits(owned: Ow
     owned.resolution = LossResolution(lost=(lost,))
     assert not owned.is_sending("new")
     assert owned.is_sending("other")
-
-
-@pytest.mark.law("F")
-def test_law_f_a_newer_owner_ends_it(owned: OwnedFlow, copied: list[list[int]]) -> None:
-    ledger = Ledger([committed(0, 5)], [committed(1, 9), committed(1, 10, epoch=8)])
-    with pytest.raises(LaneFenced):
-        owned.record_from_ledger(cast("Any", ledger), {}, copies=False)
-    assert copied == [], "its heir has read the ledger, and copies what the tables lack"
 
 
 class Remotes:
