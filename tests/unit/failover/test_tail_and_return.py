@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport
-from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
@@ -120,15 +118,3 @@ def test_a_drill_fails_where_one_objective_is_missed() -> None:
     assert [one.objective for one in missed.verdicts if one.result == "fail"] == ["RPO"]
     assert "failed" in str(missed)
     assert missed.as_dict()["rpo_s"] == 2.0
-
-
-def test_reports_show_what_is_to_be_done() -> None:
-    check = ChecklistLine(
-        name="producers", state="open", said="east still grows: orders", next="stop the producers there"
-    )
-    report = CutoverReport(flow="f", source="east", target="central", state="open", checks=(check,))
-    assert "stop the producers there" in str(report)
-    part = RecordRange(topic="orders", generation=1, partition=0, first=6, end=10, records=4)
-    back = FailbackReport(flow="f", source="east", target="central", state="planned", tail=(part,))
-    assert "4 records never arrived" in str(back)
-    assert "not settled yet" in str(back)

@@ -71,47 +71,12 @@ def fault(options: dict[str, str], said: ClientErrorListener | None = None) -> C
     return found
 
 
-@pytest.mark.parametrize(
-    ("served", "ca", "problem", "remedy"),
-    [
-        (
-            "good",
-            "other-ca.pem",
-            "rejects the broker's certificate: ",
-            "name the CA that issued it in ssl.ca.location of clusters.east.client",
-        ),
-        ("elsewhere", "ca.pem", "mismatch", "write a name of the certificate"),
-        ("expired", "ca.pem", "expired", "renew the broker's certificate"),
-    ],
-)
-def test_a_certificate_that_is_refused_says_why(
-    served: str, ca: str, problem: str, remedy: str, certificates: Certificates, listen: Listen
-) -> None:
-    address = listen(context_of(certificates, served))
-    options = {"bootstrap.servers": address, "security.protocol": "SSL", "ssl.ca.location": certificates.path(ca)}
-    found = fault(options)
-    assert found.layer == "TLS"
-    assert problem in found.problem
-    assert remedy in found.remedy
-
-
 def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
     options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
     good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
     assert diagnosed(good) is None
     unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
     assert diagnosed({**unchecked, "ssl.endpoint.identification.algorithm": "none"}) is None
-
-
-@pytest.mark.parametrize("reads", [10, 10_000], ids=["reset", "closed"])
-def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen, reads: int) -> None:
-    plain = fault({"bootstrap.servers": listen(context_of(certificates, "good"))})
-    assert "speaks TLS, but security.protocol is PLAINTEXT" in plain.problem
-    options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
-    secure = fault({**options, "bootstrap.servers": listen(None, reads=reads)})
-    assert "does not speak TLS, but security.protocol is SSL" in secure.problem
-    assert diagnosed({"bootstrap.servers": listen(None)}) is None, "a plain one is none"
-    assert diagnosed({"bootstrap.servers": "127.0.0.1:1"}) is None, "TCP is looked at before"
 
 
 def heard(code: int, text: str) -> ClientErrorListener:
@@ -121,32 +86,6 @@ def heard(code: int, text: str) -> ClientErrorListener:
     said(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     said(KafkaError(KafkaError._TRANSPORT, "later, and less telling"))
     return said
-
-
-@pytest.mark.parametrize(
-    ("text", "layer", "remedy"),
-    [
-        (
-            "sasl_ssl://127.0.0.1:9/bootstrap: SASL authentication error: Authentication failed: Invalid username or "
-            "password (after 303ms in state AUTH_REQ)",
-            "SASL",
-            "check sasl.username",
-        ),
-        (
-            "sasl_ssl://127.0.0.1:9/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL "
-            "mechanism: broker's supported mechanisms: OAUTHBEARER (after 3ms in state AUTH_HANDSHAKE)",
-            "SASL",
-            "write one of the broker's",
-        ),
-        ('Failed to acquire SASL OAUTHBEARER token: {"error":"invalid_client"}', "SASL (token)", "token.endpoint.url"),
-    ],
-)
-def test_a_refused_login_is_told_in_librdkafkas_words(text: str, layer: str, remedy: str) -> None:
-    found = fault({"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
-    assert found.layer == layer
-    assert remedy in found.remedy
-    assert "bootstrap:" not in found.problem
-    assert "in state" not in found.problem
 
 
 def test_an_outage_is_none_of_tls(certificates: Certificates) -> None:

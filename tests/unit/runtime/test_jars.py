@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -16,10 +15,8 @@ from mirrorlake.runtime import classpath, jars
 from mirrorlake.runtime import jar_files as jars_module
 from mirrorlake.runtime.jar_files import (
     JAR_SETS,
-    JarSet,
     check_sums,
     expected_sums,
-    ivy_module,
     resolved_artifact,
     sum_lines,
 )
@@ -58,27 +55,6 @@ def test_every_set_has_sums_for_what_it_asks_for(set_name: str) -> None:
         assert (f"{artifact}-{version}-{other[0].replace('@', '.')}" if other else f"{artifact}-{version}.jar") in sums
     checked_in = Path(jars_module.__file__).with_name(f"{set_name}.sha256").read_text()
     assert checked_in == sum_lines(sums), "the file is sorted and has one form"
-
-
-def test_an_ivy_module_asks_for_coordinates_and_excludes() -> None:
-    module = ET.fromstring(ivy_module("some", JarSet(("o.r.g:name_2.13:1.0",), excludes=("bad:*",), transitive=False)))  # noqa: S314
-    (dependency,) = module.iter("dependency")
-    assert dependency.attrib == {
-        "org": "o.r.g",
-        "name": "name_2.13",
-        "rev": "1.0",
-        "conf": "default->default",
-        "transitive": "false",
-    }
-    (exclude,) = module.iter("exclude")
-    assert exclude.attrib == {"org": "bad", "module": "*"}
-
-
-def test_an_ivy_module_asks_for_another_file_than_the_jar() -> None:
-    module = ET.fromstring(ivy_module("some", JarSet(("o.r.g:app:1.0:all@tar.gz",), transitive=False)))  # noqa: S314
-    (artifact,) = module.iter("artifact")
-    classifier = "{http://ant.apache.org/ivy/maven}classifier"
-    assert artifact.attrib == {"name": "app", "type": "jar", "ext": "tar.gz", classifier: "all"}
 
 
 @pytest.mark.parametrize(

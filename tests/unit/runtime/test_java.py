@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,15 +75,6 @@ def test_the_wheel_comes_last_and_gets_a_wrapper_for_spark(machine: Path, monkey
     java_module._find_java.cache_clear()
     assert find_java().version == 21
     assert find_java().spark_java_home == find_java().home, "a full Java needs no wrapper"
-
-
-def test_the_wrapper_drops_one_argument_and_keeps_the_others_as_they_are(tmp_path: Path) -> None:
-    wrapper = tmp_path / "java"
-    wrapper.write_text(java_module._WRAPPER.format(java="/usr/bin/printf"))
-    wrapper.chmod(0o755)
-    arguments = ["[%s]", "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=other", "$HOME"]
-    done = subprocess.run([wrapper, *arguments], capture_output=True, text=True, check=True)
-    assert done.stdout == "[-Xmx1g][a b][][--add-modules=other][$HOME]"
 
 
 def test_no_java_at_all_is_an_error_that_says_where_it_was_looked_for(

@@ -28,7 +28,6 @@ class Target:
         self.topics = {state.name: state for state in there}
         self.calls: Counter[str] = Counter()
         self.requests: list[int] = []
-        self.alone: list[str] = []
         self._refuses = refuses
         self.topic_metadata = SimpleNamespace(settings=self._settings)
 
@@ -52,7 +51,7 @@ class Target:
         return {name: ClusterError(f"could not create topic {name}") for name in refused}
 
     def apply(self, change: Change) -> None:
-        self.alone.append(change.name)
+        pass
 
     def wait_for(self, _: Sequence[Change]) -> None:
         self.calls["wait"] += 1
@@ -173,15 +172,3 @@ def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not(
         )
     assert ("change topics on central", 3, 3, "topics") not in told
     assert audit.appends == [["create t0", "create t2", "delete a"]], "one that is refused stops no other"
-
-
-def test_flows_that_merge_make_their_topic_once_in_a_request() -> None:
-    after = {"partitions": 1, "configs": {}}
-    changes = [
-        Change(where="central", kind="topic", name=name, action="create", after=after, flow=flow)
-        for flow, name in (("a", "t1"), ("a", "all"), ("b", "all"))
-    ]
-    cluster, audit = Target(), Written()
-    carry_out(changes, admins=cast("Any", {"central": cluster}), audit=cast("Any", audit))
-    assert cluster.alone == ["all"], "the second finds it there"
-    assert audit.appends == [["create t1", "create all", "create all"]]
