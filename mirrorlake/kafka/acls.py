@@ -7,7 +7,7 @@ confirmed that this principal may describe ACLs, and that there is an authorizer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from confluent_kafka.admin import (
@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ResourcePatternType,
     ResourceType,
@@ -40,9 +41,10 @@ _RESOURCES_BACK = {"CLUSTER": ResourceType.BROKER}
 class ClusterAcls:
     """Read and change the ACLs of one cluster; its admin client must outlive this object."""
 
-    def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
+    def __init__(self, client: AdminClient, errors: ClientErrors, metadata: Callable[[str], ClusterMetadata]) -> None:
         self._client = client
         self._errors = errors
+        self._metadata = metadata
 
     def list(self) -> list[Acl] | None:
         """Return all ACLs, sorted, or None if the cluster has no authorizer."""
@@ -89,7 +91,10 @@ class ClusterAcls:
                     future.result()
 
     def _allowed(self) -> set[AclOperation]:
-        with self._errors.translating("ask what it may do on the cluster", _DESCRIBE):
+        doing = "ask what it may do on the cluster"
+        # Raises where no broker is in service, which `describe_cluster` must not be told.
+        self._metadata(doing)
+        with self._errors.translating(doing, _DESCRIBE):
             cluster = self._client.describe_cluster(
                 include_authorized_operations=True, request_timeout=timing().admin_timeout_s
             ).result()
@@ -99,9 +104,9 @@ class ClusterAcls:
         return allowed
 
     def _has_authorizer(self) -> bool:
-        with self._errors.translating("read which authorizer it has", _DESCRIBE):
-            node = self._client.describe_cluster(request_timeout=timing().admin_timeout_s).result().nodes[0]
-            resource = ConfigResource(ResourceType.BROKER, str(node.id))
+        doing = "read which authorizer it has"
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata(doing).brokers)))
+        with self._errors.translating(doing, _DESCRIBE):
             [future] = self._client.describe_configs([resource], request_timeout=timing().admin_timeout_s).values()
             entry = future.result().get("authorizer.class.name")
         # Managed services may hide the setting; they have an authorizer.

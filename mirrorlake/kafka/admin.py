@@ -66,7 +66,7 @@ class ClusterAdmin(PartitionOffsets):
         errors.poll = partial(client.poll, 0)
         super().__init__(client, errors)
         self.alias, self.servers = alias, errors.servers
-        self.acls = ClusterAcls(client, errors)
+        self.acls = ClusterAcls(client, errors, self._metadata)
         self.topic_metadata = TopicMetadataReader(client, errors)
         self._throttled_until = 0.0
 
@@ -114,9 +114,16 @@ class ClusterAdmin(PartitionOffsets):
         return advertised_error(self.alias, self.servers, self._metadata().brokers.values())
 
     def require_answer(self, timeout_s: float) -> None:
-        """Raise `ClusterUnreachable` if no broker answers in time; unlike `broker_count` it reads no topics."""
-        with self._errors.translating("read which brokers it has"):
-            self._client.describe_cluster(request_timeout=timeout_s).result()
+        """Raise `ClusterUnreachable` if no broker answers in time; unlike `broker_count` it reads one topic only."""
+        # Not `describe_cluster`: see `_metadata`.
+        with self._errors.translating("ask whether it answers"):
+            [future] = self._client.describe_topics(TopicCollection([GROUPS_TOPIC]), request_timeout=timeout_s).values()
+            try:
+                future.result()
+            except KafkaException as error:
+                # Codes below 0 are librdkafka's own; with any other a broker has answered.
+                if error.args[0].code() < 0:
+                    raise
 
     def broker_configs(self) -> dict[str, str | None]:
         """Return the settings of one broker by name, or {} if they may not be read."""
@@ -194,6 +201,9 @@ class ClusterAdmin(PartitionOffsets):
                 lambda left: self._client.list_topics(timeout=left), timing().admin_timeout_s
             )
             self._errors.require_advertised(found)
+            if not found.brokers:
+                # Brokers that begin or end answer so. Over such an answer to `describe_cluster`, librdkafka 2.14 aborts the process.
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker is in service"))  # noqa: SLF001
         return found
 
     def describe(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -96,3 +99,43 @@ def test_what_was_waited_for_is_what_the_next_question_finds(east: KafkaCluster)
         assert admin.describe([name])[name].partitions == 3
         make(name, "set_configs", wanted)
         assert admin.configs([name]) == {name: wanted}
+
+
+_ASKING = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka import ClusterAdmin
+
+def answers(admin):
+    try:
+        admin.require_answer(10)
+    except ClusterUnreachable:
+        return False
+    return True
+
+admins, said = [ClusterAdmin("own", {"bootstrap.servers": sys.argv[1]}) for _ in range(4)], None
+with ThreadPoolExecutor() as pool:
+    while True:
+        found = all(pool.map(answers, admins))
+        if found != said:
+            print(said := found, flush=True)
+"""
+
+
+def test_who_asks_whether_the_only_broker_answers_outlives_its_end(make_cluster: Callable[..., KafkaCluster]) -> None:
+    """A broker that ends answers for a moment that no broker is in service."""
+    cluster = make_cluster().start()
+    asking = [sys.executable, "-c", _ASKING, cluster.bootstrap_servers]
+    with subprocess.Popen(asking, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        lines = iter(process.stdout.readline, "")
+        try:
+            assert "True\n" in lines
+            for _ in range(3):
+                cluster.stop()
+                assert "False\n" in lines
+                cluster.start()
+                assert "True\n" in lines
+        finally:
+            process.kill()
