@@ -326,22 +326,26 @@ def test_law_f_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     [reset] = [one for one in house.plan("clean").changes if one.kind == "topic" and one.name == "east.clean"]
     assert (reset.action, reset.after) == ("reset_configs", {"max.message.bytes": None})
 
-    # This time it stores nothing for an hour, and is killed; the relay knows the source already.
-    other = other_mirror("second", "killed", 3_600_000)
-    try:
-        write("killed", 300, seed=4)
-        wait_until(lambda: count(central, "east.killed") == 2300, "MM2 goes on")
-        write("killed", 6000, seed=5)
-        wait_until(lambda: count(central, "east.killed") > 2300, "it is in the midst of more")
-    finally:
-        other.kill()
-    wait_until(lambda: not members(central, "east-mm2"), "the workers' group is empty")
-    # Where it was quick, nothing of the others is left for the flow.
-    write("killed", 300, seed=6)
-    plan = house["killed"].takeover()
-    for row in plan.partitions:
-        assert row.stored is not None
-        assert row.already_there == row.position - row.stored, "plain records have no holes between them"
+    # This time it stores nothing for an hour, and is killed; the relay knows the source already. Where a busy machine loses the worker
+    # from its group, that stores as a clean end does: then again.
+    for seed in range(4, 20, 3):
+        other, before = other_mirror(f"killed-{seed}", "killed", 3_600_000), count(east, "killed")
+        try:
+            write("killed", 300, seed=seed)
+            wait_until(lambda before=before: count(central, "east.killed") == before + 300, "MM2 goes on")
+            write("killed", 6000, seed=seed + 1)
+            wait_until(lambda before=before: count(central, "east.killed") > before + 300, "it is in the midst of more")
+        finally:
+            other.kill()
+        wait_until(lambda: not members(central, "east-mm2"), "the workers' group is empty")
+        # Where it was quick, nothing of the others is left for the flow.
+        write("killed", 300, seed=seed + 2)
+        plan = house["killed"].takeover()
+        for row in plan.partitions:
+            assert row.stored is not None
+            assert row.already_there == row.position - row.stored, "plain records have no holes between them"
+        if any(row.already_there for row in plan.partitions):
+            break
     assert any(row.already_there for row in plan.partitions), plan
     house.apply_takeover(plan)
     house.run("killed", once=True)
