@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import mirrorlake as ml
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.commands import write_conf
@@ -21,7 +23,7 @@ print(rows[0].records)
 
 
 def test_streams_are_refused_over_connect_and_questions_are_answered(
-    connect_server: ConnectServer, east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+    connect_server: ConnectServer, spark: SparkSession, east: KafkaCluster, central: KafkaCluster, tmp_path: Path
 ) -> None:
     topic = new_topic(east, 303, partitions=3)
     (tmp_path / "catalog").mkdir()
@@ -47,7 +49,7 @@ def test_streams_are_refused_over_connect_and_questions_are_answered(
             assert "streams need a classic Spark session" in refused.log.rpartition("error")[2], stream
         assert count(central, f"east.{topic}") == 0
 
-        ml.load(folder[1]).run(once=True)
+        ml.load(folder[1], spark=spark).run(once=True)
         step("sql", "CREATE SCHEMA spark_catalog.mirror")
         # What a classic session has landed and sent, as tables of the server's catalog.
         for log in (tmp_path / "lake").glob("*/*/_delta_log"):

@@ -30,4 +30,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def event_log(spark: SparkSession) -> Path:
     """Where Spark's event log is."""
-    return Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
+    place = spark.conf.get("spark.eventLog.dir", "")
+    assert place, "a test before this one has made a session of its own: it must take that of the fixture"
+    return Path(place.removeprefix("file://"))
