@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {line}\n")
 
     command = shlex.join(["python", "-m", "tests.bench", *arguments])
-    book = Book(options.json, say, command=command, machine=str(machine), date=f"{began_at:%Y-%m-%d}")
+    book = Book(options.json, say, command=command, machine=machine, date=f"{began_at:%Y-%m-%d}")
     for name in options.suites:
         if name in _OURS and MIRRORLAKE not in options.subjects:
             continue

@@ -132,10 +132,7 @@ def write_settings(contest: Contest, *, verify: str = "", execution: str = "live
 
 
 class Subject:
-    """A running mirror that is watched, whoever it is.
-
-    `beside` are processes that work for it, and `cluster` says on which cluster it runs: its figures are kept apart.
-    """
+    """A running mirror that is watched, whoever it is."""
 
     def __init__(
         self,
@@ -146,9 +143,7 @@ class Subject:
         options: Options,
         book: Book,
         *,
-        beside: Sequence[int] = (),
-        cluster: str = "",
-        live: Sequence[Topic] = (LIVE,),
+        live: Sequence[Topic],
     ) -> None:
         self.name = name
         self._alias = alias
@@ -156,8 +151,7 @@ class Subject:
         self._contest = contest
         self._options = options
         self._book = book
-        self._tree = ProcessTree(process.pid, *beside)
-        self._cluster = cluster
+        self._tree = ProcessTree(process.pid)
         self._live = live
         self._watch = Stopwatch(self._tree, contest.brokers)
         servers = contest.source.bootstrap_servers
@@ -219,8 +213,6 @@ class Subject:
     def _keep(
         self, suite: str, case: str, values: dict[str, float], *, mode: str = "warm", others_cores: float
     ) -> None:
-        if self._cluster:
-            suite, case = f"cluster, {suite}", f"{case}, {self._cluster}"
         self._book.keep(
             suite,
             case,

@@ -151,8 +151,7 @@ def append_looks(
         schema = pa.schema(list(arrow_types(table).items()))
         cells = ", ".join(f'{columns.get(name, "NULL")} AS "{name}"' for name in schema.names)
         rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
-        location = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
-        FolderTables().append(location, rows.cast(schema))
+        FolderTables().append(lake.meta_location(table), rows.cast(schema))
 
 
 def say(**values: Any) -> None:

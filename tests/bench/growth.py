@@ -12,10 +12,8 @@ python -m tests.bench.growth drain    # the memory of a drain of 10 M records; s
 
 from __future__ import annotations
 
-import cProfile
 import gc
 import os
-import pstats
 import resource
 import subprocess
 import sys
@@ -737,21 +735,14 @@ def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
     append_looks(lake, tables, int(now.timestamp()) - _LOOKS * EVERY_S, range(_LOOKS))
 
 
-def status(partitions: str = "", profiled: str = "") -> None:
-    """Measure each size; with `profiled`, the functions that a measurement of this name spends its time in."""
+def status(partitions: str = "") -> None:
+    """Measure each size, or one."""
     # As the commands do.
     gc.set_threshold(50_000)
     for size in (int(partitions),) if partitions else _SIZES:
         with growth_folder() as folder:
             made = scene(folder, size)
-            asked = _asked(made)
-            if profiled:
-                asked[profiled]()
-                with cProfile.Profile() as profile:
-                    asked[profiled]()
-                pstats.Stats(profile, stream=sys.stdout).sort_stats("cumulative").print_stats(45)
-                continue
-            for name, ask in asked.items():
+            for name, ask in _asked(made).items():
                 prepare = made.turn if name.startswith("a turn") else lambda: None
                 say(partitions=size, what=name, cpu_ms=least(ask, before=prepare), rows=made.rows.pop(name, None))
 

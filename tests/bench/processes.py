@@ -18,15 +18,15 @@ from tests.bench.results import per_million
 
 
 class ProcessTree:
-    """Count the CPU time of processes and of all that descend from them.
+    """Count the CPU time of a process and of all that descend from it.
 
     Linux adds the time of an ended child to its parent when the parent collects it, so short-lived children are in the
     sum although nobody saw them. A parent that ignores SIGCHLD collects nobody, as PySpark's daemon does with its workers
     (`pyspark/daemon.py`): what such a child took is kept as it was last seen, by a look each half second.
     """
 
-    def __init__(self, *pids: int) -> None:
-        self._roots = [psutil.Process(pid) for pid in pids]
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
         self._most = 0.0
         self._uncollected: dict[psutil.Process, float] = {}
         self._ended = 0.0
@@ -36,18 +36,17 @@ class ProcessTree:
     def memory_gb(self) -> float:
         """Return what the tree holds of the machine's memory now; a page that forked workers share counts once."""
         total = 0
-        for root in self._roots:
-            for process in _family(root):
-                with suppress(psutil.NoSuchProcess):
-                    found = process.memory_full_info()
-                    total += getattr(found, "pss", found.rss)
+        for process in self._family():
+            with suppress(psutil.NoSuchProcess):
+                found = process.memory_full_info()
+                total += getattr(found, "pss", found.rss)
         return total / 1e9
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far; it never falls, also when the tree has ended."""
         with self._look:
             total, uncollected = 0.0, dict[psutil.Process, float]()
-            for process in dict.fromkeys(one for root in self._roots for one in _family(root)):
+            for process in self._family():
                 with suppress(psutil.NoSuchProcess):
                     took = float(sum(process.cpu_times()[:4]))
                     total += took
@@ -59,9 +58,15 @@ class ProcessTree:
             return self._most
 
     def _watch(self) -> None:
-        while any(root.is_running() for root in self._roots):
+        while self._root.is_running():
             self.cpu_seconds()
             time.sleep(0.5)
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
 
 def _ignores_children(pid: int) -> bool:
@@ -70,13 +75,6 @@ def _ignores_children(pid: int) -> bool:
         mask = next(line.split()[1] for line in lines if line.startswith("SigIgn:"))
         return bool(int(mask, 16) >> (signal.SIGCHLD - 1) & 1)
     return False
-
-
-def _family(root: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
 
 
 def own_cpu_seconds() -> float:
@@ -151,15 +149,13 @@ class Stopwatch:
 def watch_to_end(
     process: subprocess.Popen[bytes],
     tree: ProcessTree,
-    brokers: Sequence[ProcessTree] = (),
     *,
-    look: Callable[[], object] = lambda: None,
-    every_s: float = 0.1,
-    patience_s: float = float("inf"),
+    look: Callable[[], object],
+    every_s: float,
 ) -> Usage:
-    """Measure a process until it has ended, or the patience with it; `look` is called meanwhile."""
-    watch, deadline = Stopwatch(tree, brokers), time.monotonic() + patience_s
-    while process.poll() is None and time.monotonic() < deadline:
+    """Measure a process until it has ended; `look` is called meanwhile."""
+    watch = Stopwatch(tree, [])
+    while process.poll() is None:
         # What a process used after the last look at it is lost.
         tree.cpu_seconds()
         look()
@@ -168,26 +164,11 @@ def watch_to_end(
     return watch.read()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where the figures come from."""
-
-    cpu: str
-    cores: int
-    memory_gib: float
-    system: str
-
-    def __str__(self) -> str:
-        return f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, {self.system}"
-
-
-def this_machine() -> Machine:
-    return Machine(
-        cpu=_cpu_model(),
-        cores=psutil.cpu_count() or 1,
-        memory_gib=psutil.virtual_memory().total / 2**30,
-        system=f"{platform.system()} {platform.release().split('-')[0]}",
-    )
+def this_machine() -> str:
+    """Say where the figures come from."""
+    memory_gib = psutil.virtual_memory().total / 2**30
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
+    return f"{_cpu_model()}, {psutil.cpu_count() or 1} cores, {memory_gib:.0f} GiB, {system}"
 
 
 def _cpu_model() -> str:
