@@ -29,12 +29,6 @@ def live(spark: SparkSession, run_marker: RunMarker, *work: str, grace_s: float 
     return LiveTasks(spark.newSession(), work, each, run_marker=run_marker, name="test", grace_s=grace_s)
 
 
-def test_tasks_go_on_until_the_block_ends(spark: SparkSession, tmp_path: Path) -> None:
-    with live(spark, RunMarker(tmp_path, 1), "a", "b") as tasks:
-        assert not tasks.wait(2)
-    assert sorted(tasks.results()) == [TaskResult("a", b"has ended"), TaskResult("b", b"has ended")]
-
-
 def test_where_one_task_fails_the_others_end_and_its_error_is_raised(spark: SparkSession, tmp_path: Path) -> None:
     with live(spark, RunMarker(tmp_path, 1), "a", "fails", "b") as tasks:
         assert tasks.wait(120), "all have ended"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import stat
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.progress import log_context
 from mirrorlake.runtime import WorkerLog, log_file, log_files, log_into_file, rotate_log
 
 
@@ -99,28 +97,6 @@ def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setattr(own, "handlers", [])
     monkeypatch.setattr(own, "level", own.level)
     return out
-
-
-def test_lines_of_a_task_are_json_with_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = as_a_worker(monkeypatch)
-    monkeypatch.setenv("MIRRORLAKE_LOG", "json")
-    travels = WorkerLog.from_environment()
-    # A worker runs many tasks.
-    travels.attach()
-    travels.attach()
-    with log_context(flow="east->central", lane=1):
-        log.info("lane.restart why=%s topic_partition=%s", "gone", "orders-3")
-        log.debug("land.batch batch=%s", 1)
-    [line] = said.getvalue().splitlines()
-    found = json.loads(line)
-    named = {name: found[name] for name in ("level", "event", "flow", "lane", "topic_partition")}
-    assert named == {
-        "level": "info",
-        "event": "lane.restart",
-        "flow": "east->central",
-        "lane": 1,
-        "topic_partition": "orders-3",
-    }
 
 
 def test_a_later_task_may_ask_for_another_level(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.tracking import TrackedRun, Tracker, html_page, make_tracker
+from mirrorlake.tracking import TrackedRun, Tracker, make_tracker
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import default_uri
@@ -182,11 +182,3 @@ def test_a_run_holds_no_secret_and_no_markup_of_a_topic() -> None:
     other = settings().model_copy(update={"lake": settings(root="/lakes/two").lake})
     again = verification_run(found(), other.flow("east->central"), other)
     assert run.parameters["settings"] != again.parameters["settings"]
-
-
-def test_a_report_takes_the_face_that_a_notebook_shows() -> None:
-    class Face:
-        def _repr_html_(self) -> str:
-            return "<table>face</table>"
-
-    assert "<table>face</table>" in html_page("t", Face())
