@@ -10,7 +10,6 @@ import hashlib
 import threading
 import time
 import uuid
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -194,11 +193,6 @@ class Checker(threading.Thread):
                 )
         for place, count in self.behind().items():
             self._history.find("lost or stuck", f"{place}: {count} records did not arrive")
-
-
-def first_at_or_after(offsets: list[int], offset: int) -> int:
-    """Return the place of the first record with this offset or a later one."""
-    return bisect_left(offsets, offset)
 
 
 def check_map(

@@ -62,16 +62,6 @@ def test_the_lag_of_a_figure_is_that_of_the_rows(measure: Any, column: str) -> N
     assert shown(lag_chart(pd.DataFrame(given_rows), measure=measure)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("measure", ["time", "offsets"])
-def test_what_is_not_known_of_one_partition_breaks_the_line(measure: Any) -> None:
-    given_rows = rows(("landed", None))
-    for row in given_rows:
-        if row["partition"] == 1 and row["observed_at"] == NOON + timedelta(minutes=2):
-            row["time_lag_ms"] = row["offset_lag"] = None
-    found = shown(lag_chart(pd.DataFrame(given_rows), measure=measure))
-    assert [at.minute for (_, at), value in found.items() if value is None] == [2]
-
-
 def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
     latency = pd.DataFrame(
         {"bucket": NOON + timedelta(minutes=m), "flow": "f", "topic": t, "records": 9}
@@ -182,14 +172,15 @@ def test_a_missing_column_or_plotly_is_a_users_mistake_with_a_remedy(monkeypatch
 def test_any_rows_are_shown_as_they_are(lags: list[list[int | None]]) -> None:
     hop = {"flow": "f", "hop": "landed", "group_id": None}
     frame = pd.DataFrame(
-        {**hop, "observed_at": NOON + timedelta(minutes=m), "offset_lag": lag, "partition": p}
+        {**hop, "observed_at": NOON + timedelta(minutes=m), "offset_lag": lag, "time_lag_ms": lag, "partition": p}
         for m, pair in enumerate(lags)
         for p, lag in enumerate(pair)
     )
-    found = shown(lag_chart(frame, measure="offsets"))
-    assert [found["f landed", (NOON + timedelta(minutes=m)).to_pydatetime()] for m in range(len(lags))] == [
-        None if None in pair else sum(value or 0 for value in pair) for pair in lags
-    ]
+    added, longest = (shown(lag_chart(frame, measure=measure)) for measure in ("offsets", "time"))
+    for m, pair in enumerate(lags):
+        at = ("f landed", (NOON + timedelta(minutes=m)).to_pydatetime())
+        known = [lag for lag in pair if lag is not None]
+        assert (added[at], longest[at]) == ((sum(known), max(known) / 1000) if len(known) == 2 else (None, None))
 
 
 def test_groups_have_a_picture_of_their_own_and_lines_break_where_nothing_was_observed() -> None:
