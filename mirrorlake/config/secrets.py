@@ -128,10 +128,6 @@ def typed_values() -> tuple[str, ...]:
     return tuple(_TYPED.values())
 
 
-def forget_typed() -> None:
-    _TYPED.clear()
-
-
 def redact(text: str, values: Iterable[str]) -> str:
     """Return the text with every value masked, also escaped ones.
 

@@ -12,21 +12,16 @@ from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, l
 from mirrorlake.doctor import topic_checks, flow_checks  # noqa: F401  isort: skip
 from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.findings import CheckOutcome, Finding, Findings, failure
-from mirrorlake.doctor.registry import Catalogue, Check, chosen
+from mirrorlake.doctor.registry import Check, list_checks
 from mirrorlake.errors import ConfigError, MirrorlakeError
 
 _LONGEST = 300
 
 
-def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Catalogue:
-    """List the checks, or the named ones; calls no cluster."""
-    return chosen(only, skip)
-
-
 def examine(context: Context, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
     """Examine settings, this machine, clusters, lake and flows; `kafka` in `only` or `skip` names all that begin with it."""
     inputs, found, said = CheckContext(context), Findings(), set[tuple[str, str]]()
-    for one in chosen(only, skip):
+    for one in list_checks(only=only, skip=skip):
         for subject, look in _looks(one, inputs):
             for seen in _guarded(look, subject):
                 # A subject that one check cannot read fails the next checks alike: report it once.

@@ -67,8 +67,8 @@ class Catalogue(Displayable, list[Check]):
         return {"checks": [one.as_dict() for one in self]}
 
 
-def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
-    """Return the checks of `only`, or all, without those of `skip`; a prefix such as `kafka` names several."""
+def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Catalogue:
+    """List the checks of `only`, or all, without those of `skip`; a prefix such as `kafka` names several."""
     for name in (*only, *skip):
         if not any(_is_named(known, name) for known in CHECKS):
             near = [known for known in CHECKS if set(name.split(".")) & set(known.split("."))]
@@ -77,17 +77,13 @@ def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
                 consequence="nothing was looked at",
                 remedy=f"name one of: {', '.join(near)}" if near else "mirrorlake doctor --list shows the names",
             )
+    # In any order of imports: by layer, then by file and line.
     return Catalogue(
         one
-        for one in sorted(CHECKS.values(), key=_order)
+        for one in sorted(CHECKS.values(), key=lambda one: (_LAYERS.index(one.layer), one.place))
         if (not only or any(_is_named(one.name, name) for name in only))
         and not any(_is_named(one.name, name) for name in skip)
     )
-
-
-def _order(one: Check) -> tuple[int, tuple[str, int]]:
-    """Order checks by layer, then by file and line, in any order of imports."""
-    return _LAYERS.index(one.layer), one.place
 
 
 def _is_named(known: str, name: str) -> bool:

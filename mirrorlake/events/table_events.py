@@ -40,12 +40,12 @@ def unsampled(lake: Lake, since: datetime, now: datetime, *, every: timedelta) -
     newest = rows[-1].at if rows else None
     if newest is not None:
         looks.append((newest, None))
-    return [_not_sampled(at, until) for at, until in looks if (until or now) - at > max_gap]
-
-
-def _not_sampled(at: datetime, until: datetime | None) -> Event:
     why = "no mirror of this lake ran, or it did not sample"
-    return Event(at=at, until=until, kind=NOT_SAMPLED, subject="the mirror", why=why)
+    return [
+        Event(at=at, until=until, kind=NOT_SAMPLED, subject="the mirror", why=why)
+        for at, until in looks
+        if (until or now) - at > max_gap
+    ]
 
 
 def lost_records(lake: Lake, since: datetime) -> list[Event]:

@@ -50,14 +50,14 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         latency = latency_points(lag.query_latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
     except UsageError:
         latency = ()
+    gaps, withheld = _sums(lake, GAPS, "source", "missing"), _sums(lake, WITHHELD, "flow", "record_count")
     return Figures(
         at=now(),
         lag=verdict,
         latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
         # Series start at 0, because an alert misses the first event of a series that begins with it.
-        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS} | _count_gaps(lake),
-        withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)}
-        | _count_withheld(lake),
+        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS} | gaps,
+        withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)} | withheld,
         proven={
             (flow.name, TopicPartition(source.topic, source.partition)): position
             for flow in lag.flows
@@ -65,14 +65,6 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
             for source, position in sorted(proven_until(lake, flow).items())
         },
     )
-
-
-def _count_gaps(lake: Lake) -> dict[tuple[str, str], int]:
-    return _sums(lake, GAPS, "source", "missing")
-
-
-def _count_withheld(lake: Lake) -> dict[tuple[str, str], int]:
-    return _sums(lake, WITHHELD, "flow", "record_count")
 
 
 def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:

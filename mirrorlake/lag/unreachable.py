@@ -51,10 +51,6 @@ class UnreachableClusters:
             self._away.pop(alias, None)
             return None
 
-    def wait_for_retry(self, alias: str) -> None:
-        if alias in self._asking:
-            self._asking[alias].join()
-
     def _begin(self, alias: str) -> None:
         _, ask = self._away[alias]
 

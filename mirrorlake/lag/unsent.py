@@ -50,10 +50,6 @@ class _Known(NamedTuple):
     landed: int
     first: int
 
-    @property
-    def is_past_position(self) -> bool:
-        return self.first > self.position
-
     def holds_for(self, position: int, landed: int) -> bool:
         return position == self.position and (self.first < self.landed or landed == self.landed)
 
@@ -90,5 +86,7 @@ class UnsentPositions:
             source: known[source].first
             for source, end in late.items()
             # Of a partition that the flow has sent nothing of, the caller knows the begin.
-            if source in known and known[source].holds_for(sent.get(source, 0), end) and known[source].is_past_position
+            if source in known
+            and known[source].holds_for(sent.get(source, 0), end)
+            and known[source].first > known[source].position
         }

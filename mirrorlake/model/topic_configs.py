@@ -15,7 +15,7 @@ target's default. A setting that the source never had is left alone (MirrorMaker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from mirrorlake.model.patterns import TopicPattern
@@ -89,21 +89,13 @@ RULES: Mapping[str, SyncRule] = {
 }
 
 
-def nothing_overridden(_: str) -> Mapping[str, str]:
-    return {}
-
-
-def nothing_excluded(_: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSync:
     """How one flow copies topic settings; overrides are set even if it is not `enabled`."""
 
-    enabled: bool = True
-    excluded: Callable[[str], bool] = field(default=nothing_excluded)
-    overrides: Callable[[str], Mapping[str, str]] = field(default=nothing_overridden)
+    enabled: bool
+    excluded: Callable[[str], bool]
+    overrides: Callable[[str], Mapping[str, str]]
 
     def rule(self, topic: str, name: str) -> SyncRule:
         """Return what this flow does with one setting of a source topic, and why."""

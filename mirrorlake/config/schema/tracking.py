@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -24,8 +23,8 @@ class TrackingConfig(Settings):
     """The tracking of runs; a mirror never depends on it.
 
     Example:
-        >>> TrackingConfig(uri="https://me:secret@mlflow.example/").uri_shown
-        'https://********@mlflow.example/'
+        >>> "secret" in repr(TrackingConfig(uri="https://me:secret@mlflow.example/"))
+        False
     """
 
     enabled: Annotated[Literal["auto", True, False], BeforeValidator(values.auto_or_flag)] = Field(
@@ -50,11 +49,6 @@ class TrackingConfig(Settings):
             raise fault_error("the value (hidden) is not a tracking URI", remedy)
         return uri
 
-    @property
-    def uri_shown(self) -> str | None:
-        """The URI as written, with user and password masked."""
-        return None if self.uri is None else without_user(self.uri)
-
     def tracking_uri(self) -> str | None:
         """Return the URI with references resolved; a sqlite file is relative to the settings file's folder.
 
@@ -73,7 +67,8 @@ class TrackingConfig(Settings):
         return self.experiment if is_path else f"/Shared/{self.experiment}"
 
     def __repr_args__(self) -> Any:
-        return _masked(super().__repr_args__())
+        for name, value in super().__repr_args__():
+            yield name, without_user(value) if name == "uri" and value else value
 
 
 def without_user(text: str) -> str:
@@ -83,8 +78,3 @@ def without_user(text: str) -> str:
     'cannot reach postgresql://********@db/mlflow'
     """
     return _USER.sub(secrets.MASK, text)
-
-
-def _masked(pairs: Any) -> Iterator[tuple[str | None, Any]]:
-    for name, value in pairs:
-        yield name, without_user(value) if name == "uri" and value else value

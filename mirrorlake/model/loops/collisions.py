@@ -80,16 +80,8 @@ def merges_sources(flow: FlowLike) -> bool:
     return isinstance(policy, TemplatePolicy) and "{source}" not in policy.template
 
 
-def collide(first: str, second: str) -> bool:
-    """Return whether Kafka's metrics treat two different names as one, so that Kafka refuses the second topic.
-
-    `org.apache.kafka.common.internals.Topic.hasCollision`.
-    """
-    return first != second and unified(first) == unified(second)
-
-
 def unified(topic: str) -> str:
-    """Return a topic's name in Kafka's metrics; topics that share it collide."""
+    """Return a topic's name in Kafka's metrics; Kafka refuses a second topic that shares it (`Topic.hasCollision`)."""
     return topic.replace(".", "_")
 
 
@@ -201,7 +193,7 @@ class _Meetings:
         # Remote topics first: Kafka itself refuses the second of two such names on a source.
         for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
             other = known.setdefault((place.alias, unified(place.topic)), place)
-            if other in self._into and collide(other.topic, place.topic):
+            if other in self._into and other.topic != place.topic:
                 refusal = self._alike(other, place)
                 found.setdefault((refusal.flow, refusal.problem), refusal)
         return list(found.values())

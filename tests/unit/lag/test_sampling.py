@@ -71,9 +71,9 @@ def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers(
     assert unreachable.last_error("west") is None
     away = ClusterUnreachable("no broker answers")
     unreachable.record("west", away, ask=ask)
-    unreachable.wait_for_retry("west")
+    unreachable._asking["west"].join()
     assert unreachable.last_error("west") is away
-    unreachable.wait_for_retry("west")
+    unreachable._asking["west"].join()
     assert len(asked) == 2, "asked again after each answer"
     is_up.set()
     assert unreachable.last_error("west") is None, "one that is back has a moment to say so"

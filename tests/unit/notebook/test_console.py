@@ -16,7 +16,6 @@ import pytest
 
 import mirrorlake as ml
 from mirrorlake.config import secrets
-from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel
@@ -39,7 +38,7 @@ def clock() -> Clock:
 def console(clock: Clock) -> Iterator[Console]:
     with Console(now=clock) as made:
         yield made
-    forget_typed()
+    secrets._TYPED.clear()
 
 
 def state(widget: Any) -> str:
@@ -102,14 +101,14 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     view.add.click()
     assert console.session.errors.errors == []
     assert "sasl.password: ${env:EAST_SASL_PASSWORD}" in console.wizard.draft().text
-    assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
+    assert secrets.resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
     for mistake in (SECRET, f"${{env:X:-{SECRET}}}"):
         view.reference.value = mistake
         assert view.reference.value == "", "typed into the wrong field"
         assert "takes a reference only" in console.session.errors.errors[0]
     view.reference.value = "${secret:kafka/east}"
     view.password.value = SECRET
-    assert resolve("${secret:kafka/east}") == SECRET
+    assert secrets.resolve("${secret:kafka/east}") == SECRET
 
     async def leak() -> None:
         raise StoreError(f"the cluster said: {SECRET}", remedy=f"use {SECRET!r}")
@@ -131,8 +130,8 @@ def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, pass
     with Console(mirror, now=clock) as console:
         console.wizard.clusters.list.buttons["east", "Edit"].click()
         assert SECRET not in state(console.widget) + repr(console.wizard.draft())
-        assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET
-    forget_typed()
+        assert secrets.resolve("${env:EAST_SASL_PASSWORD}") == SECRET
+    secrets._TYPED.clear()
 
 
 def test_any_edit_takes_a_review_back(console: Console) -> None:
