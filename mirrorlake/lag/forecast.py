@@ -60,27 +60,22 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
         return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")
     position_per_s = (last.position - known[0].position) / span_s
     end_per_s = ((last.end_position or 0) - (known[0].end_position or 0)) / span_s
+    gain, eta_ms, is_steady = position_per_s - end_per_s, None, False
     if is_in_pace(known):
-        reason = f"in pace: {waiting} records are under way"
-        return CatchUp(eta_ms=0, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
-    gain = position_per_s - end_per_s
-    if position_per_s > 0 and abs(gain) * span_s <= position_per_s * PACE_S:
+        eta_ms, reason = 0, f"in pace: {waiting} records are under way"
+    elif position_per_s > 0 and abs(gain) * span_s <= position_per_s * PACE_S:
         # A trend of no more than passes in a moment is chance: it would tell another time to catch up at each sample.
-        reason = f"steady: {waiting} records wait, and their number neither grows nor falls"
-        return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s, is_steady=True)
-    if gain > 0:
+        is_steady, reason = True, f"steady: {waiting} records wait, and their number neither grows nor falls"
+    elif gain > 0:
         eta_ms = math.ceil(waiting / gain * 1000)
-        return CatchUp(
-            eta_ms=eta_ms,
-            reason=f"{waiting} records wait, and their number falls by {gain:.3g} a second",
-            position_per_s=position_per_s,
-            end_per_s=end_per_s,
-        )
-    if position_per_s == 0:
+        reason = f"{waiting} records wait, and their number falls by {gain:.3g} a second"
+    elif position_per_s == 0:
         reason = f"never: the position stands still, {waiting} records wait"
     else:
         reason = f"never: {waiting} records wait, and their number grows by {-gain:.3g} a second"
-    return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
+    return CatchUp(
+        eta_ms=eta_ms, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s, is_steady=is_steady
+    )
 
 
 def is_in_pace(window: Sequence[LagSample]) -> bool:
@@ -270,7 +265,8 @@ def _by_size(samples: Sequence[LagSample], held: Sequence[Earliest]) -> Retentio
     deleted_per_s = (held[-1].offset - held[0].offset) / span_s if span_s > 0 else 0.0
     if deleted_per_s <= 0:
         return None
-    passed_per_s = _passed_per_s(samples)
+    moved_s = (last.observed_at - samples[0].observed_at).total_seconds()
+    passed_per_s = max(0.0, (last.position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
     distance, held_now = _before_deletion(last, held), last.end_position - held[-1].offset
     nearer = deleted_per_s - passed_per_s
     left_ms = int(distance / nearer * 1000) if nearer > 0 else None
@@ -288,11 +284,6 @@ def _before_deletion(last: LagSample, held: Sequence[Earliest]) -> int:
     """Count the offsets before the position, less the largest step of the log start offset, which may recur at once."""
     step = max(after.offset - before.offset for before, after in pairwise(held))
     return max(0, last.position - held[-1].offset - step)
-
-
-def _passed_per_s(samples: Sequence[LagSample]) -> float:
-    moved_s = (samples[-1].observed_at - samples[0].observed_at).total_seconds()
-    return max(0.0, (samples[-1].position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
 
 
 def _since_last_step_back(window: Sequence[LagSample]) -> list[LagSample]:

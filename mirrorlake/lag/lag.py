@@ -329,7 +329,7 @@ class Lag:
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 
-    def _fill_in_timestamps(self, rows: Sequence[Any], at: datetime, sample: PositionSnapshot) -> list[Any]:
+    def _fill_in_timestamps(self, rows: list[Any], at: datetime, sample: PositionSnapshot) -> list[Any]:
         """Add what only the source knows: the timestamps of records that are not landed."""
         positions = sample.positions
 
@@ -343,14 +343,13 @@ class Lag:
             for row in rows
             if row.time_lag_ms is None
         }
-        unlanded, filled = read_next_timestamps(self._readers, ends), []
+        unlanded = read_next_timestamps(self._readers, ends)
         for row in rows:
             if row.time_lag_ms is None and place(row) in unlanded:
                 since_ms = unlanded[place(row)]
                 row.time_lag_ms = age_ms(since_ms, at)
                 row.waiting_since = None if since_ms is None else utc(since_ms * 1000)
-            filled.append(row)
-        return filled
+        return rows
 
     def span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
         """Parse the start and end of a time range.

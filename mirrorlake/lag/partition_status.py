@@ -6,6 +6,7 @@ The verdict is that of `lag/verdict.py`, on the newest samples of the hop `repub
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from datetime import datetime, timedelta
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, verdict_label, worst_hop_verdict
-from mirrorlake.render import Badge, Table, badge, format_count, format_time, table
+from mirrorlake.render import Badge, Table, badge, format_count, format_duration, format_time, plural, table
 
 TOPIC_LOST = "topic_lost"
 CAUGHT_UP = "caught_up"
@@ -146,8 +147,63 @@ class PartitionStatus:
         return max(0, self.source_end - (self.proven_until or 0))
 
 
+class Totals:
+    """The figures of several partitions: of a topic, a flow or the mirror."""
+
+    __slots__ = ()
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        raise NotImplementedError
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all clusters answered."""
+        return True
+
+    @property
+    def offset_lag(self) -> int:
+        """The offsets that are not on the target yet, of all partitions that are known."""
+        return sum_lags(self._partitions()).offset_lag or 0
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The largest time lag of a partition in milliseconds; None where that of one is not known."""
+        return sum_lags(self._partitions()).time_lag_ms if self.is_whole else None
+
+    @property
+    def in_per_s(self) -> float | None:
+        """Offsets a second that come to the sources; None where that of a partition is not known."""
+        return sum_rates(row.in_per_s for row in self._partitions()) if self.is_whole else None
+
+    @property
+    def out_per_s(self) -> float | None:
+        """Offsets a second that reach the targets; None where that of a partition is not known."""
+        return sum_rates(row.out_per_s for row in self._partitions()) if self.is_whole else None
+
+    @property
+    def eta_ms(self) -> int | None:
+        """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
+        return combine_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
+
+    def _facts(self) -> tuple[str, ...]:
+        rows = self._partitions()
+        found = Counter(row.verdict for row in rows)
+        verdicts = [f"{format_count(found[word.name])} {word.label}" for word in SEVERITY if word.name in found]
+        said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
+        left = min((row.expires_in_ms for row in rows if row.expires_in_ms is not None), default=None)
+        if left is not None:
+            said.append(f"not landed, deleted by the source in {format_duration(left)}")
+        if rows:
+            at_least = "" if self.is_whole else "at least "
+            said += [
+                f"offset lag {at_least}{format_count(self.offset_lag)}",
+                f"time lag {format_duration(self.time_lag_ms)}",
+            ]
+        return tuple(said)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicStatus:
+class TopicStatus(Totals):
     """The status of one source topic in one flow, of all its partitions.
 
     Example:
@@ -161,6 +217,9 @@ class TopicStatus:
     flow: str
     topic: str
     partitions: tuple[PartitionStatus, ...]
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        return self.partitions
 
     @property
     def verdict(self) -> str:
@@ -176,28 +235,6 @@ class TopicStatus:
         return worst_reason(self.partitions, {id(row): f"partition {row.partition}" for row in self.partitions})
 
     @property
-    def offset_lag(self) -> int:
-        return sum_lags(self.partitions).offset_lag or 0
-
-    @property
-    def time_lag_ms(self) -> int | None:
-        """The largest of the partitions; None where one is not known."""
-        return sum_lags(self.partitions).time_lag_ms
-
-    @property
-    def in_per_s(self) -> float | None:
-        return sum_rates(row.in_per_s for row in self.partitions)
-
-    @property
-    def out_per_s(self) -> float | None:
-        return sum_rates(row.out_per_s for row in self.partitions)
-
-    @property
-    def eta_ms(self) -> int | None:
-        """The longest time to catch up; None where one never does, or is not known."""
-        return combine_known(max, (row.eta_ms for row in self.partitions))
-
-    @property
     def not_proven(self) -> int:
         """The offsets of the source that no verification has found on the target yet."""
         return sum(row.not_proven for row in self.partitions)
@@ -207,13 +244,6 @@ def sum_rates(rates: Iterable[float | None]) -> float | None:
     """Return the sum of rates, or None if one is unknown."""
     found = list(rates)
     return None if None in found or not found else sum(rate or 0.0 for rate in found)
-
-
-def group_by_topic(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
-    found: dict[str, list[PartitionStatus]] = {}
-    for row in rows:
-        found.setdefault(row.topic, []).append(row)
-    return tuple(TopicStatus(flow=flow, topic=name, partitions=tuple(found[name])) for name in sorted(found))
 
 
 def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,81 +11,27 @@ from mirrorlake.lag.objectives import FlowObjectives, objectives_table
 from mirrorlake.lag.partition_status import (
     PartitionStatus,
     TopicStatus,
-    group_by_topic,
+    Totals,
     partition_table,
     status_badge,
-    sum_rates,
     to_timedelta,
     topic_table,
     worst_reason,
     worst_state,
     worst_verdict,
 )
-from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import JsonDisplayable, Sheet, Table, format_count, format_duration, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, Table, plural, table
 from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
 _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
 
 
-class _Totals:
-    __slots__ = ()
-
-    def _partitions(self) -> Sequence[PartitionStatus]:
-        raise NotImplementedError
-
-    @property
-    def is_whole(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def offset_lag(self) -> int:
-        """The offsets that are not on the target yet, of all partitions that are known."""
-        return sum_lags(self._partitions()).offset_lag or 0
-
-    @property
-    def time_lag_ms(self) -> int | None:
-        """The largest time lag of a partition in milliseconds; None where that of one is not known."""
-        return sum_lags(self._partitions()).time_lag_ms if self.is_whole else None
-
-    @property
-    def in_per_s(self) -> float | None:
-        """Offsets a second that come to the sources; None where that of a partition is not known."""
-        return sum_rates(row.in_per_s for row in self._partitions()) if self.is_whole else None
-
-    @property
-    def out_per_s(self) -> float | None:
-        """Offsets a second that reach the targets; None where that of a partition is not known."""
-        return sum_rates(row.out_per_s for row in self._partitions()) if self.is_whole else None
-
-    @property
-    def eta_ms(self) -> int | None:
-        """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
-        return combine_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
-
-    def _facts(self) -> tuple[str, ...]:
-        rows = self._partitions()
-        found = Counter(row.verdict for row in rows)
-        verdicts = [f"{format_count(found[word.name])} {word.label}" for word in SEVERITY if word.name in found]
-        said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
-        left = min((row.expires_in_ms for row in rows if row.expires_in_ms is not None), default=None)
-        if left is not None:
-            said.append(f"not landed, deleted by the source in {format_duration(left)}")
-        if rows:
-            at_least = "" if self.is_whole else "at least "
-            said += [
-                f"offset lag {at_least}{format_count(self.offset_lag)}",
-                f"time lag {format_duration(self.time_lag_ms)}",
-            ]
-        return tuple(said)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
+class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     """The status of each partition of one flow at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
@@ -136,7 +81,10 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
     @property
     def topics(self) -> tuple[TopicStatus, ...]:
         """The partitions rolled up by topic."""
-        return group_by_topic(self.flow, self.partitions)
+        found: dict[str, list[PartitionStatus]] = {}
+        for row in self.partitions:
+            found.setdefault(row.topic, []).append(row)
+        return tuple(TopicStatus(flow=self.flow, topic=name, partitions=tuple(found[name])) for name in sorted(found))
 
     @property
     def verdict(self) -> str:
@@ -210,7 +158,7 @@ class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
+class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """The status of every flow at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
     `tables` are the typed tables, which the status of one flow lacks.

@@ -24,8 +24,7 @@ from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import format_duration
-from mirrorlake.render import format_time as format_time
+from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
 
 log = logging.getLogger(__name__)
@@ -39,10 +38,6 @@ TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicP
 """Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
 
-def _find_none(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OpenTransaction]:
-    return {}
-
-
 def read_status(
     flows: Sequence[FlowConfig],
     snapshot: PositionSnapshot,
@@ -53,7 +48,7 @@ def read_status(
     state: ControlState,
     retention_of: RetentionLookup | None = None,
     windows: Callable[[], Windows] = dict,
-    find_transactions: TransactionFinder = _find_none,
+    find_transactions: TransactionFinder = lambda _alias, _stable: {},
 ) -> Status:
     """Return the status of each flow at one snapshot.
 

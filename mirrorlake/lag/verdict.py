@@ -144,10 +144,6 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
     return Verdict.OK, f"{'steady' if catch_up(samples).is_steady else 'catching up'}: {lag} records wait"
 
 
-def _seconds(first: LagSample, last: LagSample) -> float:
-    return (last.observed_at - first.observed_at).total_seconds()
-
-
 def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
     """Return the samples without a step back of the last position that only the last sample shows.
 
@@ -166,7 +162,8 @@ def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
     after = samples[since + 1 :]
     if last.time_lag_ms is None or last.time_lag_ms <= PACE_S * 1000:
         return None
-    if any(one.position != samples[since].position for one in after) or _seconds(samples[since], last) < PACE_S:
+    span_s = (last.observed_at - samples[since].observed_at).total_seconds()
+    if any(one.position != samples[since].position for one in after) or span_s < PACE_S:
         return None
     waits = f"{last.offset_lag} records wait, the oldest for {format_duration(last.time_lag_ms)}"
     verdict = Verdict.STALL if len(after) >= FEWEST_SAMPLES else Verdict.WARNING

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
 
 from deltalake.exceptions import DeltaError
 
@@ -48,6 +48,7 @@ _ORPHANS_AFTER = timedelta(days=1)
 _Left = tuple[Expired, tuple[HeldBack, ...]]
 
 
+@dataclass(eq=False, repr=False)
 class LakeUpkeep:
     """Maintain the tables of one lake.
 
@@ -56,33 +57,22 @@ class LakeUpkeep:
     `is_stopped` is called between two steps; a stopped pass leaves the rest to the next pass.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        settings: MaintenanceConfig,
-        *,
-        now: Callable[[], datetime],
-        clusters: Mapping[str, ClusterConfig] = MappingProxyType({}),
-        needed: Mapping[str, Sequence[Guard]] = MappingProxyType({}),
-        foreign_flows: Mapping[str, Sequence[str]] = MappingProxyType({}),
-        out_of_tables: OutOfTables = lambda _alias, _removed: {},
-        is_stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._lake = lake
-        self._settings = settings
-        self._clusters = clusters
-        self._needed = needed
-        self._foreign_flows = foreign_flows
-        self._out_of_tables = out_of_tables
-        self._now = now
-        self._is_stopped = is_stopped
+    lake: Lake
+    settings: MaintenanceConfig
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
+    needed: Mapping[str, Sequence[Guard]] = field(default_factory=dict)
+    foreign_flows: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    out_of_tables: OutOfTables = lambda _alias, _removed: {}
+    is_stopped: Callable[[], bool] = lambda: False
 
     def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
-        name, table = f"relay of {alias}", self._lake.open_maintenance(self._lake.relay_location(alias))
+        name, table = f"relay of {alias}", self.lake.open_maintenance(self.lake.relay_location(alias))
         if table is None:
-            has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
+            has_retention = alias in self.clusters and bool(self.clusters[alias].retention)
             why_not = "its retention needs a lake in a folder or an object store: nothing leaves it"
-            return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_spark_only else None
+            return KeptTable(table=name, why_not=why_not) if has_retention and self.lake.is_spark_only else None
         if is_published:
             # Spark writes it, and publishers find in its history which batches they have published.
             return KeptTable(table=name, files=len(table.live()))
@@ -92,10 +82,10 @@ class LakeUpkeep:
                 table,
                 alias,
                 flows,
-                now=self._now(),
-                max_wait=self._settings.max_wait_for_flows,
+                now=self.now(),
+                max_wait=self.settings.max_wait_for_flows,
                 plan=plan,
-                is_stopped=self._is_stopped,
+                is_stopped=self.is_stopped,
             )
 
         def expire() -> _Left:
@@ -106,17 +96,17 @@ class LakeUpkeep:
 
     def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Finish announced removals, then take out records past the relay's retention."""
-        removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()), self._out_of_tables)
+        removals = Removals(self.lake, alias, table, self.foreign_flows.get(alias, ()), self.out_of_tables)
         if not plan:
             removals.finish()
-        cluster, now = self._clusters.get(alias), self._now()
-        if cluster is None or not cluster.retention or self._is_stopped():
+        cluster, now = self.clusters.get(alias), self.now()
+        if cluster is None or not cluster.retention or self.is_stopped():
             return Expired(), ()
         always: list[Guard] = [
             *map(not_sent, flows),
-            not_accounted(partial(accounted_positions, self._lake, alias)),
-            replayable(self._settings.replay_window, now),
-            *self._needed.get(alias, ()),
+            not_accounted(partial(accounted_positions, self.lake, alias)),
+            replayable(self.settings.replay_window, now),
+            *self.needed.get(alias, ()),
         ]
 
         def guards(settings: RetentionConfig) -> Sequence[Guard]:
@@ -136,10 +126,10 @@ class LakeUpkeep:
         ), tuple(held)
 
     def _proofs(self, flows: Sequence[SentUpTo]) -> list[Guard]:
-        return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
+        return [not_proven(one.flow.name, proven_until(self.lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
-        table = self._lake.open_maintenance(self._lake.meta_location(schema))
+        table = self.lake.open_maintenance(self.lake.meta_location(schema))
         if table is None:
             return None
 
@@ -153,10 +143,10 @@ class LakeUpkeep:
 
         Its log stays: the commit of its newest batch holds its positions.
         """
-        table = self._lake.open_maintenance(self._lake.typed_location(name))
+        table = self.lake.open_maintenance(self.lake.typed_location(name))
         if table is None:
             return None
-        if self._lake.has_deletion_vectors(table.path):
+        if self.lake.has_deletion_vectors(table.path):
             return self._kept_by_spark(f"table {name}", table, plan=plan)
         schema = TableSchema(name=name, comment="", columns={}, properties={})
 
@@ -175,8 +165,8 @@ class LakeUpkeep:
                 return KeptTable(table=name, files=len(table.live()))
             table.ensure_properties(self._properties(cleans=False))
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
-            self._lake.vacuum_by_spark(table.path, keep=self._settings.keep_removed)
-            files, size, into = self._lake.compact_by_spark(table.path)
+            self.lake.vacuum_by_spark(table.path, keep=self.settings.keep_removed)
+            files, size, into = self.lake.compact_by_spark(table.path)
             compacted = Compacted(files=files, bytes=size, into=into)
             return KeptTable(table=name, files=len(table.live()), compacted=compacted, log_checkpoint=checkpoint)
         except Exception as error:  # Spark's, too: a batch that came first; the next pass tries again
@@ -191,9 +181,9 @@ class LakeUpkeep:
             for alias, standing in sorted(flows.items())
         )
         side_tables = (self.side_table(schema, plan=plan) for schema in SIDE_TABLES)
-        typed_tables = (self.typed_table(name, plan=plan) for name in self._lake.typed_names())
+        typed_tables = (self.typed_table(name, plan=plan) for name in self.lake.typed_names())
         tables = [
-            kept for kept in chain(relays, side_tables, typed_tables) if kept is not None and not self._is_stopped()
+            kept for kept in chain(relays, side_tables, typed_tables) if kept is not None and not self.is_stopped()
         ]
         if not plan:
             self._record(tables)
@@ -207,9 +197,9 @@ class LakeUpkeep:
             if one.compacted.files or one.deleted
         }
         if after:
-            self._lake.create_side_table(AUDIT)
+            self.lake.create_side_table(AUDIT)
             change = Change(where="lake", kind="lake", name="tables", action=MAINTAIN, after=after)
-            Audit(self._lake, now=self._now).record([change], command=MAINTAIN)
+            Audit(self.lake, now=self.now).record([change], command=MAINTAIN)
 
     def _kept(
         self,
@@ -231,8 +221,8 @@ class LakeUpkeep:
             # Before compaction: the log is cleaned even if a file fails there.
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
             if cleans:
-                table.clean_log(keep=self._settings.keep_log, now=self._now(), is_signed=is_signed)
-            keep = self._settings.keep_removed
+                table.clean_log(keep=self.settings.keep_log, now=self.now(), is_signed=is_signed)
+            keep = self.settings.keep_removed
             deleted = table.vacuum(keep=keep) + table.vacuum(keep=max(keep, _ORPHANS_AFTER), orphans=True)
             # Before compaction: expired files need not be rewritten.
             expired, held = expire()
@@ -252,8 +242,8 @@ class LakeUpkeep:
 
     def _properties(self, *, cleans: bool) -> dict[str, str]:
         minutes, hours = (
-            self._settings.keep_log / timedelta(minutes=1),
-            self._settings.keep_removed / timedelta(hours=1),
+            self.settings.keep_log / timedelta(minutes=1),
+            self.settings.keep_removed / timedelta(hours=1),
         )
         shared = {
             "delta.checkpointInterval": _WRITERS_CHECKPOINT,

@@ -59,6 +59,7 @@ OutOfTables = Callable[[str, Sequence[Removed]], Mapping[str, int]]
 """Erase the rows of a source's erased records from typed tables, and return their numbers by table."""
 
 
+@dataclass(eq=False, repr=False)
 class Removals:
     """Take records out of the relay of one source; several processes may do so at once.
 
@@ -66,19 +67,11 @@ class Removals:
     of this source's records, also if that flow was renamed or removed since.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        alias: str,
-        table: TableMaintenance,
-        foreign_flows: Collection[str] = (),
-        out_of_tables: OutOfTables = lambda _alias, _removed: {},
-    ) -> None:
-        self._lake = lake
-        self._alias = alias
-        self._table = table
-        self._foreign_flows = foreign_flows
-        self._out_of_tables = out_of_tables
+    lake: Lake
+    alias: str
+    table: TableMaintenance
+    foreign_flows: Collection[str] = ()
+    out_of_tables: OutOfTables = lambda _alias, _removed: {}
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
         removal = str(uuid.uuid4())
@@ -86,14 +79,14 @@ class Removals:
 
     def finish(self) -> list[Removed]:
         """Finish announced removals whose process died; return them."""
-        return self._done(unfinished(self._lake, self._alias))
+        return self._done(unfinished(self.lake, self.alias))
 
     def take_out(self, removals: Sequence[Removed]) -> list[Removed]:
         """Announce removals, carry them out, confirm them; return the confirmed."""
         if not removals:
             return []
         crash_point("remove.announcing")
-        write_removed(self._lake, self._alias, removals)
+        write_removed(self.lake, self.alias, removals)
         crash_point("remove.announced")
         return self._done(removals)
 
@@ -101,13 +94,13 @@ class Removals:
         if not removals:
             return []
         # Not at the table's creation: most relays never lose a record, and the property shows that.
-        self._table.ensure_properties(REMOVABLE)
+        self.table.ensure_properties(REMOVABLE)
         version = self._commit(_Gone(removals), f"{removals[0].kind} {removals[0].removal}")
         crash_point("remove.committed")
         evidence: dict[str, Any] = {}
         erased = _Gone(one for one in removals if one.kind == ERASED)
         if erased:
-            evidence["deleted_files"] = purge(self._table, partial(erased.are_in, self._table))
+            evidence["deleted_files"] = purge(self.table, partial(erased.are_in, self.table))
             crash_point("remove.purged")
             evidence["quarantined"] = self._out_of_quarantine(erased)
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
@@ -118,49 +111,49 @@ class Removals:
             for one in removals
         ]
         crash_point("remove.confirming")
-        write_removed(self._lake, self._alias, done)
+        write_removed(self.lake, self.alias, done)
         crash_point("remove.confirmed")
         return done
 
     def _out_of_quarantine(self, gone: _Gone) -> int:
-        table = self._lake.open_maintenance(self._lake.meta_location(QUARANTINE))
+        table = self.lake.open_maintenance(self.lake.meta_location(QUARANTINE))
         if table is None:
             return 0
-        return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
+        return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self.foreign_flows))
 
     def _out_of_bad_records(self, gone: _Gone) -> int:
-        table = self._lake.open_maintenance(self._lake.meta_location(BAD_RECORDS))
-        return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self._alias))
+        table = self.lake.open_maintenance(self.lake.meta_location(BAD_RECORDS))
+        return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self.alias))
 
     def _out_of_typed_tables(self, gone: _Gone, removals: Sequence[Removed]) -> Mapping[str, int]:
         """Erase the rows of typed tables, and the files on disk that held them; return their number by table."""
-        done = self._out_of_tables(self._alias, [one for one in removals if one.kind == ERASED])
+        done = self.out_of_tables(self.alias, [one for one in removals if one.kind == ERASED])
         for name in done:
-            table = self._lake.open_maintenance(self._lake.typed_location(name))
+            table = self.lake.open_maintenance(self.lake.typed_location(name))
             if table is not None:
-                purge(table, partial(gone.are_rows_in, table, alias=self._alias))
+                purge(table, partial(gone.are_rows_in, table, alias=self.alias))
         return done
 
     def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the first version without them."""
         for _ in range(_ATTEMPTS):
-            touched = list(gone.files(self._table))
+            touched = list(gone.files(self.table))
             parts = [touched[at : at + _FILES_A_COMMIT] for at in range(0, len(touched), _FILES_A_COMMIT)]
             whole = [file for file in touched if file.is_whole]
             if len(whole) == len(touched):
                 # Nothing is read or written: one commit for any number of files.
                 parts = [whole] if whole else []
             if all([self._replaced(part, gone, why) for part in parts]):  # noqa: C419  each is tried
-                return self._table.version()
+                return self.table.version()
         raise StoreError(
-            f"another process kept rewriting files of the relay of {self._alias} while records were removed from them",
+            f"another process kept rewriting files of the relay of {self.alias} while records were removed from them",
             consequence="some records remain; the table removed announces them, and the next maintenance removes them",
             remedy="run only one mirrorlake maintain on a lake at a time",
-            alias=self._alias,
+            alias=self.alias,
         )
 
     def _replaced(self, files: Sequence[_Touched], gone: _Gone, why: str) -> bool:
-        folder = self._table.path
+        folder = self.table.path
         removed: list[LiveFile] = []
         written: list[WrittenFile] = []
         for file in files:
@@ -168,7 +161,7 @@ class Removals:
                 removed.append(LiveFile(file.path, file.size))
                 continue
             try:
-                rows, left = gone.left_of(self._table, file.path)
+                rows, left = gone.left_of(self.table, file.path)
             except FileNotFoundError:
                 # The file was rewritten since it was listed.
                 return False
@@ -177,22 +170,22 @@ class Removals:
                 new = list(write_files(folder, RELAY_ROWS, left, apart=True))
                 written += new
                 self._check(file, rows, new)
-        if not removed or self._table.replace(removed, written, data_change=True, why=why):
+        if not removed or self.table.replace(removed, written, data_change=True, why=why):
             return True
         for one in written:
-            self._table.delete(one.path)
+            self.table.delete(one.path)
         return False
 
     def _check(self, file: _Touched, expected: int, written: Sequence[WrittenFile]) -> None:
         if sum(one.records for one in written) == expected:
             return
         for one in written:
-            self._table.delete(one.path)
+            self.table.delete(one.path)
         raise StoreError(
-            f"{file.path} in the relay of {self._alias} was rewritten with the wrong number of records",
+            f"{file.path} in the relay of {self.alias} was rewritten with the wrong number of records",
             consequence="the file stays as it is; nothing was replaced",
-            remedy=f"mirrorlake repair --source {self._alias} --check",
-            alias=self._alias,
+            remedy=f"mirrorlake repair --source {self.alias} --check",
+            alias=self.alias,
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, TopicConflict
@@ -138,6 +137,6 @@ class ConflictCheck:
         return {unified(name): name for name in self._admin.topic_names()}
 
     def _conflict(
-        self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it", **facts: Any
+        self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it"
     ) -> TopicConflict:
-        return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic, **facts)
+        return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic)

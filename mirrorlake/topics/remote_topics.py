@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import (
@@ -78,6 +78,7 @@ class _Ready:
     topic_id: str
 
 
+@dataclass(eq=False, repr=False)
 class RemoteTopics:
     """Make the remote topics of one flow ready; caches them, so a batch of known topics costs one check of ids.
 
@@ -87,25 +88,16 @@ class RemoteTopics:
     Law F: a topic that got records is never made again silently; its id is checked before every batch.
     """
 
-    def __init__(
-        self,
-        admin: ClusterAdmin,
-        flow: FlowConfig,
-        audit: Audit,
-        lake: Lake,
-        *,
-        all_flows: Iterable[FlowConfig] = (),
-        filled: FilledTopics | None = None,
-    ) -> None:
-        self._admin = admin
-        self._all_flows = tuple(all_flows)
-        self._filled = filled
-        self._lake = lake
-        self._audit = audit
-        self._flow = flow
-        self._ready: dict[str, _Ready] = {}
-        self._sent_to: dict[str, str] = {}
-        self._waits = True
+    admin: ClusterAdmin
+    flow: FlowConfig
+    audit: Audit
+    lake: Lake
+    _: KW_ONLY
+    all_flows: Sequence[FlowConfig] = ()
+    filled: FilledTopics | None = None
+    _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
+    _sent_to: dict[str, str] = field(default_factory=dict, init=False)
+    _waits: bool = field(default=True, init=False)
 
     def expect(self, remotes: Iterable[Remote]) -> None:
         """Remember the remote topics that hold records of the flow by its ledger."""
@@ -113,13 +105,13 @@ class RemoteTopics:
 
     def of(self, topics: Iterable[str]) -> dict[str, Remote]:
         """Return the remote topic of each source topic, with its id; all must be ready."""
-        names = {topic: self._flow.remote_topic(topic) for topic in topics}
+        names = {topic: self.flow.remote_topic(topic) for topic in topics}
         return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
 
     def whole(self, topics: Collection[KnownTopic]) -> list[KnownTopic]:
         """Return the source topics whose remote topic exists with all partitions that it needs."""
-        flow = self._flow
-        states = self._admin.describe({flow.remote_topic(topic.name) for topic in topics})
+        flow = self.flow
+        states = self.admin.describe({flow.remote_topic(topic.name) for topic in topics})
 
         def is_whole(topic: KnownTopic) -> bool:
             state, wanted = states.get(flow.remote_topic(topic.name)), wanted_remote_topic(flow, [topic])
@@ -135,13 +127,13 @@ class RemoteTopics:
     def max_message_bytes(self, remote: str) -> str | None:
         """Return a remote topic's present `max.message.bytes`, or None if the principal may not read it."""
         try:
-            return self._admin.config_value(remote, _LIMIT)
+            return self.admin.config_value(remote, _LIMIT)
         except NotAuthorized:
             return None
 
     def may_write(self, remote: str) -> bool:
         try:
-            self._admin.require([remote], "WRITE")
+            self.admin.require([remote], "WRITE")
         except NotAuthorized:
             return False
         return True
@@ -172,21 +164,21 @@ class RemoteTopics:
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
         for source in partitions:
-            topics = needed.setdefault(self._flow.remote_topic(source.topic), {})
+            topics = needed.setdefault(self.flow.remote_topic(source.topic), {})
             topic = topics.get(source.topic) or known.get(source.topic) or KnownTopic(name=source.topic)
             if source.partition >= topic.partitions:
                 topic = replace(topic, partitions=source.partition + 1)
             topics[source.topic] = topic
         ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
-        check_topic_ids(self._admin, ids, flow=self._flow.name)
+        check_topic_ids(self.admin, ids, flow=self.flow.name)
         refused: dict[str, MirrorlakeError] = {}
-        check = ConflictCheck(self._admin, self._flow, self._audit, self._lake, self._all_flows)
+        check = ConflictCheck(self.admin, self.flow, self.audit, self.lake, self.all_flows)
         missing: list[WantedTopic] = []
         for remote, topics in needed.items():
             with _noting(refused, remote):
                 if (fault := name_fault(remote)) is not None:
                     raise fault
-                spec = wanted_remote_topic(self._flow, topics.values())
+                spec = wanted_remote_topic(self.flow, topics.values())
                 ready = self._ready.get(remote)
                 if ready is None:
                     check.require_sole_writer(remote, next(iter(topics)))
@@ -205,11 +197,11 @@ class RemoteTopics:
 
     def _make(self, wanted: Sequence[WantedTopic], check: ConflictCheck, refused: dict[str, MirrorlakeError]) -> None:
         """Create and grow topics in a few calls for all of them; `refused` gets the errors."""
-        states = self._admin.describe([one.name for one in wanted], refused=refused)
-        if self._filled is not None:
+        states = self.admin.describe([one.name for one in wanted], refused=refused)
+        if self.filled is not None:
             # Check each topic before its first record of this process.
             new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
-            refused |= check.find_filled(new, states, self._filled)
+            refused |= check.find_filled(new, states, self.filled)
         changes = [
             change
             for one in self._allowed(wanted, states, check, refused)
@@ -217,20 +209,20 @@ class RemoteTopics:
         ]
         self._carry_out(changes, [one.spec for one in wanted], refused)
         there = [one for one in wanted if one.name not in refused]
-        states |= describe_with_retry(self._admin, {one.name for one in there} - states.keys())
-        settings = self._admin.topic_metadata.settings({one.name for one in there})
+        states |= describe_with_retry(self.admin, {one.name for one in there} - states.keys())
+        settings = self.admin.topic_metadata.settings({one.name for one in there})
         for one in there:
             with _noting(refused, one.name):
                 state, known = states.get(one.name), settings.get(one.name)
                 if state is None:
                     raise ClusterError(
-                        f"cluster {self._flow.target} created topic {one.name}, but does not describe it yet",
+                        f"cluster {self.flow.target} created topic {one.name}, but does not describe it yet",
                         consequence="nothing was republished to it",
                         remedy="wait, a running mirror retries; if it lasts, run `mirrorlake doctor`",
-                        alias=self._flow.target,
+                        alias=self.flow.target,
                     )
                 # The broker asked may not know a new topic yet; a second call raises `NotAuthorized` if that is the reason.
-                limit = known[_LIMIT].value if known else self._admin.config_value(one.name, _LIMIT)
+                limit = known[_LIMIT].value if known else self.admin.config_value(one.name, _LIMIT)
                 self._ready[one.name] = _Ready(
                     partitions=one.spec.partitions,
                     max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT,
@@ -262,7 +254,7 @@ class RemoteTopics:
         if actual is not None:
             # `plan` and continuous sync change the settings of an existing topic.
             held = TopicSpec(name=one.name, partitions=actual.partitions, configs=one.spec.configs)
-        return topic_changes(where=self._flow.target, wanted=one.spec, actual=held, flow=self._flow.name)
+        return topic_changes(where=self.flow.target, wanted=one.spec, actual=held, flow=self.flow.name)
 
     def _carry_out(
         self, changes: Iterable[Change], specs: Iterable[TopicSpec], refused: dict[str, MirrorlakeError]
@@ -272,18 +264,18 @@ class RemoteTopics:
         done: list[Change] = []
         try:
             for request in in_requests(spec for spec in specs if spec.name in new):
-                denied = self._admin.create_all(request, waits=self._waits)
+                denied = self.admin.create_all(request, waits=self._waits)
                 refused |= denied
                 made = [new[spec.name] for spec in request if spec.name not in denied]
                 done += made
-                self._admin.wait_for(made)
+                self.admin.wait_for(made)
             for change in changes:
                 if change.action != "create":
                     with _noting(refused, change.name):
-                        self._admin.apply(change)
+                        self.admin.apply(change)
                         done.append(change)
         finally:
-            self._audit.record(done, command="republish")
+            self.audit.record(done, command="republish")
 
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
         """Raise if a topic with records of the flow was lost since its last check: it would be created again."""
@@ -293,7 +285,7 @@ class RemoteTopics:
             raise self._lost(remote, found)
 
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
-        flow, known = self._flow, self._sent_to.get(remote, "")
+        flow, known = self.flow, self._sent_to.get(remote, "")
         return lost_topic_error(
             LostTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
         )

@@ -157,7 +157,8 @@ class SettingsOfPair:
         if back is None or not differing:
             return wanted.configs
         flow = self._flow
-        to_source, to_target = (self._copied[alias].get(name, {}) for alias, name in self._ends(topic, wanted.name))
+        to_source = self._copied[flow.source].get(topic, {})
+        to_target = self._copied[flow.target].get(wanted.name, {})
 
         def goes(key: str) -> bool:
             if flow.sync.config_sync.rule(topic, key).sync_class == "overridden":
@@ -169,9 +170,6 @@ class SettingsOfPair:
         stays = {key for key in differing if not goes(key)}
         there = {key: actual.configs[key] for key in stays if key in actual.configs}
         return {key: value for key, value in wanted.configs.items() if key not in stays} | there
-
-    def _ends(self, topic: str, remote: str) -> tuple[tuple[str, str], tuple[str, str]]:
-        return (self._flow.source, topic), (self._flow.target, remote)
 
     @cached_property
     def _copied(self) -> dict[str, dict[str, dict[str, str]]]:

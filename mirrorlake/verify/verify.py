@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
@@ -40,6 +40,7 @@ class Verification:
     proofs: tuple[RangeProof, ...]
 
 
+@dataclass(eq=False, repr=False)
 class Verifier:
     """Compare flows at a cut; the relays were read after it.
 
@@ -47,51 +48,39 @@ class Verifier:
     pending records.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        flows: Iterable[FlowConfig],
-        *,
-        proofs: ProofCache,
-        sources: Mapping[str, SourceEnd],
-        targets: Mapping[str, TargetEnd],
-        views: Mapping[str, View],
-        scope: Scope,
-        waits: bool = True,
-        tell: ProgressCallback = ignore_progress,
-    ) -> None:
-        self._context = context
-        self._flows = tuple(flows)
-        self._proofs = proofs
-        self._sources = sources
-        self._targets = targets
-        self._views = views
-        self._scope = scope
-        self._waits = waits
-        self._tell = tell
+    context: Context
+    flows: Sequence[FlowConfig]
+    _: KW_ONLY
+    proofs: ProofCache
+    sources: Mapping[str, SourceEnd]
+    targets: Mapping[str, TargetEnd]
+    views: Mapping[str, View]
+    scope: Scope
+    waits: bool = True
+    tell: ProgressCallback = ignore_progress
 
     def run(self) -> Verification:
-        ranges = {flow.name: self._proofs.read(flow) for flow in self._flows}
-        for alias in {flow.source for flow in self._flows}:
-            end, carried = self._sources[alias], [flow for flow in self._flows if flow.source == alias]
+        ranges = {flow.name: self.proofs.read(flow) for flow in self.flows}
+        for alias in {flow.source for flow in self.flows}:
+            end, carried = self.sources[alias], [flow for flow in self.flows if flow.source == alias]
             topics = {source.topic for source in end.relay.landed}
             end.find_leaderless(topic for topic in topics if any(flow.carries(topic) for flow in carried))
-        targets = {flow.target: self._summarized(flow.target) for flow in self._flows}
+        targets = {flow.target: self._summarized(flow.target) for flow in self.flows}
         stands = [
             read_flow_at_cut(
                 flow,
                 ranges[flow.name],
-                self._sources[flow.source],
+                self.sources[flow.source],
                 targets[flow.target],
-                lake=self._context.lake,
-                scope=self._scope,
+                lake=self.context.lake,
+                scope=self.scope,
             )
-            for flow in self._flows
+            for flow in self.flows
         ]
-        progress = _Progress(stands, self._tell)
+        progress = _Progress(stands, self.tell)
         landing = {
             alias: self._compare_landing([stand for stand in stands if stand.source.alias == alias], ranges, progress)
-            for alias in sorted({flow.source for flow in self._flows})
+            for alias in sorted({flow.source for flow in self.flows})
         }
         sending = {
             name: self._compare_sending(target, [stand for stand in stands if stand.target is target], progress)
@@ -109,12 +98,12 @@ class Verifier:
     def _summarized(self, target: str) -> TargetEnd:
         remotes = {
             flow.remote_topic(source.topic)
-            for flow in self._flows
+            for flow in self.flows
             if flow.target == target
-            for source in self._sources[flow.source].relay.landed
+            for source in self.sources[flow.source].relay.landed
             if flow.carries(source.topic)
         }
-        end = self._targets[target]
+        end = self.targets[target]
         return replace(end, summaries=summarize_feeds(end.cut, remotes)) if remotes else end
 
     def _compare_landing(
@@ -125,19 +114,19 @@ class Verifier:
         known = KnownRanges.of(ranges[stands[0].flow.name], SOURCE_RELAY, sources=end.ids, targets={})
         topics = {s.topic for stand in stands for s in stand.landed}
         if end.is_lake:
-            found = compare_dense_offsets(end, topics, known, self._scope)
+            found = compare_dense_offsets(end, topics, known, self.scope)
         elif end.is_lost or not topics:
             found = HopResult()
         else:
-            admin, options = self._context.admin(end.alias), self._context.reader_options(end.alias)
-            hop = source_hop(end, topics, known, self._scope, admin, options)
-            found = compare_hop(hop, self._scope, partial(progress.add, _LANDING))
+            admin, options = self.context.admin(end.alias), self.context.reader_options(end.alias)
+            hop = source_hop(end, topics, known, self.scope, admin, options)
+            found = compare_hop(hop, self.scope, partial(progress.add, _LANDING))
         found.differences += end.relay.list_doubles(topics)
         return found
 
     def _compare_sending(self, target: TargetEnd, stands: Sequence[FlowAtCut], progress: _Progress) -> HopResult:
-        hop = target_hop(target, stands, self._sources, self._views, self._scope)
-        return compare_hop(hop, self._scope, partial(progress.add, _SENDING))
+        hop = target_hop(target, stands, self.sources, self.views, self.scope)
+        return compare_hop(hop, self.scope, partial(progress.add, _SENDING))
 
     def _report(
         self, stand: FlowAtCut, landing: HopResult, sending: HopResult
@@ -147,9 +136,9 @@ class Verifier:
         lost, pending = find_lost_and_pending(
             flow.name, relay, stand.bounds, stand.target.cut, mapped, stand.source.removed, stand.unproven
         )
-        if self._waits:
-            pending = wait_for_pending(relay, pending, flow, self._context)
-        report = build_flow_report(stand, landing, sending, lost=lost, pending=pending, scope=self._scope)
+        if self.waits:
+            pending = wait_for_pending(relay, pending, flow, self.context)
+        report = build_flow_report(stand, landing, sending, lost=lost, pending=pending, scope=self.scope)
         return report, [
             replace(
                 stand.proof(one.source),
