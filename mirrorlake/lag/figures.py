@@ -34,11 +34,6 @@ class Figures:
     withheld: Mapping[tuple[str, str], int] = field(default_factory=dict)
     proven: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
-    @property
-    def rpo_ms(self) -> dict[str, int | None]:
-        """The age of the oldest record that would be lost with the source, by flow; None where it is not known."""
-        return self.lag.rpo_ms
-
 
 def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -26,6 +26,7 @@ from mirrorlake.lake import (
     RelayFile,
     TableMaintenance,
     WrittenFile,
+    from_micros,
     read_file,
     spans_from_text,
     write_files,
@@ -43,7 +44,6 @@ _ROWS = 10_000
 _GROUPS_A_COMMIT = 64
 _STATISTICS = {"max.landed_at", *(f"{end}.{key}" for key in (*SOURCE_KEY, "offset") for end in ("min", "max"))}
 _NEWEST = "max.timestamp"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +204,13 @@ def _records(table: TableMaintenance, group: Sequence[KeptFile]) -> Iterator[pa.
     for file in group:
         filesystem, path = table.locate(file.path)
         with pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us") as parquet:
-            if _is_ordered(parquet.read(["offset"], use_threads=False)):
+            offsets = parquet.read(["offset"], use_threads=False).column("offset").to_numpy()
+            if np.all(np.diff(offsets) >= 0):
                 yield from parquet.iter_batches(batch_size=_ROWS, columns=RELAY_ROWS.names, use_threads=False)
             else:
                 # Another tool rewrote the file. It has at most 64 MiB: larger files are not rewritten.
                 rows = parquet.read(RELAY_ROWS.names, use_threads=False)
                 yield from rows.sort_by("offset").to_batches(max_chunksize=_ROWS)
-
-
-def _is_ordered(rows: pa.Table) -> bool:
-    return bool(np.all(np.diff(rows.column("offset").to_numpy()) >= 0))
 
 
 def kept_files(table: TableMaintenance) -> list[KeptFile]:
@@ -260,7 +257,7 @@ def kept_files(table: TableMaintenance) -> list[KeptFile]:
                 first_offset=span.first_offset,
                 last_offset=span.last_offset,
                 landed_by=landed_by,
-                newest=_EPOCH + timedelta(milliseconds=span.newest_ms),
+                newest=from_micros(span.newest_ms * 1000),
                 part_of=size,
             )
             for span in spans

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -57,6 +57,7 @@ class _Found:
         return sum(len(several) for several in self.offsets.values())
 
 
+@dataclass(eq=False, repr=False)
 class Eraser:
     """Erase records of one topic from a source's data in the lake.
 
@@ -64,32 +65,25 @@ class Eraser:
     copy of a topic.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        alias: str,
-        flows: Sequence[SentUpTo],
-        *,
-        on_target: Callable[[SentUpTo, str], str],
-        now: Callable[[], datetime],
-        foreign_flows: Sequence[str] = (),
-        out_of_tables: OutOfTables = lambda _alias, _removed: {},
-    ) -> None:
-        table = lake.open_maintenance(lake.relay_location(alias))
+    lake: Lake
+    alias: str
+    flows: Sequence[SentUpTo]
+    _: KW_ONLY
+    on_target: Callable[[SentUpTo, str], str]
+    now: Callable[[], datetime]
+    foreign_flows: Sequence[str] = ()
+    out_of_tables: OutOfTables = lambda _alias, _removed: {}
+
+    def __post_init__(self) -> None:
+        table = self.lake.open_maintenance(self.lake.relay_location(self.alias))
         if table is None:
             raise UsageError(
-                f"the relay of {alias} can only be written by Spark",
+                f"the relay of {self.alias} can only be written by Spark",
                 consequence="nothing was erased",
                 remedy="in Spark SQL: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
             )
-        self._lake = lake
-        self._alias = alias
-        self._flows = flows
-        self._on_target = on_target
-        self._now = now
         self._table = table
-        self._foreign_flows = foreign_flows
-        self._removals = Removals(lake, alias, table, foreign_flows, out_of_tables)
+        self._removals = Removals(self.lake, self.alias, table, self.foreign_flows, self.out_of_tables)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
         """Return which records would be erased, and where; changes nothing."""
@@ -108,7 +102,7 @@ class Eraser:
         found = self._find(topic, selector)
         told = self._told(topic, selector, reason, found)
         self._refuse_streams(found)
-        at, removal = self._now(), str(uuid.uuid4())
+        at, removal = self.now(), str(uuid.uuid4())
         evidence = {"by": selector.by, "files": found.files}
         announced = [
             Removed(
@@ -147,12 +141,12 @@ class Eraser:
         ]
         if not rows:
             return ()
-        sent = self._lake.query_rows(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
-        return tuple(f"{row.target_topic} by {row.flow}" for row in sent if row.flow not in self._foreign_flows)
+        sent = self.lake.query_rows(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
+        return tuple(f"{row.target_topic} by {row.flow}" for row in sent if row.flow not in self.foreign_flows)
 
     def _find(self, topic: str, selector: Selector) -> _Found:
         found = _Found()
-        accounted = accounted_positions(self._lake, self._alias)
+        accounted = accounted_positions(self.lake, self.alias)
         is_known = False
         for path, size in self._files(topic):
             is_known = True
@@ -171,10 +165,10 @@ class Eraser:
         found.offsets = {source: offsets for source, offsets in found.offsets.items() if offsets}
         if not is_known and not found.offsets:
             raise UsageError(
-                f"the relay of {self._alias} holds nothing of {topic}",
+                f"the relay of {self.alias} holds nothing of {topic}",
                 consequence="nothing was erased",
                 remedy="give the topic's name on the source; its earlier names count as other topics",
-                alias=self._alias,
+                alias=self.alias,
             )
         return found
 
@@ -204,16 +198,16 @@ class Eraser:
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
         """Add matches in side tables: the relay's copy may have left by its retention."""
         for schema in (QUARANTINE, BAD_RECORDS):
-            table = self._lake.open_maintenance(self._lake.meta_location(schema))
-            files = [] if table is None else table.live().column("path").to_pylist()
-            for path in files:
-                assert table is not None  # noqa: S101  there were files
+            table = self.lake.open_maintenance(self.lake.meta_location(schema))
+            if table is None:
+                continue
+            for path in table.live().column("path").to_pylist():
                 rows = read_rows(table, [path])
                 if schema is QUARANTINE:
-                    foreign = pa.array(self._foreign_flows, pa.string())
+                    foreign = pa.array(self.foreign_flows, pa.string())
                     mine = pc.invert(pc.is_in(rows.column("flow"), foreign))
                 else:
-                    mine = pc.equal(rows.column("source"), self._alias)
+                    mine = pc.equal(rows.column("source"), self.alias)
                     headers = RELAY_ROWS.field("headers")
                     rows = rows.append_column(headers, pa.nulls(len(rows), headers.type))
                 for batch in rows.filter(mine).combine_chunks().to_batches():
@@ -222,7 +216,7 @@ class Eraser:
                         found.offsets.setdefault(source, set()).update(offsets)
 
     def _refuse_streams(self, found: _Found) -> None:
-        for standing in self._flows:
+        for standing in self.flows:
             for source, offsets in found.offsets.items():
                 if standing.flow.execution != "streaming" or not standing.flow.carries(source.topic):
                     continue
@@ -238,7 +232,7 @@ class Eraser:
 
     def _told(self, topic: str, selector: Selector, reason: str, found: _Found) -> Erasure:
         return Erasure(
-            source=self._alias,
+            source=self.alias,
             topic=topic,
             by=selector.by,
             reason=reason,
@@ -253,7 +247,7 @@ class Eraser:
             undecided=found.undecided,
             waiting=found.waiting,
             targets=tuple(
-                self._target(standing, topic, found) for standing in self._flows if standing.flow.carries(topic)
+                self._target(standing, topic, found) for standing in self.flows if standing.flow.carries(topic)
             ),
         )
 
@@ -271,7 +265,7 @@ class Eraser:
             topic=flow.remote_topic(topic),
             passed=passed,
             unsent=None if passed is None else found.records - passed,
-            keeps=self._on_target(standing, topic),
+            keeps=self.on_target(standing, topic),
         )
 
 

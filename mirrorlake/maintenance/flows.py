@@ -10,7 +10,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.maintenance.compaction import SentUpTo
-from mirrorlake.maintenance.removal import quarantined_by
 from mirrorlake.maintenance.results import TrimmedLedger
 from mirrorlake.maintenance.retention import Guard, replaying
 from mirrorlake.model.flow import SourcePartition
@@ -64,7 +63,8 @@ def unfinished_replays(context: Context) -> dict[str, list[Guard]]:
 def foreign_flows(context: Context, aliases: Iterable[str]) -> dict[str, list[str]]:
     """List, by source, the names under which the other sources' records are quarantined."""
     others = settings_in_force.flows_of_other_files(context.config, context.control().state())
-    names = [(flow.source, name) for flow in (*context.config.flows, *others) for name in quarantined_by(flow)]
+    flows = (*context.config.flows, *others)
+    names = [(flow.source, name) for flow in flows for name in (flow.name, flow.redrive_name)]
     replays = Register(context).all().values()
     names += [(one.definition.source, one.definition.name) for one in replays]
     return {alias: sorted({name for source, name in names if source != alias}) for alias in aliases}

@@ -88,10 +88,8 @@ class LakeUpkeep:
                 is_stopped=self.is_stopped,
             )
 
-        def expire() -> _Left:
-            return self._expired(table, alias, flows, plan=plan)
-
         streams = any(standing.flow.execution == "streaming" for standing in flows)
+        expire = partial(self._expired, table, alias, flows, plan=plan)
         return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams, expire=expire)
 
     def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
@@ -132,10 +130,7 @@ class LakeUpkeep:
         table = self.lake.open_maintenance(self.lake.meta_location(schema))
         if table is None:
             return None
-
-        def compact() -> Compacted:
-            return compact_side_table(table, schema, plan=plan)
-
+        compact = partial(compact_side_table, table, schema, plan=plan)
         return self._kept(schema.name, table, compact, plan=plan, is_signed=False, cleans=True)
 
     def typed_table(self, name: str, *, plan: bool) -> KeptTable | None:
@@ -149,10 +144,7 @@ class LakeUpkeep:
         if self.lake.has_deletion_vectors(table.path):
             return self._kept_by_spark(f"table {name}", table, plan=plan)
         schema = TableSchema(name=name, comment="", columns={}, properties={})
-
-        def compact() -> Compacted:
-            return compact_side_table(table, schema, plan=plan)
-
+        compact = partial(compact_side_table, table, schema, plan=plan)
         return self._kept(f"table {name}", table, compact, plan=plan, is_signed=True, cleans=False)
 
     def _kept_by_spark(self, name: str, table: TableMaintenance, *, plan: bool) -> KeptTable:

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
@@ -37,6 +36,7 @@ from mirrorlake.lake import (
     Leaves,
     LiveFile,
     TableMaintenance,
+    TableSchema,
     WrittenFile,
     delete_rows,
     folder_values,
@@ -102,10 +102,11 @@ class Removals:
         if erased:
             evidence["deleted_files"] = purge(self.table, partial(erased.are_in, self.table))
             crash_point("remove.purged")
-            evidence["quarantined"] = self._out_of_quarantine(erased)
+            copies = partial(erased.quarantined, foreign_flows=self.foreign_flows)
+            evidence["quarantined"] = self._out_of(QUARANTINE, copies)
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
             # After the tables: a batch that these dropped has recorded its bad records.
-            evidence["bad_records"] = self._out_of_bad_records(erased)
+            evidence["bad_records"] = self._out_of(BAD_RECORDS, partial(erased.copied, alias=self.alias))
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -115,15 +116,9 @@ class Removals:
         crash_point("remove.confirmed")
         return done
 
-    def _out_of_quarantine(self, gone: _Gone) -> int:
-        table = self.lake.open_maintenance(self.lake.meta_location(QUARANTINE))
-        if table is None:
-            return 0
-        return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self.foreign_flows))
-
-    def _out_of_bad_records(self, gone: _Gone) -> int:
-        table = self.lake.open_maintenance(self.lake.meta_location(BAD_RECORDS))
-        return 0 if table is None else out_of_side_table(table, partial(gone.copied, alias=self.alias))
+    def _out_of(self, schema: TableSchema, leaves: Leaves) -> int:
+        table = self.lake.open_maintenance(self.lake.meta_location(schema))
+        return 0 if table is None else out_of_side_table(table, leaves)
 
     def _out_of_typed_tables(self, gone: _Gone, removals: Sequence[Removed]) -> Mapping[str, int]:
         """Erase the rows of typed tables, and the files on disk that held them; return their number by table."""
@@ -313,11 +308,6 @@ class _Gone:
         if source not in self._firsts:
             return False
         return bool(np.any((self._firsts[source] <= last) & (self._ends[source] > first)))
-
-
-def quarantined_by(flow: FlowConfig) -> tuple[str, str]:
-    """Return the two names under which a flow quarantines records: its own and its redrive's."""
-    return flow.name, flow.redrive_name
 
 
 def _ends(statistics: Any) -> tuple[Any, Any] | None:

@@ -23,7 +23,6 @@ from mirrorlake.render import format_duration, format_size
 
 # Returns why a file is still needed; None if it is not.
 Guard = Callable[[KeptFile], "KeepReason | None"]
-_EPOCH_0 = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def replayable(window: timedelta, now: datetime) -> Guard:
 
     def needs(file: KeptFile) -> KeepReason | None:
         youngest = max(file.landed_by, file.newest or file.landed_by)
-        if window == _EPOCH_0 or youngest < now - window:
+        if not window or youngest < now - window:
             return None
         why = f"it is in the replay window of {format_duration(window)}"
         return KeepReason("maintenance.replay_window", why, "shorten maintenance.replay_window")

@@ -84,8 +84,9 @@ class Metrics(Collector):
         self._batch(f"republish {flow}", seconds, at)
 
     def looked(self, stream: str, *, at: float) -> None:
-        """Record that a stream polled and got no records."""
-        self._turned(stream, at)
+        """Record that a stream polled, or ended a batch."""
+        self._success.labels(stream).set(at)
+        self.health.turned(stream)
 
     def republished(self, flow: str, records: Mapping[str, int]) -> None:
         """Count records that a target has acknowledged, by source topic."""
@@ -138,11 +139,7 @@ class Metrics(Collector):
     def _batch(self, stream: str, seconds: float | None, at: float) -> None:
         if seconds is not None:
             self._batches.labels(stream).observe(seconds)
-        self._turned(stream, at)
-
-    def _turned(self, stream: str, at: float) -> None:
-        self._success.labels(stream).set(at)
-        self.health.turned(stream)
+        self.looked(stream, at=at)
 
 
 def _stream(name: str) -> str:
@@ -297,7 +294,7 @@ def _flows(figures: Figures) -> list[GaugeMetricFamily]:
             "mirrorlake_rpo_seconds",
             "Age of the oldest record that would be lost with the source.",
             ["flow"],
-            [((flow,), _seconds(ms)) for flow, ms in figures.rpo_ms.items()],
+            [((flow,), _seconds(ms)) for flow, ms in figures.lag.rpo_ms.items()],
         ),
         *_objectives(figures),
         _family(

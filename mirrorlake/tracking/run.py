@@ -32,9 +32,6 @@ class TrackedRun:
     reports: Mapping[str, str]
     tags: Mapping[str, str] = field(default_factory=dict)
 
-    def all_tags(self) -> dict[str, str]:
-        return {KIND: self.kind, **self.tags}
-
 
 def json_report(document: Any) -> str:
     return json.dumps(document, indent=2, default=str) + "\n"

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from mirrorlake.tracking.run import LONGEST_PARAMETER, TrackedRun
+from mirrorlake.tracking.run import KIND, LONGEST_PARAMETER, TrackedRun
 
 _SQLITE = "sqlite:///"
 # MLflow takes at most 1 000 metrics and 100 parameters in one call.
@@ -57,7 +57,8 @@ class RunStore:
         from mlflow.entities import Metric, Param
 
         began, ended = (int(at.timestamp() * 1000) for at in (run.began_at, run.ended_at))
-        made = self._client.create_run(self._experiment, start_time=began, tags=run.all_tags(), run_name=run.name)
+        tags = {KIND: run.kind, **run.tags}
+        made = self._client.create_run(self._experiment, start_time=began, tags=tags, run_name=run.name)
         run_id = str(made.info.run_id)
         texts = {name: str(value)[:LONGEST_PARAMETER] for name, value in run.parameters.items()}
         parameters = [Param(name, text) for name, text in texts.items()][:_MAX_PARAMETERS]

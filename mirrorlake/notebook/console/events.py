@@ -55,13 +55,6 @@ class EventsView(Panel):
         events: Events | None = self.poller.reading.value
         return events
 
-    def start(self) -> None:
-        """Read every half minute, if an event loop runs."""
-        self.poller.start()
-
-    def stop(self) -> None:
-        self.poller.stop()
-
     def _choose(self) -> None:
         self._runner.start(self._runner.run(self.poller.once, self.refresh))
 

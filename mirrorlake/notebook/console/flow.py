@@ -252,13 +252,10 @@ class FlowFormView(Panel):
             return
         self.preview.value = preview(flow, there).to_html(rows=_MAX_SHOWN)
         groups = self.groups_there.get(alias, ())
-        rows = [(name, _group_word(flow.group_selection.matches(name))) for name in groups]
+        follows, left_out = badge("follows", "good"), badge("left out", "off")
+        rows = [(name, follows if flow.group_selection.matches(name) else left_out) for name in groups]
         shown = table(f"groups on {alias}", ["group", ""], rows)
         self.groups_preview.value = shown.html(rows=_MAX_SHOWN) if rows else ""
-
-
-def _group_word(is_selected: bool) -> object:
-    return badge("follows", "good") if is_selected else badge("left out", "off")
 
 
 def _policies() -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ Law G (shown first): the plan of exactly the chosen groups is shown, and only it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from mirrorlake.errors import UsageError
@@ -15,7 +14,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import FlowPanel, is_typed, require_shown, require_typed
-from mirrorlake.render import Badge, badge, breakable, link, plural, table
+from mirrorlake.render import badge, breakable, link, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
 _DONE = {"move": badge("moved", "good"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
@@ -85,10 +84,10 @@ def _at(at: GroupOnCluster) -> Cell:
 
 
 def outcome_html(done: GroupPlan) -> str:
-    words = {one.group: _worst(p.action for p in done if p.group == one.group) for one in done}
+    worst = {one.group: min((p.action for p in done if p.group == one.group), key=_ORDER.__getitem__) for one in done}
     rows = [
-        (group, mark, "; ".join(dict.fromkeys(p.reason for p in done if p.group == group)))
-        for group, mark in words.items()
+        (group, _DONE[action], "; ".join(dict.fromkeys(p.reason for p in done if p.group == group)))
+        for group, action in worst.items()
     ]
     return (
         f"<div>{breakable(plural(len(done.moves), 'position'))} moved</div>"
@@ -96,14 +95,9 @@ def outcome_html(done: GroupPlan) -> str:
     )
 
 
-def _worst(actions: Iterable[str]) -> Badge:
-    return _DONE[min(actions, key=_ORDER.__getitem__)]
-
-
 class GroupsView(FlowPanel):
     def __init__(self, session: Session) -> None:
         super().__init__(session, "groups")
-        self.standing: GroupOverview | None = None
         self.plan: GroupPlan | None = None
         tip = "Read members and positions on both clusters; sets nothing"
         self.look = self.button("groups-look", "Read the groups", self.on_look, tip=tip, main=True)
@@ -177,12 +171,10 @@ class GroupsView(FlowPanel):
         standing = await self._runner.ask(mirror.group_standing, name)
         if name != self.flow.value:
             return
-        self.standing = standing
         self.grid.empty = "No group of the flow has committed on its topics."
         self.grid.show(rows_of(standing), columns(standing.source, standing.target))
 
     def _other_flow(self) -> None:
-        self.standing = None
         self.grid.show([])
         self._withdraw()
         self.outcome.value = ""

@@ -52,9 +52,6 @@ class LagView(Panel):
         if self.since.value != SEEN:
             self.poller.start()
 
-    def stop(self) -> None:
-        self.poller.stop()
-
     def changed(self) -> None:
         if self.since.value == SEEN:
             self.render()

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import traitlets
 
-from mirrorlake.notebook.console.browser_widget import BrowserWidget, script
+from mirrorlake.notebook.console.browser_widget import script
 from mirrorlake.notebook.console.links import slug
+from mirrorlake.notebook.console.opener import Opener
 from mirrorlake.notebook.console.window import TABS, Console
 from mirrorlake.render import link
 
 
-class Address(BrowserWidget):
+class Address(Opener):
     _esm = script("address.js")
     _css = Path(__file__).with_name("address.css")
 
     path = traitlets.Unicode().tag(sync=True, resent=True)
     note = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, opened: Callable[[str], None], *, note: str) -> None:
-        super().__init__("address", note=note)
-        self._opened = opened
-
-    def answer(self, content: dict[str, Any]) -> None:
-        if isinstance(path := content.get("open"), str):
-            self._opened(path)
-
 
 class Navigation:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._is_opening = True
-        self.widget = Address(self._start, note=console.session.read_only)
+        self.widget = Address(self._start, name="address", note=console.session.read_only)
         console.session.opened = self._start
         changed = console.session.runner.guarded(self._update)
         for field, trait in (

@@ -13,8 +13,8 @@ class Opener(BrowserWidget):
     _esm = script("opener.js")
     _css = Path(__file__).with_name("opener.css")
 
-    def __init__(self, follow: Callable[[str], None]) -> None:
-        super().__init__("opener")
+    def __init__(self, follow: Callable[[str], None], *, name: str = "opener", **traits: Any) -> None:
+        super().__init__(name, **traits)
         self._follow = follow
 
     def answer(self, content: dict[str, Any]) -> None:

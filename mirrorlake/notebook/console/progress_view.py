@@ -32,8 +32,9 @@ class ProgressView:
         self._lines.clear()
         try:
             while not task.done():
-                said = "".join(f"<div>{breakable(str(one))}</div>" for one in tuple(self._lines))
-                self.widget.value = badge(self._doing, "note").html() + also() + progress_html(self._phases) + said
+                lines = [*map(_line, self._phases), *(breakable(str(one)) for one in tuple(self._lines))]
+                said = "".join(f"<div>{line}</div>" for line in lines)
+                self.widget.value = badge(self._doing, "note").html() + also() + said
                 await asyncio.wait([task], timeout=_DRAW_INTERVAL_S)
             return await task
         finally:
@@ -45,12 +46,7 @@ class ProgressView:
     def say(self, said: RunMessage, /) -> None:
         self._lines.append(said)
 
-    def close(self, phases: Sequence[Phase], _at: float, /) -> None:
-        self._phases = tuple(phases)
-
-
-def progress_html(phases: Sequence[Phase]) -> str:
-    return "".join(f"<div>{_line(one)}</div>" for one in phases)
+    close = show
 
 
 def _line(phase: Phase) -> str:

@@ -104,9 +104,6 @@ class RecordsView(FlowPanel):
         if self._session.mirror is not None and self.flow.value:
             self._runner.start(self.on_topics())
 
-    def stop(self) -> None:
-        self.live.stop()
-
     async def on_topics(self) -> None:
         """List the flow's topics with their partitions; the form works without them, too."""
         name = self.flow.value

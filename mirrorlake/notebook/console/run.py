@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import mirrorlake
@@ -67,9 +68,9 @@ class RunView(Panel):
         self.outcome = controls.html("applied")
         self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
         tip = "Run always on, until Stop or the end of this notebook"
-        self.run = self.button("run", "Run", self.on_run, tip=tip, main=True, changes=True)
+        self.run = self.button("run", "Run", partial(self._go, once=False), tip=tip, main=True, changes=True)
         tip = "Mirror up to the present ends, then stop"
-        self.once = self.button("run-once", "Run once", self.on_once, tip=tip, changes=True)
+        self.once = self.button("run-once", "Run once", partial(self._go, once=True), tip=tip, changes=True)
         self.stop = self.button("run-stop", "Stop", self.on_stop, tip="Stop after the batches under way", changes=True)
         tip = "Hold the flow back wherever it runs; landing goes on"
         self.pause = self.button("run-pause", "Pause", self.on_pause, tip=tip, changes=True)
@@ -78,7 +79,7 @@ class RunView(Panel):
         self.progress = ProgressView("run-progress", "runs here")
         self.said = controls.html("run-said")
         tip = "Write the file that a run elsewhere reads"
-        self.save = self.button("run-save", "Save the settings", self.on_save, tip=tip, changes=True)
+        self.save = self.button("run-save", "Save the settings", review.on_save, tip=tip, changes=True)
         self.elsewhere = controls.html("run-elsewhere")
         self.widget = controls.column(
             self.outcome,
@@ -99,12 +100,6 @@ class RunView(Panel):
         controls.refill(self.flow, [_ALL, *self._session.flow_names])
         self.outcome.value = applied
         self.update_controls()
-
-    async def on_run(self) -> None:
-        await self._go(once=False)
-
-    async def on_once(self) -> None:
-        await self._go(once=True)
 
     async def on_stop(self) -> None:
         """Stop this console's run after its current batches."""
@@ -127,9 +122,6 @@ class RunView(Panel):
         ended = [await self._runner.ask(mirror.resume, flow=name) for name in self._chosen()]
         word = "resumed" if any(ended) else "was not paused"
         self.said.value = f"{badge(word, 'note').html()} {breakable(self.flow.value)}"
-
-    async def on_save(self) -> None:
-        await self._review.on_save()
 
     async def _go(self, *, once: bool) -> None:
         mirror = self._session.mirror_of(self.flow.value)

@@ -83,7 +83,7 @@ class StatusView(Panel):
     def stop(self) -> None:
         self.live.value = False
         self.poller.stop()
-        self.lag.stop()
+        self.lag.poller.stop()
 
     def _switch(self) -> None:
         (self.start if self.live.value else self.stop)()
@@ -184,17 +184,9 @@ def _cells(one: FlowStatus | TopicStatus | PartitionStatus, proven: str) -> Iter
     offset_lag = None if isinstance(one, FlowStatus) and not one.is_whole else one.offset_lag
     yield "offset_lag", Cell(format_count(offset_lag), offset_lag)
     yield "time_lag", Cell(format_duration(one.time_lag_ms), one.time_lag_ms)
-    yield "in", Cell(_rate(one.in_per_s), one.in_per_s)
-    yield "out", Cell(_rate(one.out_per_s), one.out_per_s)
-    yield "eta", Cell(_eta(one.eta_ms), one.eta_ms or None)
+    yield "in", Cell(format_count(one.in_per_s), one.in_per_s)
+    yield "out", Cell(format_count(one.out_per_s), one.out_per_s)
+    # A caught-up flow needs no forecast.
+    yield "eta", Cell("" if one.eta_ms == 0 else format_duration(one.eta_ms), one.eta_ms or None)
     yield "proven", proven
     yield "why", one.reason
-
-
-def _rate(per_s: float | None) -> str:
-    return format_count(per_s)
-
-
-def _eta(eta_ms: int | None) -> str:
-    # A caught-up flow needs no forecast.
-    return "" if eta_ms == 0 else format_duration(eta_ms)

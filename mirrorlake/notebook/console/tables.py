@@ -90,9 +90,6 @@ class TablesView(Panel):
         elif self.poller.reading.at is None:
             self._runner.start(self._runner.run(self.poller.once, self.refresh))
 
-    def stop(self) -> None:
-        self.poller.stop()
-
     async def on_refresh(self) -> None:
         await self.poller.once()
         if self.page is not None:
@@ -124,7 +121,9 @@ class TablesView(Panel):
     def _show(self, page: TablePage | None = None, *, said: str = "") -> None:
         self.page = page
         if page is not None:
-            self.columns.show([_column_row(one) for one in page.columns])
+            self.columns.show(
+                [Row(one.name, {"column": one.name, "type": one.type, "comment": one.comment}) for one in page.columns]
+            )
             self.newest.show(*_newest(page))
         self.columns.layout.display = None if page is not None and page.columns else "none"
         for part in (self.title, self.newest):
@@ -149,10 +148,6 @@ def _row(table: TableStatus) -> Row:
     }
     parts = [Row(path, {"table": Cell(" ".join(one), link=path)}) for one, path in zip(topics, links, strict=True)]
     return Row(table.name, cells, parts if len(parts) > 1 else ())
-
-
-def _column_row(column: TableColumn) -> Row:
-    return Row(column.name, {"column": column.name, "type": column.type, "comment": column.comment})
 
 
 def _newest(page: TablePage) -> tuple[list[Row], list[Column]]:

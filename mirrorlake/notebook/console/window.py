@@ -91,15 +91,15 @@ class Console:
         """Refresh every few seconds if an event loop runs; displaying the console calls this."""
         if self.mirror is not None:
             self.status.start()
-            self.events.start()
+            self.events.poller.start()
             self.records.start()
             self._switch()
 
     def stop(self) -> None:
         self.status.stop()
-        self.events.stop()
-        self.records.stop()
-        self.tables.stop()
+        self.events.poller.stop()
+        self.records.live.stop()
+        self.tables.poller.stop()
 
     async def open(self, path: str) -> None:
         kind, *names = (unquote(part) for part in path.strip("/").split("/"))
@@ -135,7 +135,7 @@ class Console:
         if TABS[self.tabs.selected_index or 0] == "Tables":
             self.tables.start()
         else:
-            self.tables.stop()
+            self.tables.poller.stop()
 
     def close(self) -> None:
         """Stop refreshing, stop this console's run after its current batches, and remove the widgets."""

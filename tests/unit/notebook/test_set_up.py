@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -245,7 +246,7 @@ def test_law_f_a_second_run_is_refused_here_and_elsewhere_and_stop_ends_the_firs
         await until(world.started.is_set)
         assert not run.stop.disabled
         assert run.run.disabled
-        await console.session.runner.run(run.on_once, run.once)
+        await console.session.runner.run(partial(run._go, once=True), run.once)
         assert "runs in this console already" in said.errors[0]
         said.clear()
         await until(lambda: "✓ OK" in run.progress.widget.value)

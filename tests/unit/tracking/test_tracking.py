@@ -169,7 +169,7 @@ def test_a_verification_becomes_figures_that_can_be_compared() -> None:
         "seconds": 2.0,
         "records_per_second": 25.0,
     }
-    assert run.all_tags() == {"mirrorlake.kind": "verification", "mirrorlake.flow": "east->central"}
+    assert (run.kind, run.tags) == ("verification", {"mirrorlake.flow": "east->central"})
     assert set(run.reports) == {"verification.json", "verification.html"}
 
 
