@@ -133,7 +133,8 @@ def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Setting
     if kind == "missing":
         return SettingsFault(place[:-1], f"'{place[-1]}' is missing", _describe(model, place))
     if kind == "extra_forbidden":
-        known = _keys_at(model, place[:-1])
+        owner = _model_at(model, place[:-1])
+        known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
         return SettingsFault(place, f"unknown key '{str(place[-1])[:60]}'", did_you_mean(str(place[-1]), known))
     if kind == "literal_error":
         allowed = _QUOTED.findall(str(context.get("expected", "")))
@@ -156,11 +157,6 @@ def _describe(model: type[BaseModel], place: Place) -> str:
         if (field.alias or name) == place[-1] and field.description:
             return f"add `{place[-1]}:` ({field.description})"
     return f"add `{place[-1]}:`"
-
-
-def _keys_at(model: type[BaseModel], place: Place) -> list[str]:
-    owner = _model_at(model, place)
-    return [field.alias or name for name, field in owner.model_fields.items()] if owner else []
 
 
 def _model_at(model: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel] | None:

@@ -25,8 +25,8 @@ def control_events(intentions: Iterable[Intention]) -> list[Event]:
         index = lasting.get(one.subject)
         if one.action in (PAUSE, PARK) and index is not None:
             # The first row has the start: a stream is parked again with another cause while it waits.
-            if one.action == PARK:
-                events[index] = replace(events[index], effect=_now_parked_for(events[index], one))
+            if one.action == PARK and (cause := (one.value or {}).get("cause", "")) != events[index].why:
+                events[index] = replace(events[index], effect=f"later: {cause}")
         elif one.action in (PAUSE, PARK):
             lasting[one.subject] = len(events)
             events.append(_paused(one) if one.action == PAUSE else _parked(one))
@@ -65,11 +65,6 @@ def _parked(one: Intention) -> Event:
         cluster=facts.get("source", ""),
         why=value.get("cause", ""),
     )
-
-
-def _now_parked_for(event: Event, one: Intention) -> str:
-    cause: str = (one.value or {}).get("cause", "")
-    return event.effect if cause == event.why else f"later: {cause}"
 
 
 def _since(one: Intention) -> datetime | None:

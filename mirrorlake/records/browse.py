@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from mirrorlake.errors import UsageError
 from mirrorlake.records.log import Log
@@ -96,7 +96,7 @@ def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Par
             part.start = part.next
             return part
         part.start = part.next = first.offset
-        records = _with_first(first, records)
+        records = chain([first], records)
     size = 0
     while part.looked < most:
         chunk = _chunk(records, min(_CHUNK, most - part.looked) if seek.match else seek.count)
@@ -122,11 +122,6 @@ def _first_at(records: Iterator[BrowsedRecord], at_ms: int, part: _Part) -> Brow
             return one
         part.looked, part.next = part.looked + 1, one.offset + 1
     return None
-
-
-def _with_first(first: BrowsedRecord, rest: Iterator[BrowsedRecord]) -> Iterator[BrowsedRecord]:
-    yield first
-    yield from rest
 
 
 def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:

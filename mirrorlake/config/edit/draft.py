@@ -21,7 +21,7 @@ from mirrorlake.config.edit.cluster_fields import read_cluster, write_cluster
 from mirrorlake.config.edit.flow_fields import BLANK_FLOW, flow_name, read_flow, write_flow
 from mirrorlake.config.edit.yaml_text import (
     YamlText,
-    append_below,
+    append,
     own,
     put,
     put_below,
@@ -136,7 +136,10 @@ class Draft:
             # Another name is another ledger: an edit does not remove the flow of the old name.
             node = CommentedMap() if place is None else YamlText(self.text).root["flows"][place]
             write_flow(node, fields, before)
-            append_below(file, "flows", node)
+            if file.get("flows"):
+                append(file["flows"], node)
+            else:
+                put(file, "flows", [node])
 
         return self if fields == before else self._edited(edit)
 

@@ -74,14 +74,6 @@ def append(items: Any, value: Any) -> None:
     _give(items, len(items) - 1, after)
 
 
-def append_below(node: Any, above: str, value: Any) -> None:
-    """Add an item at the end of the list below a key; create a missing list."""
-    if node.get(above):
-        append(node[above], value)
-    else:
-        put(node, above, [value])
-
-
 def put_below(node: Any, above: str, key: str, value: Any) -> None:
     """Set an item of the mapping below a key; create a missing mapping."""
     if node.get(above):

@@ -6,6 +6,7 @@ A value in a Kubernetes Secret becomes `${strimzi:SECRET/KEY}`, which the import
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mirrorlake.config.mm2.properties import Mm2File
@@ -62,19 +63,19 @@ def _complete(found: Mm2File, kinds: Mapping[tuple[str, str], set[str]]) -> None
             found.properties[f"{start}emit.heartbeats.enabled"] = "false"
 
 
+@dataclass(frozen=True)
 class _Resource:
-    def __init__(self, found: Mm2File, spec: Mapping[str, Any], file: str) -> None:
-        self._found = found
-        self._spec = spec
-        self._file = file
+    found: Mm2File
+    spec: Mapping[str, Any]
+    file: str
 
     def take(self, kinds: dict[tuple[str, str], set[str]]) -> None:
-        for index, cluster in enumerate(self._spec.get("clusters") or ()):
+        for index, cluster in enumerate(self.spec.get("clusters") or ()):
             self._cluster(cluster, f"spec.clusters[{index}]")
-        target = self._spec.get("target")
+        target = self.spec.get("target")
         if target:
             self._cluster(target, "spec.target")
-        for index, mirror in enumerate(self._spec.get("mirrors") or ()):
+        for index, mirror in enumerate(self.spec.get("mirrors") or ()):
             place = f"spec.mirrors[{index}]"
             if mirror.get("source"):
                 self._cluster(mirror["source"], f"{place}.source")
@@ -84,31 +85,31 @@ class _Resource:
             )
             kinds.setdefault(pair, set()).update(_CONNECTORS[key] for key in _CONNECTORS if mirror.get(key) is not None)
             self._mirror(mirror, pair, place)
-        for key in self._spec:
+        for key in self.spec:
             if key not in ("clusters", "target", "mirrors"):
-                self._found.off(f"spec.{key}", _PODS)
+                self.found.off(f"spec.{key}", _PODS)
 
     def _alias(self, mirror: Mapping[str, Any], end: str, place: str) -> str:
         alias = (mirror.get(end) or {}).get("alias") or mirror.get(f"{end}Cluster")
         if not alias:
-            raise ConfigError([Fault(self._file, place, f"the {end} is not named", f"write {end}Cluster")])
+            raise ConfigError([Fault(self.file, place, f"the {end} is not named", f"write {end}Cluster")])
         return str(alias)
 
     def _cluster(self, cluster: Mapping[str, Any], place: str) -> None:
         alias = str(cluster.get("alias") or "")
         if not alias:
-            raise ConfigError([Fault(self._file, place, "a cluster without an alias", "write its alias")])
+            raise ConfigError([Fault(self.file, place, "a cluster without an alias", "write its alias")])
         for key, value in cluster.items():
             if key == "bootstrapServers":
-                self._found.put(f"{place}.{key}", f"{alias}.bootstrap.servers", value)
+                self.found.put(f"{place}.{key}", f"{alias}.bootstrap.servers", value)
             elif key == "config":
                 for name, each in (value or {}).items():
-                    self._found.put(f"{place}.config.{name}", f"{alias}.{name}", each)
+                    self.found.put(f"{place}.config.{name}", f"{alias}.{name}", each)
             elif key in _OF_CONNECT:
-                self._found.off(f"{place}.{key}", _PODS)
+                self.found.off(f"{place}.{key}", _PODS)
             elif key not in _CLUSTER_KEYS:
                 # An unknown key may be about security: it stays, and is refused.
-                self._found.put(f"{place}.{key}", f"{alias}.security.strimzi.{key}", "unknown")
+                self.found.put(f"{place}.{key}", f"{alias}.security.strimzi.{key}", "unknown")
         tls, login = cluster.get("tls"), cluster.get("authentication") or {}
         # Strimzi's own example has the certificates one level too high, where its operator ignores them.
         if cluster.get("trustedCertificates"):
@@ -118,36 +119,36 @@ class _Resource:
         encrypted = tls is not None or kind == "tls"
         if encrypted or sasl:
             protocol = f"{'SASL_' if sasl else ''}{'SSL' if encrypted else 'PLAINTEXT'}"
-            self._found.put(
+            self.found.put(
                 f"{place}.{'tls' if encrypted else 'authentication'}", f"{alias}.security.protocol", protocol
             )
         if tls and tls.get("trustedCertificates"):
             names = "+".join(_secret_name(each) for each in tls["trustedCertificates"])
             label = f"{place}.tls.trustedCertificates"
-            self._found.put(label, f"{alias}.ssl.truststore.certificates", f"${{strimzi:{names}}}")
+            self.found.put(label, f"{alias}.ssl.truststore.certificates", f"${{strimzi:{names}}}")
         for label, key, value in _login(kind, login, f"{place}.authentication"):
-            self._found.put(label, f"{alias}.{key}", value)
+            self.found.put(label, f"{alias}.{key}", value)
 
     def _mirror(self, mirror: Mapping[str, Any], pair: tuple[str, str], place: str) -> None:
         start = f"{pair[0]}->{pair[1]}."
         for key, value in mirror.items():
             label = f"{place}.{key}"
             if key in _PATTERNS:
-                self._found.put(label, f"{start}{_PATTERNS[key]}", value)
+                self.found.put(label, f"{start}{_PATTERNS[key]}", value)
             elif key in _CONNECTORS:
                 self._connector(value or {}, start, label, main=key == "sourceConnector")
             elif key not in ("source", "sourceCluster", "targetCluster"):
-                self._found.off(label, _PODS)
+                self.found.off(label, _PODS)
 
     def _connector(self, connector: Mapping[str, Any], start: str, place: str, *, main: bool) -> None:
         for key, value in connector.items():
             if key == "config":
                 for name, each in (value or {}).items():
-                    self._found.put(f"{place}.config.{name}", f"{start}{name}", each)
+                    self.found.put(f"{place}.config.{name}", f"{start}{name}", each)
             elif key == "tasksMax" and main:
-                self._found.put(f"{place}.{key}", f"{start}tasks.max", value)
+                self.found.put(f"{place}.{key}", f"{start}tasks.max", value)
             else:
-                self._found.off(f"{place}.{key}", "pause and resume are commands: mirrorlake pause, mirrorlake resume")
+                self.found.off(f"{place}.{key}", "pause and resume are commands: mirrorlake pause, mirrorlake resume")
 
 
 def _login(kind: str, login: Mapping[str, Any], place: str) -> list[tuple[str, str, Any]]:

@@ -22,9 +22,10 @@ from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.registry import RegistryConfig
-from mirrorlake.config.schema.retention import RetentionConfig, retention_of
+from mirrorlake.config.schema.retention import RetentionConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import ConfigError, Fault
-from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.model.patterns import TopicPattern, parse_patterns
 
 
 class LandConfig(Settings):
@@ -120,7 +121,8 @@ class ClusterConfig(Settings):
 
     def retention_of(self, topic: str) -> RetentionConfig | None:
         """Return the retention of a topic in its relay by the first matching pattern; None is unlimited."""
-        return retention_of(self.retention, topic)
+        found = (one for pattern, one in self.retention.items() if NameMatcher(parse_patterns(pattern)).matches(topic))
+        return next(found, None)
 
     def servers(self) -> str:
         """Return `host:port,…` with references resolved.

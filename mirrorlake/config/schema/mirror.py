@@ -84,16 +84,12 @@ class MirrorConfig(Settings):
 
     @model_validator(mode="after")
     def _has_places(self) -> MirrorConfig:
-        findings = [
-            *_live_on_catalog(self),
-            *_table_faults(self),
-        ]
+        findings = _live_on_catalog(self) + _table_faults(self)
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so it cannot hold a sqlite file"
-            findings.append(
-                SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
-            )
+            remedy = "write the tracking URI of a server, or databricks"
+            findings.append(SettingsFault(("tracking", "uri"), no_place, remedy))
         raise_any(findings)
         return self
 
@@ -103,7 +99,7 @@ class MirrorConfig(Settings):
 
     def without_registry(self, table: TableConfig, sources: Iterable[str]) -> list[str]:
         """Return the sources whose schema registry a typed table needs and nobody names."""
-        if table.registry is not None or not table.needs_registry:
+        if table.registry is not None or {table.values, table.keys}.isdisjoint(IN_REGISTRY):
             return []
         return [alias for alias in sources if alias in self.clusters and self.clusters[alias].registry is None]
 
@@ -115,23 +111,17 @@ class MirrorConfig(Settings):
         """Record the file and path of every part, for later errors."""
         self._path, self._text = path, text
         folder = None if path is None else path.absolute().parent
-        parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
-        parts += [("tracking", self.tracking)]
-        parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
-        parts += [
-            (f"clusters.{alias}.registry", cluster.registry)
-            for alias, cluster in self.clusters.items()
-            if cluster.registry is not None
-        ]
-        parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
-        parts += [(f"tables[{index}]", table) for index, table in enumerate(self.tables)]
-        parts += [
-            (f"tables[{index}].registry", table.registry)
-            for index, table in enumerate(self.tables)
-            if table.registry is not None
-        ]
-        for place, part in parts:
-            part.note_origin(str(path or "settings"), place, folder)
+        parts: dict[str, Settings | None] = {"lake": self.lake, "sampling": self.sampling, "tracking": self.tracking}
+        parts |= {f"flows[{index}]": flow for index, flow in enumerate(self.flows)}
+        with_registry: dict[str, ClusterConfig | TableConfig] = {
+            **{f"clusters.{alias}": cluster for alias, cluster in self.clusters.items()},
+            **{f"tables[{index}]": table for index, table in enumerate(self.tables)},
+        }
+        for place, owner in with_registry.items():
+            parts |= {place: owner, f"{place}.registry": owner.registry}
+        for place, part in parts.items():
+            if part is not None:
+                part.note_origin(str(path or "settings"), place, folder)
 
     @property
     def path(self) -> Path | None:

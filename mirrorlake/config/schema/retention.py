@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
 
@@ -10,8 +9,6 @@ from pydantic import Field, model_validator
 
 from mirrorlake.config.base import Flag, Interval, Settings, Size, at_least
 from mirrorlake.config.faults import fault_error
-from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.model.patterns import parse_patterns
 
 
 class RetentionConfig(Settings):
@@ -28,11 +25,3 @@ class RetentionConfig(Settings):
         if self.age is None and self.bytes is None:
             raise fault_error("no bound", "write {age: 90d}, {bytes: 500 GB} or both")
         return self
-
-
-def retention_of(retention: Mapping[str, RetentionConfig], topic: str) -> RetentionConfig | None:
-    """Return the retention of a topic by the first matching pattern; None is unlimited."""
-    for pattern, settings in retention.items():
-        if NameMatcher(parse_patterns(pattern)).matches(topic):
-            return settings
-    return None

@@ -167,11 +167,6 @@ class TableConfig(Settings):
         return self.schema_text in (_INFERRED, _REGISTRY)
 
     @property
-    def needs_registry(self) -> bool:
-        """Whether keys or values name schemas of a registry."""
-        return self.values in IN_REGISTRY or self.keys in IN_REGISTRY
-
-    @property
     def given_type(self) -> pa.StructType:
         """The columns that `schema` names."""
         return columns_type(self.schema_text)
