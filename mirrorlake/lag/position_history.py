@@ -99,7 +99,9 @@ class PositionHistory:
         """Return each hop's position at each sample, in the columns of `hops` in `lag/sql_hops.py`."""
         width, spans = len(self._times.moments), list(self._times.spans(self._table))
         ends, landed = (
-            self._grid(spans, kind, self._source_row, len(self._source_partitions))
+            self._grid(
+                spans, kind, lambda row: self._source_partitions.get(row.partition, -1), len(self._source_partitions)
+            )
             for kind in ("last_stable", "reached")
         )
         republished = self._grid(spans, "republished", self._flow_row, len(self._flow_partitions))
@@ -113,9 +115,6 @@ class PositionHistory:
         is_unknown = columns["end_position"] == NOTHING
         hops["end_position"] = pa.array(columns["end_position"], mask=is_unknown)
         return pa.table(hops)
-
-    def _source_row(self, sampled: _Sampled) -> int:
-        return self._source_partitions.get(sampled.partition, -1)
 
     @cached_property
     def _flow_partition_numbers(self) -> dict[tuple[str, SourcePartitionKey], int]:

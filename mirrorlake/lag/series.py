@@ -64,7 +64,9 @@ def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
             CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
         FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
         """  # noqa: S608  no value enters the text
-    values, least = _buckets(start, end), timedelta(seconds=bucket_s(start, end))
+    bucket = bucket_s(start, end)
+    values = {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket * 1_000_000}
+    least = timedelta(seconds=bucket)
     # Buckets start at a whole second.
     length, at = max(1, _INTERVAL // least) * least, start.replace(microsecond=0)
     begins = [at + length * number for number in range(-(-(end - at) // length))]
@@ -96,7 +98,3 @@ def bucket_s(start: datetime, end: datetime) -> int:
 
 
 _BUCKET = "CAST(floor((unix_micros(observed_at) - :since_us) / :bucket_us) AS BIGINT)"
-
-
-def _buckets(start: datetime, end: datetime) -> dict[str, Any]:
-    return {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket_s(start, end) * 1_000_000}

@@ -48,11 +48,6 @@ class PositionSnapshot:
             if subject in self.errors:
                 raise self.errors[subject]
 
-    def silent_subject(self, flow: FlowConfig) -> Subject | None:
-        """Return the subject of a flow (source, relay or target) that did not answer, or None."""
-        subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
-        return next((subject for subject in subjects if subject in self.errors), None)
-
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Return the positions of a flow in the newest generation of each of its partitions."""
         seen = {look.key: look.positions for look in self.looks}

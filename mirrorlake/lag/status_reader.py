@@ -124,7 +124,8 @@ def _read_remotes(
     silent: dict[str, tuple[FlowConfig, Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[LostTopic]] = {}
     for flow in flows:
-        if (subject := snapshot.silent_subject(flow)) is not None:
+        subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
+        if (subject := next((one for one in subjects if one in snapshot.errors), None)) is not None:
             silent[flow.name] = flow, subject, snapshot.errors[subject]
             continue
         last = snapshot.lanes[flow.name]

@@ -25,7 +25,6 @@ from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.remotes import Remote, known_id
@@ -133,7 +132,7 @@ def make_takeover_plan(
     `trust_stored` uses the stored position if the records do not decide: right only after a clean stop.
     """
     other = other or OtherMirror()
-    topic = other.offsets_topic or source_offsets_topic(flow.source)
+    topic = other.offsets_topic or f"mm2-offsets.{flow.source}.internal"
     # The admin of a lake cluster raises before the target is called.
     _, target = context.admin(flow.source), context.admin(flow.target)
     reasons, notes = _of_the_flow(context, flow), list[str]()

@@ -168,11 +168,6 @@ class Mm2Names:
         return self.separator if self.separator_in_internal else "."
 
 
-def source_offsets_topic(source: str) -> str:
-    """Return Connect's offsets topic of MirrorMaker in dedicated mode, on the target."""
-    return f"mm2-offsets.{source}.internal"
-
-
 def connect_group(source: str) -> str:
     """Return the group of MirrorMaker's workers in dedicated mode, on the target."""
     return f"{source}-mm2"

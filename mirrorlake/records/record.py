@@ -219,7 +219,9 @@ class Passport(JsonDisplayable):
             (
                 one.flow,
                 badge(one.status, _MOODS[one.status]),
-                _linked(one),
+                LinkedText(one.words, link("topic", one.target, one.place.topic))
+                if one.status == "republished" and one.place is not None
+                else one.words,
                 _text(one.lane),
                 _text(one.ledger_seq),
                 None if one.committed_at_ms is None else StepTime(moment_of(one.committed_at_ms), landed_at),
@@ -242,12 +244,6 @@ class Passport(JsonDisplayable):
         """Return the passport as `--json` prints it."""
         source = None if self.source is None else {**asdict(self.source), "offset": self.offset}
         return by_fields(self) | {"source": source}
-
-
-def _linked(one: Outcome) -> str | LinkedText:
-    if one.status != "republished" or one.place is None:
-        return one.words
-    return LinkedText(one.words, link("topic", one.target, one.place.topic))
 
 
 def _bytes(data: bytes | None) -> Any:

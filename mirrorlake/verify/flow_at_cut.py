@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,7 +79,9 @@ def read_flow_at_cut(
     # A source partition may have left the relay altogether.
     known = {s for s in source.relay.landed if flow.carries(s.topic)} | {piece.key.source for piece in mine}
     bounds = find_send_bounds(flow, lake, target.cut, known, mine, kept)
-    proven = KnownRanges.of(ranges, RELAY_TARGET, sources=source.ids, targets=_target_ids(flow, known, target))
+    remotes = target.admin.describe({flow.remote_topic(s.topic) for s in known})
+    targets = {name: known_id(state.topic_id) for name, state in remotes.items()}
+    proven = KnownRanges.of(ranges, RELAY_TARGET, sources=source.ids, targets=targets)
     due = {s: scope.of(flow.source, s, proven.unproven(s, one.span, scope)) for s, one in bounds.items()}
     return FlowAtCut(
         flow=flow,
@@ -91,8 +93,3 @@ def read_flow_at_cut(
         due={s: spans for s, spans in due.items() if spans},
         unproven={s: one.span - proven.proven.get(s, OffsetRanges()) for s, one in bounds.items()},
     )
-
-
-def _target_ids(flow: FlowConfig, known: Iterable[SourcePartition], target: TargetEnd) -> dict[str, str]:
-    remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
-    return {name: known_id(state.topic_id) for name, state in target.admin.describe(remotes).items()}

@@ -64,9 +64,6 @@ class SourceEnd:
         if self.leaderless:
             log.warning("verify.no_leader source=%s partitions=%s", self.alias, format_partitions(self.leaderless))
 
-    def with_leader(self, sources: Iterable[SourcePartition]) -> list[SourcePartition]:
-        return [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
-
 
 def read_log_ranges(
     admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]

@@ -27,7 +27,8 @@ def source_hop(
     admin: ClusterAdmin,
     options: Mapping[str, Any],
 ) -> HopEnds:
-    landed = {s: end.relay.landed[s] for s in end.with_leader(end.relay.landed) if s.topic in topics}
+    with_leader = (s for s in end.relay.landed if TopicPartition(s.topic, s.partition) not in end.leaderless)
+    landed = {s: end.relay.landed[s] for s in with_leader if s.topic in topics}
     there = read_log_ranges(admin, end.ids, landed)
     sources = {TopicPartition(s.topic, s.partition): s for s in there}
     due, ranges = {}, {}

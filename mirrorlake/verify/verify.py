@@ -83,7 +83,13 @@ class Verifier:
             for alias in sorted({flow.source for flow in self.flows})
         }
         sending = {
-            name: self._compare_sending(target, [stand for stand in stands if stand.target is target], progress)
+            name: compare_hop(
+                target_hop(
+                    target, [one for one in stands if one.target is target], self.sources, self.views, self.scope
+                ),
+                self.scope,
+                partial(progress.add, _SENDING),
+            )
             for name, target in sorted(targets.items())
         }
         proofs = [proof for hop in (*landing.values(), *sending.values()) for proof in hop.proofs]
@@ -123,10 +129,6 @@ class Verifier:
             found = compare_hop(hop, self.scope, partial(progress.add, _LANDING))
         found.differences += end.relay.list_doubles(topics)
         return found
-
-    def _compare_sending(self, target: TargetEnd, stands: Sequence[FlowAtCut], progress: _Progress) -> HopResult:
-        hop = target_hop(target, stands, self.sources, self.views, self.scope)
-        return compare_hop(hop, self.scope, partial(progress.add, _SENDING))
 
     def _report(
         self, stand: FlowAtCut, landing: HopResult, sending: HopResult
