@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -27,19 +26,13 @@ def hide_unused_imports() -> None:
     pyarrow still converts to pandas frames: only its first check, which needs no pandas, finds none. Only for our own processes:
     nobody passes pyarrow a pandas object before.
     """
-    with _hidden():
+    finder = _Nowhere()
+    sys.meta_path.insert(0, finder)
+    try:
         import pyarrow as pa
         import tenacity  # noqa: F401  it checks for tornado once
 
         # Checks for pandas, and caches the result.
         pa.scalar(0)
-
-
-@contextmanager
-def _hidden() -> Iterator[None]:
-    finder = _Nowhere()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
     finally:
         sys.meta_path.remove(finder)

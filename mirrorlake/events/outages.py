@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -58,6 +58,7 @@ class Transition:
         return self.why is not None
 
 
+@dataclass(eq=False, repr=False)
 class OutageWatch:
     """Ask each cluster every few seconds whether it answers, and store when that changes.
 
@@ -67,31 +68,24 @@ class OutageWatch:
     answers. Processes without a `sign` count as the same.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        clusters: Set[str] | None = None,
-        *,
-        ask: Callable[[str], object] | None = None,
-        sign: str = "",
-    ) -> None:
-        self._context = context
-        self._clusters = clusters
-        self._ask = ask or (lambda alias: context.admin(alias).require_answer(_ANSWER_TIMEOUT_S))
-        self._sign = sign
-        self._said: dict[str, bool] = {}
-        self._others: dict[str, dict[str, datetime | None]] = {}
-        self._others_at: datetime | None = None
-        self._asking: dict[str, threading.Thread] = {}
-        self._answers: dict[str, Transition] = {}
+    context: Context
+    clusters: Set[str] | None = None
+    _: KW_ONLY
+    ask: Callable[[str], object] | None = None
+    sign: str = ""
+    _said: dict[str, bool] = field(default_factory=dict, init=False)
+    _others: dict[str, dict[str, datetime | None]] = field(default_factory=dict, init=False)
+    _others_at: datetime | None = field(default=None, init=False)
+    _asking: dict[str, threading.Thread] = field(default_factory=dict, init=False)
+    _answers: dict[str, Transition] = field(default_factory=dict, init=False)
 
     def task(self) -> PeriodicTask:
         return PeriodicTask(name="outages", interval_s=_INTERVAL_S, run=self.once)
 
     def once(self) -> None:
         """Ask every cluster, and store the changes; an answer that takes longer is stored by a later call."""
-        config = self._context.config
-        needed = {*config.clusters} if self._clusters is None else self._clusters
+        config = self.context.config
+        needed = {*config.clusters} if self.clusters is None else self.clusters
         aliases = sorted(({*config.sources, *config.targets} - {*config.lake_clusters}) & needed)
         answers = list(filter(None, map(self._answer, aliases)))
         if any(one.cluster not in self._said for one in answers) or self._is_due():
@@ -103,23 +97,21 @@ class OutageWatch:
 
     def _is_due(self) -> bool:
         at = self._others_at
-        return any(self._others.values()) and (at is None or self._context.now() - at >= _OTHERS_EVERY)
+        return any(self._others.values()) and (at is None or self.context.now() - at >= _OTHERS_EVERY)
 
     def _read_stored(self, answers: Iterable[Transition]) -> None:
         """Find what an earlier run of this sign stored, and end the outages of processes that no longer run."""
-        self._others_at = self._context.now()
-        stored = _open_signs(stored_transitions(self._context.lake))
+        self._others_at = self.context.now()
+        stored = _open_signs(stored_transitions(self.context.lake))
         for one in answers:
             signs = stored.get(one.cluster, set())
-            self._said.setdefault(one.cluster, self._sign in signs)
+            self._said.setdefault(one.cluster, self.sign in signs)
             before = self._others.get(one.cluster, {})
             # When it was first found back: that a process has ended is known half a minute later.
-            others = {
-                sign: None if one.is_away else before.get(sign) or one.at for sign in sorted(signs - {self._sign})
-            }
+            others = {sign: None if one.is_away else before.get(sign) or one.at for sign in sorted(signs - {self.sign})}
             self._others[one.cluster] = others
             for sign, back_at in list(others.items()):
-                if back_at is not None and not is_running(self._context, sign):
+                if back_at is not None and not is_running(self.context, sign):
                     self._write(replace(one, at=back_at, sign=sign))
                     del others[sign]
 
@@ -135,17 +127,18 @@ class OutageWatch:
         return self._answers.pop(alias, None)
 
     def _read(self, alias: str) -> None:
+        ask = self.ask or (lambda alias: self.context.admin(alias).require_answer(_ANSWER_TIMEOUT_S))
         # The time before the call, which may take until the time-out.
-        at = self._context.now()
+        at = self.context.now()
         try:
-            self._ask(alias)
+            ask(alias)
         except ClusterUnreachable as error:
-            self._answers[alias] = Transition(alias, at, error.cause, self._sign)
+            self._answers[alias] = Transition(alias, at, error.cause, self.sign)
         except Exception as error:
             # Nobody knows, such as while a secret is rotated; the next call asks again.
             log.info("cluster.not_asked cluster=%s why=%s: %s", alias, type(error).__name__, str(error)[:200])
         else:
-            self._answers[alias] = Transition(alias, self._context.now(), None, self._sign)
+            self._answers[alias] = Transition(alias, self.context.now(), None, self.sign)
 
     def _write(self, one: Transition) -> None:
         action = AWAY if one.is_away else BACK
@@ -153,10 +146,10 @@ class OutageWatch:
             log.info("cluster.away cluster=%s why=%s", one.cluster, one.why)
         else:
             log.info("cluster.back cluster=%s", one.cluster)
-        self._context.lake.create_side_table(AUDIT)
+        self.context.lake.create_side_table(AUDIT)
         place: dict[str, Any] = {"where": one.cluster, "kind": "cluster", "name": one.cluster}
         change = Change(**place, action=action, before=one.sign or None, after=one.why)
-        Audit(self._context.lake, now=lambda: one.at).record([change], command=COMMAND)
+        Audit(self.context.lake, now=lambda: one.at).record([change], command=COMMAND)
 
 
 def stored_transitions(lake: Lake) -> list[Transition]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import TypeVar
@@ -21,6 +22,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _INSTALL = "pip install 'mirrorlake[mlflow]'"
 
 
+@dataclass(eq=False, repr=False)
 class Tracker:
     """Log runs to a store that may be missing, locked, unreachable or silent.
 
@@ -28,39 +30,37 @@ class Tracker:
     a server that never answers costs its time-out once, not at every verification. `shown` masks secrets in messages.
     """
 
-    def __init__(
-        self,
-        open_store: Callable[[], RunStore] | None,
-        *,
-        timeout_s: float = 30.0,
-        shown: Callable[[str], str] = str,
-    ) -> None:
-        self._open = open_store
-        self._timeout_s = timeout_s
-        self._shown = shown
-        self._store: RunStore | None = None
-        self._lock = threading.Lock()
-        self._opening = threading.Lock()
-        self._warming: threading.Thread | None = None
-        self._hanging: threading.Thread | None = None
-        self.logged = 0
-        self.failures = 0
+    open_store: Callable[[], RunStore] | None
+    _: KW_ONLY
+    timeout_s: float = 30.0
+    shown: Callable[[str], str] = str
+    logged: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    _store: RunStore | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _warming: threading.Thread | None = field(default=None, init=False)
+    _hanging: threading.Thread | None = field(default=None, init=False)
 
     @property
     def is_on(self) -> bool:
         """Whether runs are logged."""
-        return self._open is not None
+        return self.open_store is not None
 
     def warm_up(self) -> None:
         """Open the store in the background: loading mlflow and a new sqlite file take seconds."""
-        if self._open is None or self._store is not None or (self._warming is not None and self._warming.is_alive()):
+        if (
+            self.open_store is None
+            or self._store is not None
+            or (self._warming is not None and self._warming.is_alive())
+        ):
             return
         self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
         self._warming.start()
 
     def log(self, run: TrackedRun) -> str | None:
         """Log a run and return its id, or None if runs are not logged or it failed. Raises nothing."""
-        if self._open is None:
+        if self.open_store is None:
             return None
         with self._lock:
             try:
@@ -81,9 +81,9 @@ class Tracker:
     def _opened(self) -> RunStore:
         with self._opening:
             if self._store is None:
-                if self._open is None:
+                if self.open_store is None:
                     raise RuntimeError("runs are not logged")
-                self._store = self._open()
+                self._store = self.open_store()
             return self._store
 
     def _try_to_open(self) -> None:
@@ -108,17 +108,17 @@ class Tracker:
         # A daemon: a silent server must not stop a process from ending.
         thread = threading.Thread(target=work, name="mirrorlake-tracking", daemon=True)
         thread.start()
-        thread.join(self._timeout_s)
+        thread.join(self.timeout_s)
         if thread.is_alive():
             self._hanging = thread
-            raise TimeoutError(f"no answer within {self._timeout_s:g} s")
+            raise TimeoutError(f"no answer within {self.timeout_s:g} s")
         if failures:
             raise RuntimeError(f"{type(failures[0]).__name__}: {failures[0]}") from failures[0]
         return results[0]
 
     def _line_of(self, error: BaseException) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return self._shown(lines[0] if lines else type(error).__name__)[:300]
+        return self.shown(lines[0] if lines else type(error).__name__)[:300]
 
 
 def lacking(uri: str) -> str | None:

@@ -85,7 +85,7 @@ def test_a_locked_file_costs_one_line_and_its_time(database: Path, caplog: pytes
             "tracking.not_logged run='verify a->b' failures=1 "
         ]
         lock.execute("ROLLBACK")
-    tracker._timeout_s = 60.0
+    tracker.timeout_s = 60.0
     hanging = tracker._hanging
     if hanging is not None:
         hanging.join()
