@@ -6,8 +6,8 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import yaml
@@ -18,7 +18,6 @@ from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
 from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lake import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, holes_between
@@ -26,11 +25,8 @@ from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.records.page import Stretch
 from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
+from tests.kit.lake import NOON, map_row
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -89,22 +85,13 @@ def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> MappedRang
     return run(offsets[0], offsets[-1], downstream, holes_between(offsets), **ends)
 
 
-def map_row(run: MappedRange, **more: Any) -> dict[str, Any]:
+def row_of(run: MappedRange, **columns: Any) -> dict[str, Any]:
     """Return a row of `offset_map`."""
-    return {
-        "flow": "f",
-        "source_topic": run.source.topic,
-        "generation": run.source.generation,
-        "source_partition": run.source.partition,
-        "first_upstream": run.first_upstream,
-        "last_upstream": run.last_upstream,
-        "holes": [{"first": first, "length": length} for first, length in run.holes],
-        "target_topic": run.target.topic,
-        "target_partition": run.target.partition,
-        "first_downstream": run.first_downstream,
-        "record_count": run.count,
-        **more,
-    }
+    left_out = {first + n for first, length in run.holes for n in range(length)}
+    offsets = [offset for offset in range(run.first_upstream, run.last_upstream + 1) if offset not in left_out]
+    source = {"topic": run.source.topic, "partition": run.source.partition, "generation": run.source.generation}
+    target = {"target_topic": run.target.topic, "target_partition": run.target.partition}
+    return map_row(offsets, run.first_downstream, **{**source, **target, **columns})
 
 
 @dataclass
@@ -141,11 +128,6 @@ def placed_by_key(rng: random.Random, *, sources: int, targets: int, chunks: int
                 found.truth |= {(source, o): (target, ends[target] + i) for i, o in enumerate(offsets)}
                 ends[target] += len(offsets) + rng.choice([0, 1])
     return found
-
-
-def map_frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    schema = ", ".join(f"{name} {OFFSET_MAP.columns[name][0]}" for name in rows[0])
-    return spark.createDataFrame(rows, schema)
 
 
 def ledger_record(**parts: Any) -> LedgerRecord:

@@ -41,7 +41,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     ports._RANGE = ports._RANGE[int(worker.removeprefix("gw")) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]
 
 pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "servers").glob("[a-z]*.py"))]
-pytest_plugins.append("tests.kit.golden")
+pytest_plugins += ["tests.kit.golden", "tests.kit.lake"]
 
 
 # What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of

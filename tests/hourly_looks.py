@@ -1,75 +1,23 @@
-"""A folder with an hourly look at one partition."""
+"""An hourly look at one partition."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, SIDE_TABLES
-from mirrorlake.lake.table_schema import TableSchema
+from tests.kit.lake import Row, map_row, position_rows, rows, sample_rows
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
-SUBJECTS = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW.name))
 HOURS = 60
 
 
-def create(lake: Lake) -> None:
-    """Create the tables."""
-    tables = FolderTables()
-    tables.create(lake.relay_location("east"), RELAY)
-    for table in SIDE_TABLES:
-        tables.create(lake.meta_location(table), table)
-
-
-def fill(lake: Lake, first: datetime) -> None:
-    """Write an hourly look, complete every six hours, at a record a look that the flow sends one look late."""
-    looks = [first + timedelta(hours=number) for number in range(HOURS)]
-    place = {"topic": "t", "generation": 1, "partition": 0}
-    kinds = (("last_stable", None, 1), ("reached", None, 1), ("republished", FLOW.name, 0))
-
-    def write(location: str, table: TableSchema, rows: list[dict[str, Any]]) -> None:
-        FolderTables().append(location, arrow_table(table, rows))
-
-    write(
-        lake.relay_location("east"),
-        RELAY,
-        [{**place, "offset": n, "timestamp": at, "landed_at": at} for n, at in enumerate(looks)],
-    )
-    write(
-        lake.meta_location(POSITIONS),
-        POSITIONS,
-        [
-            {**place, "source": "east", "flow": flow, "kind": kind, "position": n + ahead, "observed_at": at}
-            for n, at in enumerate(looks)
-            for kind, flow, ahead in kinds
-        ],
-    )
-    write(
-        lake.meta_location(SAMPLES),
-        SAMPLES,
-        [
-            {"observed_at": at, "subject": subject, "name": name, "complete": n % 6 == 0, "positions": 1}
-            for n, at in enumerate(looks)
-            for subject, name in SUBJECTS
-        ],
-    )
-    run = {"flow": FLOW.name, "source_topic": "t", "generation": 1, "source_partition": 0, "holes": []}
-    run |= {"target_topic": "east.t", "target_partition": 0, "record_count": 1}
-    write(
-        lake.meta_location(OFFSET_MAP),
-        OFFSET_MAP,
-        [
-            {
-                **run,
-                "first_upstream": n,
-                "last_upstream": n,
-                "first_downstream": n,
-                "committed_at": at + timedelta(hours=1),
-            }
-            for n, at in enumerate(looks)
-        ],
-    )
+def hourly_looks(first: datetime) -> dict[str, list[Row]]:
+    """Return rows by table: a look, complete every six hours, at a record a look that the flow sends one look late."""
+    looks = [(n, first + timedelta(hours=n)) for n in range(HOURS)]
+    late = timedelta(hours=1)
+    return {
+        "relay": [row for n, at in looks for row in rows("t", 0, n, timestamp=at, landed_at=at)],
+        "positions": [r for n, at in looks for r in position_rows(at, last_stable=n + 1, reached=n + 1, republished=n)],
+        "samples": [row for n, at in looks for row in sample_rows(at, complete=n % 6 == 0)],
+        "offset_map": [map_row([n], n, topic="t", committed_at=at + late) for n, at in looks],
+    }

@@ -14,10 +14,11 @@ from pyspark import cloudpickle
 from mirrorlake.config.loading import loads
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
-from mirrorlake.lake import Lake, micros
+from mirrorlake.lake import SIDE_TABLES, FolderTables, Lake, micros
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.runtime import stores
-from tests.hourly_looks import FLOW, HOURS, create, fill
+from tests.hourly_looks import FLOW, HOURS, hourly_looks
+from tests.kit.lake import arrow
 from tests.servers.store import StoreServer
 from tests.stores.test_tables import conf, no_spark
 
@@ -30,8 +31,12 @@ def test_pieces_of_a_view_are_asked_of_a_store(
 ) -> None:
     bucket = store_server.make_bucket(f"views-{uuid4().hex[:8]}")
     lake = Lake(no_spark, loads(conf(store_server, f"s3://{bucket}/lake")).lake)
-    create(lake)
-    fill(lake, NOW - timedelta(hours=HOURS - 1))
+    lake.create_all(["east"])
+    locations = {table.name: lake.meta_location(table) for table in SIDE_TABLES} | {
+        "relay": lake.relay_location("east")
+    }
+    for name, rows in hourly_looks(NOW - timedelta(hours=HOURS - 1)).items():
+        FolderTables().append(locations[name], arrow(name, rows))
     assert {choose_interval(lake, name) for name in VIEWS} == {LONGEST}
     asked = LagQueries(lake, [FLOW], now=lambda: NOW)
     plain = {name: view.ask(asked, NOW - timedelta(days=DAYS), NOW).rows() for name, view in VIEWS.items()}

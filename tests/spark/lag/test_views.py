@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,22 +13,21 @@ from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagQuery
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake.lake import Lake
-from tests.hourly_looks import FLOW, HOURS, create, fill
+from tests.hourly_looks import FLOW, HOURS, hourly_looks
+from tests.kit.lake import LakeBuilder
 from tests.spark.frames import assert_frames
 
 DAYS = 2
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
-    create(lake)
-    yield lake
+def lake(spark: SparkSession, built: LakeBuilder) -> Iterator[Lake]:
+    yield Lake(spark, LakeConfig(root=str(built.root)))
     for name in ("lag", "latency", "rpo"):
         spark.catalog.dropTempView(name)
 
 
-def test_views_of_a_folder_say_what_one_question_says(spark: SparkSession, lake: Lake) -> None:
+def test_views_of_a_folder_say_what_one_question_says(spark: SparkSession, built: LakeBuilder, lake: Lake) -> None:
     assert create_views(lake, [FLOW], days=DAYS) == ["lag", "latency", "rpo"]
     for name, columns in (("lag", LAG_COLUMNS), ("latency", LATENCY_COLUMNS), ("rpo", RPO_COLUMNS)):
         frame = spark.table(name)
@@ -39,7 +37,9 @@ def test_views_of_a_folder_say_what_one_question_says(spark: SparkSession, lake:
 
     now = datetime.now(timezone.utc)
     # Half past, so that no look comes to lie at an end of the time while this runs.
-    fill(lake, (now - timedelta(hours=HOURS - 1, minutes=30)).replace(microsecond=0))
+    first = (now - timedelta(hours=HOURS - 1, minutes=30)).replace(microsecond=0)
+    for table, rows in hourly_looks(first).items():
+        built.add(table, *rows)
     asked = LagQueries(lake, [FLOW], now=lambda: now)
     start = (now - timedelta(days=DAYS)).replace(microsecond=0)
     questions: dict[str, LagQuery] = {

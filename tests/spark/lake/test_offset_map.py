@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.lake.offset_map import translated, translated_back
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from tests.builders import map_frame, map_row, run_over
+from tests.kit.lake import arrow, map_row
 from tests.spark.frames import assert_rows
 
 SEED = 20261121
@@ -41,11 +40,8 @@ def make_line(rng: np.random.Generator, topic: str, generation: int, partition: 
         steps = np.where(rng.random(int(rng.integers(1, 2000))) < 1 / marker_every, rng.integers(2, 9), 1)
         offsets = up + np.concatenate([[0], np.cumsum(steps[:-1])]).astype(np.int64)
         last = int(offsets[-1])
-        ends = {
-            "source": SourcePartition(topic, generation, partition),
-            "target": TopicPartition(f"a.{topic}", partition),
-        }
-        runs.append(map_row(run_over(offsets.tolist(), down, **ends), ledger_seq=seq))
+        more = {"generation": generation, "target_topic": f"a.{topic}", "ledger_seq": seq}
+        runs.append(map_row(offsets.tolist(), down, topic, partition, **more))
         upstream.append(offsets)
         downstream.append(down + np.arange(len(offsets)))
         up, down = last + 1 + int(rng.integers(0, 3)), down + len(offsets) + 1
@@ -67,7 +63,7 @@ def lines() -> list[Line]:
 def runs(spark: SparkSession, lines: list[Line]) -> Iterator[DataFrame]:
     rows = [run for line in lines for run in line.runs]
     # A ledger record that was read again is a copy, not a second run.
-    frame = map_frame(spark, [*rows, *rows[::7]]).cache()
+    frame = spark.createDataFrame(arrow("offset_map", [*rows, *rows[::7]])).cache()
     yield frame
     frame.unpersist()
 

@@ -12,7 +12,8 @@ from mirrorlake.lake.offset_map import translated, translated_back, with_downstr
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact, OffsetMap, standing_at
-from tests.builders import Placed, map_frame, map_row, placed_by_key
+from tests.builders import Placed, placed_by_key, row_of
+from tests.kit.lake import arrow
 from tests.spark.frames import assert_rows
 
 SEED = 20261122
@@ -26,7 +27,7 @@ def placed() -> Placed:
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, placed: Placed) -> Iterator[DataFrame]:
-    frame = map_frame(spark, [map_row(run) for run in placed.runs]).cache()
+    frame = spark.createDataFrame(arrow("offset_map", [row_of(run) for run in placed.runs])).cache()
     yield frame
     frame.unpersist()
 

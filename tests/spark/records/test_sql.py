@@ -19,8 +19,8 @@ from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from tests.builders import map_row, run
+from mirrorlake.model.flow import SourcePartition
+from tests.kit.lake import map_row
 from tests.spark.frames import assert_rows
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
@@ -176,10 +176,9 @@ def test_the_page_pairs_records_with_one_key_that_two_regions_wrote_within_a_tim
 
 def test_the_page_finds_the_places_of_records_on_the_target(mirror: Mirror) -> None:
     write(mirror, "east", "orders", ((at, 0, b"k", b"v", None) for at in (1099, 1100, 1101, 1104, 1105, 1106)))
-    place, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 2)
     # 1104 was withheld, 1106 is not sent yet.
-    sent = run(1099, 1105, 7, source=place, target=target, holes=[(1102, 3)])
-    mirror.lake.append_rows(OFFSET_MAP, [map_row(sent, flow="east->central")])
+    sent = map_row([1099, 1100, 1101, 1105], 7, target_partition=2)
+    mirror.lake.append_rows(OFFSET_MAP, [sent])
     [query] = of_the_page("The same records on both sides")
     assert_rows(
         mirror.sql(query).select("offset", "target_topic", "target_partition", "downstream_offset"),

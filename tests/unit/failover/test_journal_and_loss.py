@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,21 +14,14 @@ from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_los
 from mirrorlake.failover.report import ProofSummary, TopicEndpoints
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed_mark import LandedMark
-from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import Difference, VerifyReport
 from mirrorlake.procedure import BEGIN, DONE, Journal
 from tests.builders import NOON, ORDERS, mirror_config
-from tests.lakes import lake_in
+from tests.kit.lake import LakeBuilder
 
 EAST_TO_CENTRAL = mirror_config({"target": "central"}).flows[0]
 FLOW = EAST_TO_CENTRAL.name
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, AUDIT, POSITIONS, SAMPLES)
 
 
 def journal_of(lake: Lake, *times: datetime) -> Journal:
@@ -67,20 +59,12 @@ def test_law_f_operations_of_hosts_whose_clocks_disagree_keep_their_order(lake: 
     assert right.operations()[-1].id == over.id
 
 
-def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) -> None:
-    row = dict.fromkeys(("complete", "positions", "changed", "took_ms"))
-    lake.append_rows(SAMPLES, [{**row, "observed_at": at, "subject": "cluster", "name": "east", "error": error}])
-    if end is not None:
-        lake.append_rows(POSITIONS, [position_row("east", ORDERS, "last_stable", end, at)])
-
-
-def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
+def test_the_looks_at_a_source_bound_what_may_be_lost(built: LakeBuilder, lake: Lake) -> None:
     minute = timedelta(minutes=1)
-    see(lake, NOON, 90)
+    built.sample(NOON, topic="orders", last_stable=90)
     # Nothing new: no position is written, and the look counts.
-    see(lake, NOON + minute, None)
-    see(lake, NOON + 2 * minute, 97)
-    see(lake, NOON + 3 * minute, None, error="away")
+    built.sample(NOON + minute).sample(NOON + 2 * minute, topic="orders", last_stable=97)
+    built.sample(NOON + 3 * minute, error="away")
     reached = {ORDERS: PartitionProgress(90, 90)}
     seen = read_source_seen(lake, EAST_TO_CENTRAL, reached)
     assert seen.ends == {ORDERS: 97}
@@ -96,10 +80,11 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
 
 
 @pytest.mark.law("E")
-def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_law_e_a_landers_mark_is_newer_than_the_looks(
+    built: LakeBuilder, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     second = timedelta(seconds=1)
-    see(lake, NOON, 90)
-    see(lake, NOON + 30 * second, None, error="away")
+    built.sample(NOON, topic="orders", last_stable=90).sample(NOON + 30 * second, error="away")
     mark = LandedMark(landed=(1, 1), complete_at=NOON + 9 * second, answered_at=NOON + 9.5 * second)
 
     def seen(**changes: Any) -> SourceSeen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,11 +12,9 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.failover.loss import PartitionProgress, read_flow_progress
 from mirrorlake.failover.operation_context import OperationContext
-from mirrorlake.lake import METADATA, POSITIONS, KnownTopic, position_row
-from mirrorlake.lake.metadata import topic_row
 from mirrorlake.model.patterns import TopicPattern
-from tests.builders import NOON, ORDERS
-from tests.lakes import Relay, lake_in, rows
+from tests.builders import ORDERS
+from tests.kit.lake import LakeBuilder
 
 
 def work_on(says: MirrorlakeError, *, paused: bool = False) -> OperationContext:
@@ -74,14 +71,9 @@ def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
 
 
 @pytest.mark.law("E")
-def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, METADATA, POSITIONS)
-    relay = Relay(lake.relay_location("east"))
-    relay.land(rows("orders", 0, *range(8), landed_at=NOON))
+def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(built: LakeBuilder) -> None:
     # 8 was a marker, and 9 was landed and erased.
-    lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
-    topic = KnownTopic(name="orders", generation=1, topic_id="x", partitions=1)
-    lake.append_rows(METADATA, [topic_row("east", "source", topic, NOON)])
+    lake = built.land("orders", 0, range(8)).position("landed", 10).observe("orders").lake
     there = work_on(ClusterUnreachable("gone"))
     flow = there.flow.bound_to(TopicPattern(), adds_hops=False)
     there.context.lake = lake  # type: ignore[misc]
@@ -92,6 +84,6 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
         "nothing of it is lost with the source"
     )
     assert read_flow_progress(lake, flow, {ORDERS: 6}) == {ORDERS: PartitionProgress(10, 6)}
-    relay.land(rows("orders", 0, 10, 11, landed_at=NOON))
+    built.land("orders", 0, [10, 11])
     assert there.unsent(flow, {ORDERS: 8}, {ORDERS: 10}) == [], "what came later is not what was held then"
     assert there.unsent(flow, {ORDERS: 8}) == [(ORDERS, 4)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,36 +12,21 @@ from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
 from mirrorlake.failover.tail import SkipTailView, find_tail
 from mirrorlake.kafka import Committed
-from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
-from tests.lakes import lake_in, rows
+from tests.kit.lake import LakeBuilder
 
 TARGET = TopicPartition("east.orders", 0)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, relays=["east"])
-
-
-def land(lake: Lake, source: SourcePartition, offsets: range, **more: Any) -> None:
-    landed = rows(source.topic, source.partition, *offsets, **{"headers": None, **more})
-    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, landed))
-
-
 @pytest.mark.law("F")
-def test_law_f_the_tail_is_the_same_however_often_it_is_looked_for(lake: Lake) -> None:
+def test_law_f_the_tail_is_the_same_however_often_it_is_looked_for(built: LakeBuilder, lake: Lake) -> None:
     new = SourcePartition("users", 1, 0)
     hop = [{"key": "mirrorlake.hop", "value": b"central/orders/0/3"}]
-    land(lake, ORDERS, range(10))
-    land(lake, ORDERS, range(10, 12), headers=hop)
-    land(lake, new, range(3))
-    land(lake, SourcePartition("other", 1, 0), range(3))
+    built.land("orders", 0, range(10)).land("orders", 0, range(10, 12), headers=hop)
+    built.land("users", 0, range(3)).land("other", 0, range(3))
 
     def find() -> tuple[RecordRange, ...]:
         return find_tail(lake, "east", ["orders", "users"], {ORDERS: 6}, been_on="central")
@@ -50,7 +34,7 @@ def test_law_f_the_tail_is_the_same_however_often_it_is_looked_for(lake: Lake) -
     first = find()
     assert [(part.source, part.first, part.end, part.records) for part in first] == [(ORDERS, 6, 10, 4), (new, 0, 3, 3)]
     assert find() == first
-    land(lake, ORDERS, range(12, 13))
+    built.land("orders", 0, [12])
     assert find()[0].records == 5
 
 

@@ -1,4 +1,4 @@
-"""Looks at a flow from east to central and records of its source: rows of a lake in a folder, or of one question."""
+"""Records of a source, and what a question about them is asked of."""
 
 from __future__ import annotations
 
@@ -8,53 +8,25 @@ from typing import Any
 
 import pyarrow as pa
 
+from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lag.sql import LagTables
-from mirrorlake.lake import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Lake, TableSchema, arrow_table
-from mirrorlake.lake.arrow_types import arrow_types
-from tests.builders import NOON
-from tests.lakes import lake_in
+from mirrorlake.lake import Lake
+from tests.kit.lake import FLOW, NOON, TABLES, Row, arrow
 
-FLOW = "east->central"
 FLOWS = {FLOW: ("east", "central")}
-SUBJECTS = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW))
-TABLES = (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD)
 _PLACE = ("topic", "generation", "partition", "offset", "timestamp")
-_RELAYS = pa.schema({"source": pa.string(), **{name: arrow_types(RELAY)[name] for name in _PLACE}})
+_RELAYS = pa.schema([pa.field("source", pa.string()), *map(TABLES["relay"].field, _PLACE)])
+NOWHERE = Lake(None, LakeConfig(root="/nowhere"))  # type: ignore[arg-type]
 
 
 def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def landed(stamps: Mapping[int, datetime], *, topic: str = "t", generation: int = 1, **more: Any) -> list[Any]:
+def landed(stamps: Mapping[int, datetime], *, topic: str = "t", generation: int = 1, **more: Any) -> list[Row]:
     """Return records of a relay by offset and timestamp."""
     place = {"topic": topic, "generation": generation, "partition": 0, "timestamp_type": 0, "landed_at": NOON, **more}
     return [{**place, "offset": offset, "timestamp": stamp} for offset, stamp in stamps.items()]
-
-
-def stood(moment: datetime, *, topic: str = "t", generation: int = 1, partition: int = 0, **kinds: Any) -> list[Any]:
-    """Return rows of `positions`: where each kind of position stood at a moment, of what was seen."""
-    place = {"source": "east", "topic": topic, "generation": generation, "partition": partition, "observed_at": moment}
-    return [
-        {**place, "kind": kind, "flow": FLOW if kind == "republished" else None, "position": position}
-        for kind, position in kinds.items()
-        if position is not None
-    ]
-
-
-def sampled(moment: datetime, *, complete: bool = True, error: str | None = None) -> list[dict[str, Any]]:
-    """Return rows of `samples`: a look at each subject; with an error the source did not answer."""
-    whys = [error if subject == ("cluster", "east") else None for subject in SUBJECTS]
-    return [
-        {"observed_at": moment, "subject": kind, "name": name, "complete": complete and why is None, "error": why}
-        for (kind, name), why in zip(SUBJECTS, whys, strict=True)
-    ]
-
-
-def append(lake: Lake, table: TableSchema, rows: list[dict[str, Any]]) -> None:
-    """Write rows of a side table, or records of east's relay."""
-    place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
-    lake._folder.append(place, arrow_table(table, rows))
 
 
 def question(
@@ -62,11 +34,11 @@ def question(
 ) -> LagTables:
     """Return what a question is asked of: records with their source, and rows of tables by name."""
     return LagTables(
-        lake=lake_in("/nowhere"),
+        lake=NOWHERE,
         relays="(SELECT source, topic, generation, partition, `offset`, timestamp FROM {relays_held})",
         since=since,
         tables={
-            **{table.name: arrow_table(table, rows.get(table.name, [])) for table in TABLES},
+            **{name: arrow(name, rows.get(name, [])) for name in ("positions", "samples", "offset_map", "withheld")},
             "relays_held": pa.Table.from_pylist(records, _RELAYS),
             "flows": pa.Table.from_pylist([{"flow": flow, "source": s, "target": t} for flow, (s, t) in flows.items()]),
         },

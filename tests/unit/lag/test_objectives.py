@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,26 +15,14 @@ from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
 from tests.builders import NOON, sample
-from tests.lakes import lake_in
-from tests.unit.lag.kit import append, at, landed, sampled, stood
+from tests.kit.lake import LakeBuilder, position_rows, sample_rows
+from tests.unit.lag.kit import at, landed
 
 FLOW = FlowConfig.model_validate(
     {"source": "east", "target": "central", "topics": "t", "objectives": {"rpo": "30s", "rto": "5m"}}
 )
 PLAIN = FlowConfig.model_validate({"name": "plain", "source": "east", "target": "west", "topics": "t"})
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
-
-
-def look(lake: Lake, seconds: float, *, end: int | None, landed: int, sent: int, error: str | None = None) -> None:
-    """Write what one complete look at one partition saw; with an error the source did not answer."""
-    append(lake, SAMPLES, sampled(at(seconds), error=error))
-    append(lake, POSITIONS, stood(at(seconds), reached=landed, republished=sent, last_stable=end))
 
 
 def lag_of(lake: Lake, *, now: datetime) -> Lag:
@@ -45,17 +32,15 @@ def lag_of(lake: Lake, *, now: datetime) -> Lag:
 
 @pytest.mark.law("E")
 def test_law_e_what_would_have_been_lost_is_counted_record_by_record_and_unknown_where_nobody_looked(
-    lake: Lake,
+    built: LakeBuilder,
 ) -> None:
     # Offset 4 is a marker, and a rule withheld 6.
-    append(lake, RELAY, landed({n: at(n) for n in (0, 1, 2, 3, 5, 6, 7, 8)}))
-    kept = {"flow": FLOW.name, "topic": "t", "generation": 1, "partition": 0, "first_offset": 6, "last_offset": 6}
-    append(lake, WITHHELD, [{**kept, "ranges": [{"first": 6, "length": 1}], "kind": "filtered"}])
-    look(lake, 10, end=9, landed=9, sent=3)
-    look(lake, 40, end=9, landed=9, sent=9)
-    look(lake, 70, end=None, landed=9, sent=9, error="east is away")
-    look(lake, 100, end=12, landed=9, sent=8)
-    lag = lag_of(lake, now=at(10_000))
+    built.turn(landed({n: at(n) for n in (0, 1, 2, 3, 5, 6, 7, 8)})).withhold(6, topic="t")
+    built.sample(at(10), last_stable=9, reached=9, republished=3)
+    built.sample(at(40), last_stable=9, reached=9, republished=9)
+    built.sample(at(70), error="east is away", reached=9, republished=9)
+    built.sample(at(100), last_stable=12, reached=9, republished=8)
+    lag = lag_of(built.lake, now=at(10_000))
 
     [found] = lag.loss_at(at(15))
     assert found.observed_at == at(10)
@@ -73,29 +58,29 @@ def test_law_e_what_would_have_been_lost_is_counted_record_by_record_and_unknown
     assert json.loads(json.dumps(lag.loss_at(at(15)).as_dict(), default=str))["flows"][0]["records"] == 4
 
 
-def test_what_was_landed_later_is_known_of_the_past_also_of_a_life_that_has_ended(lake: Lake) -> None:
+def test_what_was_landed_later_is_known_of_the_past_also_of_a_life_that_has_ended(
+    built: LakeBuilder, lake: Lake
+) -> None:
     """The newest complete look names what there is now; older lives are looked up for themselves."""
-    append(lake, RELAY, landed({n: at(n) for n in (0, 1)}))
-    look(lake, 10, end=3, landed=1, sent=1)
+    built.turn(landed({n: at(n) for n in (0, 1)})).sample(at(10), last_stable=3, reached=1, republished=1)
     # 2 was a marker: read, never landed.
-    look(lake, 40, end=3, landed=3, sent=3)
-    append(lake, SAMPLES, [row for row in sampled(at(5_000)) if row["subject"] == "relay"])
-    append(lake, POSITIONS, stood(at(5_000), generation=2, reached=7))
+    built.sample(at(40), last_stable=3, reached=3, republished=3)
+    built.add("samples", observed_at=at(5_000), subject="relay", name="east", complete=True)
+    built.add("positions", *position_rows(at(5_000), generation=2, reached=7))
     rows = lag_of(lake, now=at(6_000)).query_over(at(0), at(30)).rows()
     assert {row.hop: (row.time_lag_ms, row.offset_lag) for row in rows} == {
         "landed": (9_000, 2),
         "republished": (9_000, 2),
     }
-    append(lake, POSITIONS, stood(at(20), reached=2, republished=2))
-    append(lake, SAMPLES, [row for row in sampled(at(20), complete=False) if row["name"] != "central"])
+    built.add("positions", *position_rows(at(20), reached=2, republished=2))
+    built.add("samples", *(row for row in sample_rows(at(20), complete=False) if row["name"] != "central"))
     rows = lag_of(lake, now=at(6_000)).query_over(at(15), at(30)).rows()
     assert {row.time_lag_ms for row in rows} == {0}, "offset 2 was no record, as landing found later"
 
 
-def test_objectives_are_met_missed_or_not_measured(lake: Lake) -> None:
+def test_objectives_are_met_missed_or_not_measured(built: LakeBuilder, lake: Lake) -> None:
     def rto(command: str, document: Any, seconds: float) -> None:
-        row = {"at": at(seconds), "command": command, "flow": FLOW.name, "object": "x", "who": "ann"}
-        lake.append_rows(AUDIT, [row | {"after": document}])
+        built.add("audit", at=at(seconds), command=command, flow=FLOW.name, object="x", who="ann", after=document)
 
     assert measured_rto(lake, [FLOW, PLAIN]) == {}
     [before] = judge_objectives([FLOW, PLAIN], {FLOW.name: 2_500}, {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -21,19 +20,16 @@ from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
-from mirrorlake.lake import position_row
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.schema import METADATA, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import LostTopic
 from tests.builders import NOON, ORDERS, ledger_record, mirror_config, sample
+from tests.kit.lake import LakeBuilder
 from tests.kit.memory_cluster import MemoryCluster
-from tests.lakes import lake_in
-from tests.unit.lag.kit import append, at, landed, sampled
+from tests.unit.lag.kit import at, landed
 
 [FLOW] = mirror_config({"target": "central", "topics": ["orders", "clicks"]}).flows
 CLICKS = SourcePartition("clicks", 1, 0)
@@ -56,16 +52,11 @@ class Cluster(MemoryCluster):
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(built: LakeBuilder) -> Lake:
     """Ten records of `orders` are landed, a second apart; a rule withheld 8 and 9."""
-    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
-    append(lake, RELAY, landed({n: at(n) for n in range(10)}, topic="orders"))
-    known = [KnownTopic(name=name, generation=1, topic_id=name, partitions=1) for name in ("orders", "clicks")]
-    append(lake, METADATA, [topic_row("east", "source", topic, NOON) for topic in known])
-    filtered = {"flow": FLOW.name, "topic": "orders", "generation": 1, "partition": 0, "kind": "filtered"}
-    filtered |= {"first_offset": 8, "last_offset": 9, "ranges": [{"first": 8, "length": 2}]}
-    append(lake, WITHHELD, [filtered])
-    return lake
+    built.turn(landed({n: at(n) for n in range(10)}, topic="orders")).observe("orders").observe("clicks")
+    found: Lake = built.withhold(8, 9).lake
+    return found
 
 
 Asked = Callable[..., Status]
@@ -125,7 +116,7 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
 
 
 @pytest.mark.law("E")
-def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, status: Asked) -> None:
+def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(built: LakeBuilder, lake: Lake, status: Asked) -> None:
     landed = Cluster(10)
 
     def leave(first: int, last: int) -> None:
@@ -134,7 +125,7 @@ def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, sta
 
     leave(0, 3)
     assert told(status(landed, None)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
-    lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
+    built.position("landed", 10)
     leave(8, 9)
     assert told(status(landed, 8)[FLOW.name][1]) == (10, 10, 10, 0, 0, "caught_up")
     assert told(status(landed, 7)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
@@ -142,10 +133,10 @@ def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, sta
 
 @pytest.mark.law("E")
 def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
-    lake: Lake, status: Asked, monkeypatch: pytest.MonkeyPatch
+    built: LakeBuilder, status: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_to(*_: Any) -> dict[TopicPartition, int]:
-        append(lake, RELAY, landed({10: NOON, 11: NOON}, topic="orders"))
+        built.turn(landed({10: NOON, 11: NOON}, topic="orders"))
         # The relay is written first, and then the checkpoint location.
         return {TopicPartition("orders", 0): 12}
 
@@ -212,8 +203,8 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     assert (found.verdict, found.state) == (verdict, "behind")
 
 
-def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(lake: Lake, status: Asked) -> None:
-    append(lake, SAMPLES, sampled(NOON))
+def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(built: LakeBuilder, status: Asked) -> None:
+    built.sample(NOON)
     found = status(LANDED, 5)[FLOW.name]
     assert (found.verdict, found.since) == ("UNKNOWN", None)
     assert "the last earlier sample is of 2026-01-01 12:00:00 UTC" in found.reason
@@ -222,7 +213,7 @@ def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(lake: Lake
     assert (young.verdict, young.since) == ("WARMING_UP", at(50)), "it is sampled again"
 
 
-def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, status: Asked) -> None:
+def test_no_sample_is_asked_for_while_nothing_waits(status: Asked) -> None:
     def never() -> Windows:
         raise AssertionError("what this look tells is asked of the lake")
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +14,8 @@ from mirrorlake.lag.dense_ranges import RangesByRoute
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lake import FolderTables, Lake
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
-from mirrorlake.model.flow import SourcePartition
-from tests.builders import NOON, map_row, run
-from tests.lakes import lake_in
-from tests.unit.lag.kit import FLOW, TABLES, append, landed, sampled, stood
+from tests.kit.lake import NOON, LakeBuilder, position_rows
+from tests.unit.lag.kit import landed
 
 
 def unused(*_: Any) -> Any:
@@ -31,22 +26,18 @@ def minute(number: int) -> datetime:
     return NOON + timedelta(minutes=number)
 
 
-def write_look(lake: Lake, number: int, topics: Iterable[str], *, complete: bool) -> None:
-    """Write a look of each subject; landing stands at 5, the flow at 2, the end at 5."""
-    for topic in topics:
-        append(lake, POSITIONS, stood(minute(number), topic=topic, last_stable=5, reached=5, republished=2))
-    append(lake, SAMPLES, sampled(minute(number), complete=complete))
+STOOD = {"last_stable": 5, "reached": 5, "republished": 2}
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(built: LakeBuilder) -> Lake:
     """Topic `gone` is named by the first complete look, and by none after it."""
-    lake = lake_in(tmp_path, *TABLES, relays=["east"], sees_all=lambda: True)
-    append(lake, RELAY, [row for topic in ("t", "gone") for row in landed(dict.fromkeys(range(5), NOON), topic=topic)])
-    write_look(lake, 0, ("t", "gone"), complete=True)
-    write_look(lake, 1, ("t",), complete=False)
-    write_look(lake, 2, ("t",), complete=True)
-    return lake
+    built.turn(*(landed(dict.fromkeys(range(5), NOON), topic=topic) for topic in ("t", "gone")))
+    built.add("positions", *position_rows(minute(0), topic="gone", **STOOD))
+    for number in range(3):
+        built.sample(minute(number), complete=number != 1, **STOOD)
+    found: Lake = built.lake
+    return found
 
 
 @pytest.fixture
@@ -76,26 +67,23 @@ def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, mon
     assert len(made) == 1, "the question is the dearest of all, and what changed has no part in it"
 
 
-def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
+def test_a_complete_look_that_came_since_is_known(built: LakeBuilder, lag: Lag) -> None:
     assert {row[:2] for row in lags(lag, 3, 3)} == set(), "nobody looked"
-    write_look(lake, 3, ("t",), complete=True)
+    built.sample(minute(3), **STOOD)
     near = lag.query_over(minute(3), minute(4)).values["near"]
     assert near == minute(3) - timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("is_withheld", [False, True])
 def test_a_backlog_is_not_read_for_what_waits_longest(
-    lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch, is_withheld: bool
+    built: LakeBuilder, lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch, is_withheld: bool
 ) -> None:
     for first in range(100, 200, 10):
         # A file each, and a marker after each record.
-        append(lake, RELAY, landed({offset: minute(-offset) for offset in range(first, first + 10, 2)}, generation=2))
+        built.turn(landed({offset: minute(-offset) for offset in range(first, first + 10, 2)}, generation=2))
     if is_withheld:
-        place = {"flow": FLOW, "topic": "t", "generation": 2, "partition": 0, "first_offset": 142, "last_offset": 158}
-        ranges = [{"first": offset, "length": 1} for offset in range(142, 160, 2)]
-        append(lake, WITHHELD, [place | {"ranges": ranges}])
-    append(lake, POSITIONS, stood(minute(4), generation=2, last_stable=200, reached=200, republished=141))
-    append(lake, SAMPLES, sampled(minute(4)))
+        built.withhold(*range(142, 160, 2), topic="t", generation=2)
+    built.sample(minute(4), generation=2, last_stable=200, reached=200, republished=141)
     everything = {row for row in lags(lag, 4, 4) if row[1] == "t"}
     waited = 4 + (160 if is_withheld else 142)
     assert everything == {(4, "t", "landed", 0), (4, "t", "republished", waited * 60_000)}
@@ -109,7 +97,7 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
 
 
 def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
-    lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch
+    built: LakeBuilder, lag: Lag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, make = [], sql.read_dense_ranges
 
@@ -117,28 +105,25 @@ def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
         read.append(rows)
         return make(rows)
 
-    def send(offset: int) -> None:
-        sent = run(offset, offset, offset, source=SourcePartition("t", 1, 0))
-        append(lake, OFFSET_MAP, [map_row(sent, flow=FLOW, committed_at=NOON)])
-
     def consumed(minutes: int) -> set[int]:
         rows = lag.query_over(minute(minutes), minute(minutes)).where("hop = 'consumed'").rows()
         return {row.position for row in rows}
 
     monkeypatch.setattr(sql, "read_dense_ranges", counted)
-    group = {"source": "central", "topic": "east.t", "generation": 1, "partition": 0, "kind": "group"}
-    positions = [group | {"group_id": "billing", "position": 1, "observed_at": minute(number)} for number in (0, 2)]
-    append(lake, POSITIONS, positions)
-    send(0)
+    for number in (0, 2):
+        built.position("group", 1, source="central", topic="east.t", group_id="billing", observed_at=minute(number))
+    built.send([0], 0, topic="t")
     assert (consumed(0), consumed(2)) == ({2}, {2}), "all that was sent"
     assert len(read) == 1, "no time cuts the map, and it grows for as long as the mirror runs"
-    send(1)
+    built.send([1], 1, topic="t")
     assert consumed(2) == {1}
     assert len(read) == 2, "a map with newer runs is read again"
 
 
-def test_a_flow_that_left_the_settings_does_not_make_questions_read_from_its_last_look_on(lake: Lake, lag: Lag) -> None:
-    row = {"observed_at": minute(-60 * 24 * 30), "subject": "flow", "name": "east->gone", "complete": True}
-    append(lake, SAMPLES, [row])
+def test_a_flow_that_left_the_settings_does_not_make_questions_read_from_its_last_look_on(
+    built: LakeBuilder, lag: Lag
+) -> None:
+    at = minute(-60 * 24 * 30)
+    built.add("samples", observed_at=at, subject="flow", name="east->gone", complete=True)
     tables = lag._asked.filter.limit_to_time(minute(2), minute(2))
     assert minute(2) - tables.values["near"] <= timedelta(seconds=1)

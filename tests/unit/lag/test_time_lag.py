@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +20,12 @@ from mirrorlake.lag.time_lag import (
     read_time_lags,
     sum_lags,
 )
-from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake import Lake
 from mirrorlake.lake.duckdb_query import query_files, to_rows
-from mirrorlake.lake.schema import RELAY, WITHHELD
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, ORDERS
-from tests.lakes import lake_in
-from tests.unit.lag.kit import FLOW, append, at, landed
+from tests.kit.lake import FLOW, LakeBuilder, arrow
+from tests.unit.lag.kit import at, landed
 
 KEY = {"topic": "orders", "generation": 1, "partition": 0}
 
@@ -84,10 +82,10 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
     end = reached + unlanded
     flow_position = {**KEY, "position": position, "landed": reached, "known_end": end, "observed_at": at(now)}
     tables = {
-        "relay": arrow_table(RELAY, records(sorted(offsets))),
+        "relay": arrow("relay", records(sorted(offsets))),
         # Another flow's records wait in that flow only.
-        "withheld": arrow_table(
-            WITHHELD,
+        "withheld": arrow(
+            "withheld",
             [
                 withheld(min(kept_back, default=0), max(kept_back, default=0), sorted(kept_back)),
                 withheld(0, 12, range(13), flow="east->west"),
@@ -99,21 +97,18 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
     assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, reached, end, now)
 
 
-def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, WITHHELD, relays=["east"])
-
+def test_time_lags_are_read_from_the_lake_without_spark(built: LakeBuilder, lake: Lake) -> None:
     def lags_of(row: FlowPosition, reached: int, second: float) -> dict[SourcePartition, int | None]:
         return dict(read_time_lags(lake, "east", FLOW, [row], landed={ORDERS: reached}, now=at(second)))
 
     row = FlowPosition(ORDERS, republished=1, landed=4, end=6)
     assert read_time_lags(lake, "east", FLOW, [row], landed={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
-    append(lake, RELAY, records(range(4)))
-    lake.append_rows(WITHHELD, [withheld(1, 1, [1])])
+    built.turn(records(range(4))).withhold(1)
     idle = SourcePartition("idle", 1, 0)
     rows = [row, FlowPosition(idle, republished=9, landed=9, end=9)]
     assert read_time_lags(lake, "east", FLOW, rows, landed={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
     far = row._replace(landed=6_000, end=6_000)
-    append(lake, RELAY, records([5_000]))
+    built.turn(records([5_000]))
     assert lags_of(far, 6_000, 10) == {ORDERS: 8000}, "near by, in a backlog"
     assert lags_of(far._replace(republished=4), 6_000, 5_010) == {ORDERS: 10_000}, "past a long hole"
     assert lags_of(far._replace(republished=5_001), 6_000, 10) == {ORDERS: 0}, "markers do not wait"

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from mirrorlake.context import Context, utc_now
+from mirrorlake.context import Context
 from mirrorlake.lag import find_unsent
 from mirrorlake.lag.source_reader import SourceReader
-from mirrorlake.lake import METADATA, POSITIONS, KnownTopic, RelayLog, landed_positions, position_row
-from mirrorlake.lake.metadata import topic_row
-from mirrorlake.lake.removed import write_removed
-from mirrorlake.lake.schema import REMOVED
+from mirrorlake.lake import RelayLog, landed_positions
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.removed import ERASED, Removed
-from tests.builders import NOON, ORDERS, mirror_config
-from tests.lakes import Relay, lake_in, rows
+from tests.builders import ORDERS
+from tests.kit.lake import LakeBuilder
 
 
 class World:
     """A relay of a source that does not answer, and a flow from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.lake = lake_in(folder / "lake", METADATA, POSITIONS, REMOVED)
-        self.relay = Relay(Path(self.lake.relay_location("east")))
-        config = mirror_config({}, lake={"root": str(folder / "lake")})
-        self.context, self.flow = Context(config, spark=None, now=utc_now, display=lambda: None), config.flows[0]
-        orders = KnownTopic(name="orders", generation=1, topic_id="x", partitions=1)
-        self.lake.append_rows(METADATA, [topic_row("east", "source", orders, NOON)])
+    def __init__(self, built: LakeBuilder) -> None:
+        self.built, mirror = built.observe("orders"), built.mirror(topics="orders")
+        self.context: Context = mirror._context
+        self.lake, [self.flow] = mirror.lake, mirror.config.flows
         self.reader = SourceReader(self.context, "east")
 
     def lag(self, sent: int, reader: SourceReader | None = None) -> int:
@@ -47,36 +39,32 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(built: LakeBuilder) -> World:
+    return World(built)
 
 
 @pytest.mark.parametrize("erased", [True, False], ids=["erased", "never landed"])
 def test_a_marker_before_records_that_will_never_be_sent_is_no_lag_that_never_ends(world: World, erased: bool) -> None:
     # 8 is the marker of a transaction, 9 to 11 are not in the relay any more, or never were.
-    world.relay.land(rows("orders", 0, *range(8)))
-    world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 12, NOON)])
+    world.built.land("orders", 0, range(8)).position("landed", 12)
     if erased:
-        gone = {"removal": "r", "source": ORDERS, "kind": ERASED, "records": 3, "removed_at": NOON}
-        act = Removed(**gone, first_offset=9, last_offset=11)
-        write_removed(world.lake, "east", [act])
+        world.built.add("removed", removal="r", kind="erased", first_offset=9, last_offset=11, record_count=3)
     assert (world.unsent(8), world.lag(8)) == ({}, 0)
     assert (world.unsent(6), world.lag(6)) == ({ORDERS: 6}, 6)
-    world.relay.land(rows("orders", 0, 20, 21))
+    world.built.land("orders", 0, [20, 21])
     assert (world.unsent(8), world.lag(8, SourceReader(world.context, "east"))) == ({ORDERS: 8}, 2)
 
 
 def test_a_position_that_moves_is_not_looked_up_and_one_that_rests_is_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.relay.land(rows("orders", 0, *range(4)))
-    world.relay.land(rows("orders", 0, 6, 7))
+    world.built.land("orders", 0, range(4)).land("orders", 0, [6, 7])
     lists: list[object] = []
     files = RelayLog.files
     monkeypatch.setattr(RelayLog, "files", lambda log, at, **kind: lists.append(at) or files(log, at, **kind))
     lags = [world.lag(sent) for sent in (4, 4, 5, 5, 5)]
     assert (lags, lists[1:]) == ([2, 2, 3, 2, 2], [{ORDERS: 4}, {ORDERS: 5}])
-    world.relay.land(rows("orders", 0, 8))
+    world.built.land("orders", 0, [8])
     assert world.lag(5) == 3, "what comes later changes nothing of the first record"
     assert len(lists) == 3
     world.reader._unsent.forget()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,10 +11,9 @@ from mirrorlake.lag import view_intervals
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from mirrorlake.lake.duckdb_query import to_rows
-from mirrorlake.lake.schema import SIDE_TABLES
 from mirrorlake.lake.times import micros
-from tests.hourly_looks import FLOW, HOURS, fill
-from tests.lakes import lake_in
+from tests.hourly_looks import FLOW, HOURS, hourly_looks
+from tests.kit.lake import LakeBuilder
 
 # Pieces begin at every other day: at this one, too.
 MIDNIGHT = datetime(2026, 1, 3, tzinfo=timezone.utc)
@@ -25,13 +23,13 @@ DAYS = 2
 @pytest.mark.parametrize(("hours", "held"), [(-1, None), (0, None), (17, None), (24, None), (47.5, None), (17, 40)])
 @pytest.mark.parametrize("name", VIEWS)
 def test_pieces_say_what_one_question_says(
-    tmp_path: Path, name: str, hours: float, held: int | None, monkeypatch: pytest.MonkeyPatch
+    built: LakeBuilder, name: str, hours: float, held: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if held is not None:
         monkeypatch.setattr(view_intervals, "_MAX_ROWS", held)
-    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"], sees_all=lambda: True)
-    now, view = MIDNIGHT + timedelta(hours=hours), VIEWS[name]
-    fill(lake, now - timedelta(hours=HOURS - 1))
+    lake, now, view = built.lake, MIDNIGHT + timedelta(hours=hours), VIEWS[name]
+    for table, rows in hourly_looks(now - timedelta(hours=HOURS - 1)).items():
+        built.add(table, *rows)
     length = choose_interval(lake, name)
     assert (length == LONGEST) == (held is None), (
         "a worker holds no more than its memory does, however busy a mirror is"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.lag.sql import LagTables, lag, materialize_hops, rpo, waiting_bounds
-from tests.builders import NOON
-from tests.unit.lag.kit import FLOW, at, landed, question, sampled, stood
+from tests.kit.lake import FLOW, NOON, position_rows, sample_rows
+from tests.unit.lag.kit import at, landed, question
 
 END, LAST_END = 12, 15
 # Offsets and, in seconds before the first look, timestamps, which need not rise; between them stand markers. A position stands at
@@ -27,9 +27,9 @@ def tables() -> LagTables:
         row
         for n in range(END + 2)
         for number in LOGS
-        for row in stood(at(n), partition=number, last_stable=_end(n), reached=_end(n), republished=min(n, END))
+        for row in position_rows(at(n), partition=number, last_stable=_end(n), reached=_end(n), republished=min(n, END))
     ]
-    samples = [row for n in range(END + 2) for row in sampled(at(n), complete=n == 0)]
+    samples = [row for n in range(END + 2) for row in sample_rows(at(n), complete=n == 0)]
     records = [
         row
         for partition, log in LOGS.items()
@@ -83,8 +83,8 @@ def test_law_e_what_was_landed_since_the_last_account_is_lost_once(
     """The relay holds more than `positions` say: those are written every few seconds. 4 is a marker."""
     about = question(
         landed({offset: at(offset - 10) for offset in held}, source="east"),
-        positions=stood(NOON, last_stable=10, reached=4, republished=2),
-        samples=sampled(NOON),
+        positions=position_rows(NOON, last_stable=10, reached=4, republished=2),
+        samples=sample_rows(NOON),
     )
     [row] = rpo(materialize_hops(about) if is_made else about).rows()
     assert (row.records, row.data_ms, row.is_exact) == (7, 8000, is_exact), "8 and 9 are on the source, landed or not"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,25 +12,23 @@ from mirrorlake.lag.judge import judge_lag, read_windows
 from mirrorlake.lag.series import _worst_lags
 from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
-from mirrorlake.lake import POSITIONS, position_row
 from mirrorlake.lake.arrow_types import arrow_type
-from mirrorlake.model.flow import SourcePartition
-from tests.builders import NOON
-from tests.lakes import lake_in
+from tests.kit.lake import NOON, LakeBuilder
+from tests.unit.lag.kit import NOWHERE
 
 LAG = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
 
 
 def answer(rows: Sequence[Sequence[Any]]) -> LagQuery:
     held = pa.Table.from_pylist([dict(zip(LAG.names, row, strict=False)) for row in rows], LAG)
-    return LagQuery(lake=lake_in("/nowhere"), text="SELECT * FROM {held}", tables={"held": held})
+    return LagQuery(lake=NOWHERE, text="SELECT * FROM {held}", tables={"held": held})
 
 
 def looked(at: datetime, partition: int, hop: str, group: str | None, *figures: Any, generation: int = 2) -> Any:
     return at, "f", "east", "orders", generation, partition, hop, group, *figures
 
 
-def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
+def test_the_newest_samples_of_each_hop_are_judged(built: LakeBuilder) -> None:
     rows = []
     for minute in range(WINDOW_SAMPLES + 5):
         at = NOON + timedelta(minutes=minute)
@@ -55,12 +52,13 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
     for window in windows.values():
         assert [s.observed_at for s in window] == [NOON + timedelta(minutes=m) for m in range(5, WINDOW_SAMPLES + 5)]
     landed = NOON - timedelta(minutes=20)
-    lake, source = lake_in(tmp_path, POSITIONS), SourcePartition("orders", 2, 1)
-    stood = [("earliest", 0, None), ("landed", 30, NOON - timedelta(hours=9)), ("landed", 40, landed)]
-    lake.append_rows(
-        POSITIONS, [position_row("east", source, kind, at, NOON) | {"record_timestamp": of} for kind, at, of in stood]
-    )
-    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, 3_600_000))
+    for kind, position, of in [
+        ("earliest", 0, None),
+        ("landed", 30, NOON - timedelta(hours=9)),
+        ("landed", 40, landed),
+    ]:
+        built.position(kind, position, generation=2, partition=1, record_timestamp=of)
+    found = judge_lag(asked, now=at, lake=built.lake, retention_of=lambda places: dict.fromkeys(places, 3_600_000))
     assert [(hop.key.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorlake.lake import OFFSET_MAP, WITHHELD
+from mirrorlake.lake import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps
 from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours
-from tests.builders import Placed, map_row, placed_by_key
-from tests.lakes import lake_in
+from tests.builders import Placed, placed_by_key, row_of
+from tests.kit.lake import LakeBuilder
 
 SEED, FLOW = 20261122, "east->central"
 SOURCES, TARGETS, COPIED_TO = 3, 4, 40
@@ -26,12 +26,11 @@ def placed() -> Placed:
 @pytest.fixture(scope="module")
 def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> OffsetMaps:
     """A table that holds most runs, some of them twice, and what was appended after it was looked at; the rest from the ledger."""
-    lake = lake_in(tmp_path_factory.mktemp("around"), OFFSET_MAP, WITHHELD)
-    rows = [map_row(run, flow=FLOW, lane=0, ledger_seq=seq) for seq, run in enumerate(placed.runs)]
+    rows = [row_of(run, ledger_seq=seq) for seq, run in enumerate(placed.runs)]
     strangers = [row | {"flow": "other->central", "first_downstream": 10_000} for row in rows]
-    lake.append_rows(OFFSET_MAP, [*rows, *rows[::5], *strangers])
+    built = LakeBuilder(tmp_path_factory.mktemp("around")).add("offset_map", *rows, *rows[::5], *strangers)
     return OffsetMaps(
-        lake=lake,
+        lake=built.lake,
         positions={},
         copied={(OFFSET_MAP.name, FLOW, 0): COPIED_TO},
         sources={FLOW: "east"},

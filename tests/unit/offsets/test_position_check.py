@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,36 +10,27 @@ import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import POSITIONS, RELAY, SIDE_TABLES, FolderTables, KnownTopic, Lake, arrow_table, position_row
+from mirrorlake.lake import KnownTopic, Lake
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets import OffsetMaps, RelatedFlows
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.resume import _ResumeQuery
 from tests.builders import NOON, ORDERS, mirror_config
+from tests.kit.lake import LakeBuilder, rows
 from tests.kit.memory_cluster import MemoryCluster
-from tests.lakes import lake_in
-from tests.lakes import rows as landed
 
 REMOTE = TopicPartition("east.orders", 0)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
 
 
 def flow(**more: Any) -> FlowConfig:
     return mirror_config({"target": "central", **more}).flows[0]
 
 
-def land(lake: Lake, offsets: range, *, since: int = 0) -> None:
+def land(built: LakeBuilder, offsets: range, *, since: int = 0) -> None:
     """Land records, a minute apart from noon on, in an account that was opened at `since`."""
-    rows = [record for o in offsets for record in landed("orders", 0, o, timestamp=NOON + timedelta(minutes=o))]
-    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows))
-    lake.append_rows(
-        POSITIONS, [position_row("east", ORDERS, "landed", at, NOON) for at in (since, max(since, offsets.stop))]
-    )
+    built.turn(*(rows("orders", 0, o, timestamp=NOON + timedelta(minutes=o)) for o in offsets))
+    built.position("landed", since).position("landed", max(since, offsets.stop))
 
 
 def maps(lake: Lake, sent: int | None) -> OffsetMaps:
@@ -55,8 +45,10 @@ def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **
 
 
 @pytest.mark.law("A")
-def test_law_a_what_landing_left_out_is_not_skipped_before_the_first_record_comes(lake: Lake) -> None:
-    land(lake, range(0), since=100)
+def test_law_a_what_landing_left_out_is_not_skipped_before_the_first_record_comes(
+    built: LakeBuilder, lake: Lake
+) -> None:
+    land(built, range(0), since=100)
     held = check(lake, 50, start="latest")
     assert not held.is_safe, "law A: records 50 to 99 never come to the target"
     assert "never republished by this flow" in held.reason
@@ -65,12 +57,12 @@ def test_law_a_what_landing_left_out_is_not_skipped_before_the_first_record_come
 
 
 @pytest.mark.law("A")
-def test_law_a_what_the_start_of_a_flow_leaves_out_of_the_relay_is_not_skipped(lake: Lake) -> None:
+def test_law_a_what_the_start_of_a_flow_leaves_out_of_the_relay_is_not_skipped(built: LakeBuilder, lake: Lake) -> None:
     start = {"timestamp": (NOON + timedelta(minutes=30)).isoformat()}
-    land(lake, range(20))
+    land(built, range(20))
     assert not check(lake, 10, start=start).is_safe, "law A: records 10 to 19 are older than the flow begins"
     assert check(lake, 20, start=start).is_safe
-    land(lake, range(20, 60))
+    land(built, range(20, 60))
     assert not check(lake, 29, start=start).is_safe, "law A: record 29 is older"
     waiting = check(lake, 30, start=start)
     assert waiting.is_safe, "the flow begins with record 30"
@@ -78,17 +70,17 @@ def test_law_a_what_the_start_of_a_flow_leaves_out_of_the_relay_is_not_skipped(l
 
 
 @pytest.mark.law("A")
-def test_law_a_what_another_mirror_had_sent_before_a_takeover_has_no_place_yet(lake: Lake) -> None:
-    land(lake, range(40))
+def test_law_a_what_another_mirror_had_sent_before_a_takeover_has_no_place_yet(built: LakeBuilder, lake: Lake) -> None:
+    land(built, range(40))
     assert not check(lake, 10, sent=30).is_safe
     assert check(lake, 30, sent=30) == PositionCheck()
 
 
 @pytest.mark.parametrize(("end", "exact", "again"), [(3, True, 0), (9, False, None)])
 def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_said(
-    lake: Lake, end: int, exact: bool, again: int | None
+    built: LakeBuilder, lake: Lake, end: int, exact: bool, again: int | None
 ) -> None:
-    land(lake, range(10))
+    land(built, range(10))
     ours = flow()
     related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
     clusters: Any = SimpleNamespace(admin=lambda _: MemoryCluster("central", **{"east.orders": (3, end)}))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import METADATA, OFFSET_MAP, SIDE_TABLES, KnownTopic, Lake, write_removed
-from mirrorlake.lake.metadata import topic_row
+from mirrorlake.lake import Lake, write_removed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.offset_map import (
@@ -27,21 +24,11 @@ from mirrorlake.model.offset_map import (
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.offsets import external_readers, to_mapped_range, translate_back
 from mirrorlake.offsets.translate import _NEAR, translate_offset
-from tests.builders import NOON, map_row, mirror_config, run
-from tests.lakes import lake_in
+from tests.builders import NOON, mirror_config, row_of, run
+from tests.kit.lake import LakeBuilder
 
 FLOW = mirror_config({"target": "central"}).flows[0]
 REMOTE = TopicPartition("east.orders", 0)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
-
-
-def row(generation: int, first: int, last: int, downstream: int, holes: Sequence[tuple[int, int]] = ()) -> Any:
-    sent = run(first, last, downstream, holes, source=SourcePartition("orders", generation, 0))
-    return map_row(sent, flow=FLOW.name, lane=0, ledger_seq=0, epoch=1, committed_at=NOON)
 
 
 def translate(lake: Lake, offset: int, generation: int | None = None) -> Any:
@@ -49,29 +36,25 @@ def translate(lake: Lake, offset: int, generation: int | None = None) -> Any:
 
 
 @pytest.mark.law("A", "E")
-def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) -> None:
-    lake.append_rows(OFFSET_MAP, [row(1, 0, 99, 0), row(1, 100, 199, 100, [(150, 10)])])
-
+def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(built: LakeBuilder, lake: Lake) -> None:
+    built.send(range(100), 0).send([*range(100, 150), *range(160, 200)], 100)
     found = partial(translate, lake)
-
-    def seen(generation: int) -> None:
-        topic = KnownTopic(name="orders", generation=generation, topic_id=str(generation), partitions=1)
-        lake.append_rows(METADATA, [topic_row("east", "source", topic, NOON)])
-
     unseen = found(7), found(165)
-    seen(1)
+    built.observe("orders", topic_id="1")
     assert (found(7), found(165)) == unseen == (Exact(7, REMOTE), Exact(155, REMOTE))
     assert isinstance(found(155), NoRecord)
-    seen(2)
+    built.observe("orders", topic_id="2", generation=2)
     assert found(7) == Exact(7, REMOTE), "the new life has no record on the target yet"
-    lake.append_rows(OFFSET_MAP, [row(2, 0, 49, 190)])
+    built.send(range(50), 190, generation=2)
     assert (found(7), found(7, 1), found(7, 2)) == (Exact(197, REMOTE), Exact(7, REMOTE), Exact(197, REMOTE))
     assert isinstance(found(120), OtherGeneration)
 
 
 @pytest.mark.law("A", "E")
-def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_where_it_never_will_be(lake: Lake) -> None:
-    lake.append_rows(OFFSET_MAP, [row(1, 50, 99, 0, [(60, 2)])])
+def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_where_it_never_will_be(
+    built: LakeBuilder, lake: Lake
+) -> None:
+    built.send([*range(50, 60), *range(62, 100)], 0)
 
     def left(kind: str, first: int, last: int, *ranges: tuple[int, int]) -> Removed:
         place = {"source": SourcePartition("orders", 1, 0), "first_offset": first, "last_offset": last}
@@ -88,29 +71,24 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
 
 @pytest.mark.law("A", "B")
 @pytest.mark.parametrize("targets", [1, 2], ids=["one target partition", "spread by key"])
-def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(lake: Lake, targets: int) -> None:
+def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(built: LakeBuilder, lake: Lake, targets: int) -> None:
     starts = (5, 30, 90, 5_000_000, 5_000_100, 90_000_000)
     rows = [
-        row(1, first, first + 19, number * 100, [(first + 7, 3)]) | {"target_partition": number % targets}
-        for number, first in enumerate(starts)
+        row_of(run(first, first + 19, n * 100, [(first + 7, 3)]), target_partition=n % targets)
+        for n, first in enumerate(starts)
     ]
-    lake.append_rows(OFFSET_MAP, rows)
-    # An earlier life had its runs elsewhere.
-    lake.append_rows(OFFSET_MAP, [row(0, 3, 40, 0)])
     every = OffsetMap([to_mapped_range(SimpleNamespace(**one)) for one in rows])
+    # An earlier life had its runs elsewhere.
+    built.add("offset_map", *rows).send(range(3, 41), 0, generation=0)
     for offset in (0, *(first + step for first in starts for step in (-1, 0, 7, 9, 10, 19, 20, 400, 2_000_000))):
         assert translate(lake, offset) == every.translate(offset), offset
 
 
 @pytest.mark.law("A")
 def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: LakeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = lake_in(tmp_path, METADATA)
-    cuts = [{"partition": 0, "generation": 2, "first_offset": 120}]
-    topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
-    more = {"partitions": 1, "configs": {}, "present": True, "observed_at": NOON, "cuts": cuts}
-    lake.append_rows(METADATA, [topic | more])
+    built.observe("orders", cuts=[{"partition": 0, "generation": 2, "first_offset": 120}])
     asked: list[SourcePartition] = []
 
     def resume(_lake: Any, _related: Any, readers: Any, _clusters: Any) -> dict[Any, Resume]:
@@ -120,7 +98,7 @@ def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
     monkeypatch.setattr(external_readers, "resume_readers", resume)
     clusters: Any = SimpleNamespace(config=SimpleNamespace(flows=()))
     for offset in (119, 120):
-        external_readers.move_positions(lake, FLOW, {"orders": {"0": offset}}, clusters)
+        external_readers.move_positions(built.lake, FLOW, {"orders": {"0": offset}}, clusters)
     assert [source.generation for source in asked] == [1, 2]
 
 
@@ -129,10 +107,9 @@ T_FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topi
 STARTS = (10, 25, 30 + 2 * _NEAR, 50 + 5 * _NEAR)
 
 
-def test_law_b_a_look_back_says_what_all_runs_say(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
+def test_law_b_a_look_back_says_what_all_runs_say(built: LakeBuilder, lake: Lake) -> None:
     runs = [run(n * 10, n * 10 + 9, start, source=SourcePartition("t", 1, 0)) for n, start in enumerate(STARTS)]
-    lake.append_rows(OFFSET_MAP, [map_row(each, flow=T_FLOW.name) for each in runs])
+    built.add("offset_map", *map(row_of, runs))
     edges = [start + step for start in STARTS for step in (-1, 0, 9, 10)]
     for offset in [0, *edges, _NEAR, 4 * _NEAR, 9 * _NEAR]:
         found = translate_back(lake, T_FLOW, topic="east.t", partition=0, offset=offset)

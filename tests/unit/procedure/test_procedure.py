@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.lake import Lake
-from mirrorlake.lake.schema import AUDIT
 from mirrorlake.procedure import Journal, Operation, Procedure, Refusal, Step
 from tests.builders import NOON
-from tests.lakes import lake_in
 
 
 class Move(Procedure[str]):
@@ -51,11 +48,6 @@ class Move(Procedure[str]):
 
     def _report(self, operation: Operation) -> str:
         return f"did {operation.id}"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, AUDIT)
 
 
 def journal_of(lake: Lake) -> Journal:

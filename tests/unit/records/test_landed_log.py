@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import GAPS, RELAY, SIDE_TABLES, FolderTables, Lake, arrow_table
+from mirrorlake.lake import Lake
 from mirrorlake.records import LandedLog, Match, Page, Seek, read_page
-from tests.lakes import lake_in
+from tests.kit.lake import LakeBuilder
 
 START = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=timezone.utc)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, *SIDE_TABLES, relays=["east"])
-
-
-def land(lake: Lake, *rows: dict[str, Any], topic: str = "orders", generation: int = 1) -> None:
-    place = {"topic": topic, "generation": generation, "partition": 0, "timestamp_type": 0, "headers": None}
-    times = {"landed_at": START + timedelta(hours=2, microseconds=999)}
-    full = [
-        {**place, **times, "timestamp": START + timedelta(minutes=row["offset"]), "key": b"k", "value": b"v", **row}
-        for row in rows
-    ]
-    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, full))
+def land(built: LakeBuilder, *rows: dict[str, Any], topic: str = "orders", generation: int = 1) -> None:
+    plain = {"topic": topic, "generation": generation, "partition": 0, "timestamp_type": 0, "key": b"k", "value": b"v"}
+    plain |= {"landed_at": START + timedelta(hours=2, microseconds=999)}
+    built.turn([{**plain, "timestamp": START + timedelta(minutes=row["offset"]), **row} for row in rows])
 
 
 def offsets(page: Page) -> list[int]:
@@ -36,19 +26,16 @@ def offsets(page: Page) -> list[int]:
 
 
 @pytest.mark.law("C", "E")
-def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: Lake) -> None:
+def test_law_c_records_come_as_they_were_landed_and_others_are_explained(built: LakeBuilder, lake: Lake) -> None:
     odd = [(("h", None), ("h", b""), ("h", b"\xff")), (), None]
     values = [None, b"", b"\xff\x00"]
     rows = [
         {"offset": n, "key": value, "value": value, "headers": pairs and [{"key": k, "value": v} for k, v in pairs]}
         for n, (value, pairs) in enumerate(zip(values, odd, strict=True))
     ]
-    land(lake, *rows, {"offset": 6})
-    land(lake, {"offset": 9, "partition": 1}, {"offset": 0}, topic="other")
-    gap = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "first_offset": 3, "last_offset": 4}
-    kind = {"kind": "compacted", "policy": "record", "detected_at": START, "evidence": "{}"}
-    known = {name: value for name, value in {**gap, **kind}.items() if name in GAPS.columns}
-    lake.append_rows(GAPS, [known])
+    land(built, *rows, {"offset": 6})
+    land(built, {"offset": 9, "partition": 1}, {"offset": 0}, topic="other")
+    built.add("gaps", first_offset=3, last_offset=4, kind="compacted")
     page = read_page(LandedLog(lake, "east", "orders", 0), Seek(partition=0, offset=0))
     assert [(one.key, one.value, one.headers) for one in page.records[:3]] == [
         (None, None, odd[0]),
@@ -61,9 +48,9 @@ def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: L
     assert (page.start, page.next, page.end, page.first, page.generation) == (0, 7, 7, None, 1)
 
 
-def test_the_newest_life_is_meant_unless_another_is_named(lake: Lake) -> None:
-    land(lake, *({"offset": n} for n in range(5)))
-    land(lake, *({"offset": n, "value": b"second"} for n in range(2)), generation=2)
+def test_the_newest_life_is_meant_unless_another_is_named(built: LakeBuilder, lake: Lake) -> None:
+    land(built, *({"offset": n} for n in range(5)))
+    land(built, *({"offset": n, "value": b"second"} for n in range(2)), generation=2)
     found = read_page(LandedLog(lake, "east", "orders"), Seek(partition=0))
     assert (found.generation, [one.value for one in found.records]) == (2, [b"second"] * 2)
     assert offsets(read_page(LandedLog(lake, "east", "orders", generation=1), Seek())) == [0, 1, 2, 3, 4]
@@ -73,22 +60,22 @@ def test_the_newest_life_is_meant_unless_another_is_named(lake: Lake) -> None:
         LandedLog(lake, "east", "orders", 7)
 
 
-def test_partitions_are_read_together_and_filtered_as_on_a_cluster(lake: Lake) -> None:
+def test_partitions_are_read_together_and_filtered_as_on_a_cluster(built: LakeBuilder, lake: Lake) -> None:
     rows = [
         {"offset": n, "partition": p, "value": f'{{"n": {n}, "p": {p}}}'.encode(), "key": f"k{n % 3}".encode()}
         for p in range(2)
         for n in range(30)
     ]
-    land(lake, *rows)
+    land(built, *rows)
     log = LandedLog(lake, "east", "orders")
     page = read_page(log, Seek(match=Match.of(key="k1", contains=None, where="$.n > 20"), count=4))
     assert [(one.partition, one.offset) for one in page.records] == [(0, 25), (1, 25), (0, 28), (1, 28)]
     assert page.looked == 60
 
 
-def test_large_records_come_a_few_at_a_time_and_twice_landed_ones_once(lake: Lake) -> None:
-    land(lake, *({"offset": n, "value": b"x" * 2**20} for n in range(9)))
-    land(lake, {"offset": 3, "value": b"again"})
+def test_large_records_come_a_few_at_a_time_and_twice_landed_ones_once(built: LakeBuilder, lake: Lake) -> None:
+    land(built, *({"offset": n, "value": b"x" * 2**20} for n in range(9)))
+    land(built, {"offset": 3, "value": b"again"})
     log = LandedLog(lake, "east", "orders")
     page = read_page(log, Seek(offset=0, partition=0, max_bytes=2**30))
     assert offsets(page) == list(range(9))
