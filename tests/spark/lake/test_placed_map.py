@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirrorlake.lake.offset_map import translated, translated_back, with_downstream
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake.offset_map import translated, translated_back
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact, OffsetMap, standing_at
 from tests.builders import Placed, placed_by_key, row_of
@@ -67,12 +66,3 @@ def test_every_downstream_offset_as_the_model_says(spark: SparkSession, placed: 
     found = translated_back(points, runs).select("partition", "offset", "status", "source_partition", "upstream_offset")
     schema = "partition int, offset bigint, status string, source_partition int, upstream_offset bigint"
     assert_rows(found, schema, expected)
-
-
-def test_verify_finds_every_record_at_its_place(spark: SparkSession, placed: Placed, runs: DataFrame) -> None:
-    columns = ["topic", "generation", "partition", "offset", "timestamp", "key", "value", "headers"]
-    schema = ", ".join(f"{name} {RELAY.columns[name][0]}" for name in columns)
-    rows = [("orders", 1, s, o, None, b"k", b"%d/%d" % (s, o), None) for s, o in placed.truth]
-    found = with_downstream(spark.createDataFrame(rows, schema), runs).select("partition", "offset", "value")
-    expected = [(*place, b"%d/%d" % upstream) for upstream, place in placed.truth.items()]
-    assert_rows(found, "partition int, offset bigint, value binary", expected)
