@@ -43,10 +43,6 @@ class AclOwnership:
             self.holders.pop(acl, None)
             self.intended.pop(acl, None)
 
-    def concerning(self, flow: str) -> list[Acl]:
-        """List the ACLs that a flow owns or was about to create, sorted."""
-        return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
-
 
 def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
     """Replay recorded (action, ACL, flow) entries, oldest first."""
@@ -78,7 +74,8 @@ def acl_changes(
             change("share", acl, f"created by {', '.join(sorted(holders))}; stays until all release it")
         elif flow not in holders and flow in owned.intended.get(acl, set()):
             change("adopt", acl, "created by a run that was interrupted before it recorded this")
-    for acl in sorted({*owned.concerning(flow)}, key=lambda one: (one.permission == "DENY", one)):
+    mine = {acl for held in (owned.holders, owned.intended) for acl, flows in held.items() if flow in flows}
+    for acl in sorted(mine, key=lambda one: (one.permission == "DENY", one)):
         if acl in wanted:
             continue
         holders = owned.holders.get(acl, set())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Protocol
@@ -195,14 +196,7 @@ def _readers(
 
 def _partition(state: PartitionState, span: tuple[int, int] | None) -> PartitionLine:
     first, end = span or (None, None)
-    return PartitionLine(
-        partition=state.partition,
-        leader=state.leader,
-        replicas=state.replicas,
-        isr=state.isr,
-        earliest=first,
-        end=end,
-    )
+    return PartitionLine(**asdict(state), earliest=first, end=end)
 
 
 def _value(settings: Mapping[str, TopicSetting], name: str) -> str | None:

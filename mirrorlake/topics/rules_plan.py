@@ -153,7 +153,8 @@ def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, ne
             continue
         viewed = view(source, batch)
         sent += len(viewed.records)
-        changed += _changed(batch, viewed.records)
+        known = {row["offset"]: row for row in batch.to_pylist()}
+        changed += sum(known[row["offset"]] != row for row in viewed.records.to_pylist())
         for one in viewed.withheld:
             held[one.kind, one.rule, one.version, one.reason] += one.count
     reasons = tuple(
@@ -201,8 +202,3 @@ def _newest(lake: Lake, flow: FlowConfig, topic: str, newest: int) -> Iterable[t
         part = rows.slice(start, length).select(list(COLUMNS)).combine_chunks()
         start += length
         yield SourcePartition(topic, generation, partition), part.to_batches()[0]
-
-
-def _changed(before: pa.RecordBatch, after: pa.RecordBatch) -> int:
-    known = {row["offset"]: row for row in before.to_pylist()}
-    return sum(1 for row in after.to_pylist() if known[row["offset"]] != row)
