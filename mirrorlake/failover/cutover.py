@@ -14,10 +14,10 @@ step that was fine and is not any more is open again: every call looks at all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -38,7 +38,7 @@ from mirrorlake.topics import settings_in_force
 
 TOPICS, PROVEN, CONSUMERS, PRODUCERS, BACK = "topics", "proven", "consumers", "producers", "back"
 # A source that has not grown for this long counts as quiet; the commit checks again.
-QUIET_S = 5.0
+_QUIET_S = 5.0
 _MOODS: dict[str, Mood] = {"ok": "good", "open": "warn", "waits": "off"}
 _WORDS: dict[str, tuple[str, Mood]] = {
     "open": ("open", "warn"),
@@ -113,20 +113,17 @@ def cut_over(
 class Cutover(Procedure[CutoverReport]):
     """One cutover of one flow.
 
-    `plan` plans what `apply` would change for the flow. `quiet_s` is how long the source may not grow to be held to be still.
+    `plan` plans what `apply` would change for the flow.
     """
 
     command = CUTOVER
 
-    def __init__(
-        self, work: OperationContext, *, plan: Callable[[], Plan], commit: bool = False, quiet_s: float = QUIET_S
-    ) -> None:
+    def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], commit: bool = False) -> None:
         super().__init__(work.journal)
         self._work = work
         self._flow = work.flow
         self._topics_plan = plan
         self._is_commit = commit
-        self._quiet_s = quiet_s
         self._checks: dict[str, ChecklistLine] = {}
         self._mirrored: bool | None = None
 
@@ -144,9 +141,6 @@ class Cutover(Procedure[CutoverReport]):
         last = self._journal.last(CUTOVER)
         # A cutover that was killed after the consumers returned is over, too.
         return None if last is None or last.is_done or last.step(BACK) is not None else last
-
-    def _request(self) -> Mapping[str, Any]:
-        return {}
 
     def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
         why = "; ".join(map(str, refusals))
@@ -281,7 +275,7 @@ class Cutover(Procedure[CutoverReport]):
         work, flow = self._work, self._flow
         stop = "stop the producers there, and give it again"
         ends = work.ends(flow)
-        work.wait(self._quiet_s)
+        work.wait(_QUIET_S)
         if (now := work.ends(flow)) != ends:
             grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
             return _open(PRODUCERS, f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}", stop)

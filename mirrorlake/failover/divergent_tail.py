@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,6 @@ from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.tail import (
     SkipTailView,
     TailRecord,
-    count_by_topic,
     find_tail,
     read_unarrived,
 )
@@ -123,6 +123,9 @@ def tail_of(operation: Operation) -> tuple[RecordRange, ...]:
 
 
 def _ask_for_choice(parts: Sequence[RecordRange], target: str) -> str:
-    counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
+    records = Counter[str]()
+    for part in parts:
+        records[part.topic] += part.records
+    counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in sorted(records.items()))
     ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
     return f"{counts} never arrived on {target} (--dry-run shows the first). Choose: {ways}"

@@ -15,7 +15,7 @@ from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError
 from mirrorlake.failover.drill import DrillReport, drill_run
-from mirrorlake.failover.failover import rehearse
+from mirrorlake.failover.failover import Failover, FailoverOptions
 from mirrorlake.failover.journal import DRILL, open_journal
 from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
 from mirrorlake.model.control import Subject
@@ -109,7 +109,8 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
         started = time.monotonic()
         records = drain_flow(scratch, scratch.config.flow(name))
         fill_s = time.monotonic() - started
-        over = rehearse(scratch, name, silent=f"{flow.source} is taken for lost")
+        lost = OperationContext.of(scratch, name, lost=f"{flow.source} is taken for lost")
+        over = Failover(lost, FailoverOptions()).run()
     finally:
         subject = Subject(kind="flow", name=name)
         settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
-from mirrorlake.failover.tail import TailRecord, records_table
+from mirrorlake.failover.tail import TailRecord
 from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import RecordRange
 from mirrorlake.procedure import Refusal
@@ -72,11 +72,9 @@ class FailbackReport(JsonDisplayable):
         parts += map(str, self.blocked)
         if self.tail:
             chosen = f"{self.choice}: {MEANS[self.choice]}" if self.choice else "not settled yet (--tail)"
-            parts += [
-                f"divergent tail, {chosen}",
-                _tail_table(self.tail),
-                *([records_table(f"the first {len(self.records)} of them", self.records)] if self.records else []),
-            ]
+            parts += [f"divergent tail, {chosen}", _tail_table(self.tail)]
+        if self.tail and self.records:
+            parts.append(_records_table(self.records))
         parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [groups_table(self.groups)] if self.groups else []
@@ -98,6 +96,17 @@ class FailbackReport(JsonDisplayable):
 def _tail_table(parts: Sequence[RecordRange]) -> Table:
     rows = [(p.topic, str(p.generation), str(p.partition), str(p.first), str(p.end), p.records) for p in parts]
     return table("never arrived", ["topic", "generation", "partition", "first offset", "next offset", "records"], rows)
+
+
+def _records_table(records: Sequence[TailRecord]) -> Table:
+    # A dash would not tell null from an unknown value.
+    data = [["‹null›" if cell is None else cell for cell in (one.key, one.value)] for one in records]
+    rows = [
+        (one.topic, str(one.partition), str(one.offset), one.timestamp, *cells, one.headers)
+        for one, cells in zip(records, data, strict=True)
+    ]
+    columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    return table(f"the first {len(records)} of them", columns, rows)
 
 
 def not_failed_back(flow: FlowConfig, refusals: Sequence[Refusal]) -> FailoverRefused:

@@ -32,7 +32,6 @@ from mirrorlake.failover.report import (
     ProofSummary,
     ReportedStep,
     TopicEndpoints,
-    objectives_of,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
 from mirrorlake.groups import GroupSync
@@ -68,11 +67,6 @@ def fail_over(
     """Fail a flow over (see `FlowHandle.failover`)."""
     options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven)
     return Failover(OperationContext.of(context, flow), options).run(dry_run=dry_run)
-
-
-def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:
-    """Fail a flow over as if its source were lost; `silent` is the reason in the report."""
-    return Failover(OperationContext.of(context, flow, lost=silent), FailoverOptions()).run()
 
 
 class Failover(Procedure[FailoverReport]):
@@ -252,7 +246,8 @@ class Failover(Procedure[FailoverReport]):
             seen = seen.updated(ends, at, reached, silent=bool(silent))
         asked_at = (operation.after(BEGIN) or {}).get("asked_at")
         began = work.now() if asked_at is None else datetime.fromisoformat(asked_at)
-        rpo_wanted, rto_wanted = objectives_of(flow)
+        objectives = flow.objectives.rpo, flow.objectives.rto
+        rpo_wanted, rto_wanted = (None if one is None else one.total_seconds() for one in objectives)
         proof, placed = operation.after(PROVE), operation.after(GROUPS)
         age: timedelta | None = None
         rpo_s: float | None = 0.0

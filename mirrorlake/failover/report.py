@@ -280,9 +280,3 @@ def endpoints_table(rows: Iterable[TopicEndpoints], target: str) -> Table:
 
 def steps_table(steps: Iterable[ReportedStep]) -> Table:
     return table("steps", ["step", "at", "result"], [(one.name, one.at, one.said) for one in steps])
-
-
-def objectives_of(flow: FlowConfig) -> tuple[float | None, float | None]:
-    """Return the objectives of a flow's RPO and RTO in seconds, None where they are not set."""
-    rpo, rto = (None if one is None else one.total_seconds() for one in (flow.objectives.rpo, flow.objectives.rto))
-    return rpo, rto

@@ -6,8 +6,7 @@ decided about without a person.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +23,7 @@ from mirrorlake.model.flow import RecordRange, SourcePartition
 from mirrorlake.model.late_times import moment_of
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
-from mirrorlake.render import Table, headers, table
+from mirrorlake.render import headers
 from mirrorlake.rules import View, Viewed
 
 RULE = "failback"
@@ -48,20 +47,6 @@ class TailRecord:
     headers: str = ""
     been_on: tuple[str, ...] = ()
     json_exclude: ClassVar[tuple[str, ...]] = ("been_on",)
-
-
-def records_table(title: str, records: Iterable[TailRecord]) -> Table:
-    columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
-    rows = [
-        (r.topic, str(r.partition), str(r.offset), r.timestamp, _cell(r.key), _cell(r.value), r.headers)
-        for r in records
-    ]
-    return table(title, columns, rows)
-
-
-def _cell(data: bytes | None) -> bytes | str:
-    # A dash would not tell null from an unknown value.
-    return "‹null›" if data is None else data
 
 
 def find_tail(
@@ -176,13 +161,6 @@ class SkipTailView:
             withheld=(*viewed.withheld, held),
             partitions=None if viewed.partitions is None else viewed.partitions[goes],
         )
-
-
-def count_by_topic(parts: Sequence[RecordRange]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for part in parts:
-        found[part.topic] += part.records
-    return dict(sorted(found.items()))
 
 
 _TAIL = """

@@ -71,10 +71,6 @@ class FolderTables:
         with self._newest(path) as table:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
-    def table_id(self, path: str) -> str:
-        with self._newest(path) as table:
-            return str(table.metadata().id)
-
     def has_deletion_vectors(self, path: str) -> bool:
         with self._newest(path) as table:
             return "deletionVectors" in (table.protocol().reader_features or ())

@@ -138,8 +138,13 @@ class Lake(LakeReader):
         `app_id` prevents a zombie from writing twice, because its versions are old. `signature` goes into the table's history
         as the commit's user metadata. `adds_columns` adds the columns that the table lacks.
         """
-        if self._store is not None or (not signature and self._is_seen(location)):
-            self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
+        # By delta-rs, because the tables of a store may have one kind of writer only.
+        if not signature and (self._store is not None or self._is_seen(location)):
+            self._folder.append(location, frame.toArrow(), app_id=app_id, version=version)
+            return
+        if self._store is not None:
+            files = self._writer.write(frame, location, None)
+            self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
             return
         writer = frame.write.mode("append")
         if adds_columns:
@@ -180,14 +185,6 @@ class Lake(LakeReader):
         if files:
             crash_point("land.file_written")
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
-
-    def _append_arrow(self, frame: DataFrame, location: str, *, app_id: str, version: int, signature: str) -> None:
-        """Append a Spark frame by delta-rs, because the tables of a store may have one kind of writer only."""
-        if signature:
-            files = self._writer.write(frame, location, None)
-            self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
-        else:
-            self._folder.append(location, frame.toArrow(), app_id=app_id, version=version)
 
     def refuse_spark(self, what: str) -> None:
         """Raise `UsageError` for an operation of Spark's if the tables are on an object store."""

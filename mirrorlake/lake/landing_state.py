@@ -52,11 +52,6 @@ class CheckpointLocation:
         return self.last_planned >= 0
 
     @property
-    def has_finished_a_batch(self) -> bool:
-        """Whether a query would resume after a batch: a second one is planned when the first is finished."""
-        return self.last_committed >= 0 or self.last_planned > 0
-
-    @property
     def ending(self) -> str:
         """The last planned batch, as the predicate of an error's sentence."""
         if self.has_progress:

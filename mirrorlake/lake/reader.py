@@ -84,8 +84,9 @@ class LakeReader(LakeAddresses):
         session = self._session_tables.session
         with self._worker_check:
             if not self._are_workers_checked:
-                places = self._worker_addresses()
-                require_usable_workers(session, places)
+                # This process and the workers share addresses unless only Spark reaches the tables.
+                places = (str(self._root), self.checkpoint_root()) if self._has_relays() else ()
+                require_usable_workers(session, tuple(dict.fromkeys(places)))
                 self._are_workers_checked = bool(places) or not self._has_folder
         return session
 
@@ -295,9 +296,6 @@ class LakeReader(LakeAddresses):
         """Return whether a table's readers need deletion vectors, so that only Spark reads and maintains it."""
         return self._engine(location).has_deletion_vectors(location)
 
-    def table_id(self, location: str) -> str:
-        return self._engine(location).table_id(location)
-
     def size(self, location: str) -> tuple[int, int]:
         return self._engine(location).size(location)
 
@@ -310,7 +308,6 @@ class LakeReader(LakeAddresses):
         return self._has_folder or self._store is not None
 
     def _engine(self, location: str) -> FolderTables | SparkTables:
-        """Return delta-rs' tables if they reach a location, else Spark's."""
         return self._folder if self._is_seen(location) else self._through_spark
 
     def _has_relays(self) -> bool:
@@ -318,12 +315,6 @@ class LakeReader(LakeAddresses):
             # The settings name the store, whereas Spark may read a path in another file system.
             return True
         return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
-
-    def _worker_addresses(self) -> tuple[str, ...]:
-        """Return the addresses that this process and Spark's workers must share, or () if only Spark reaches the tables."""
-        if not self._has_relays():
-            return ()
-        return tuple(dict.fromkeys((str(self._root), self.checkpoint_root())))
 
 
 def _restored_to(parameters: Mapping[str, Any] | None) -> int:

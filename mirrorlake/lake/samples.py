@@ -212,8 +212,6 @@ def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
 
 
 def _delete_older(table: TableMaintenance, before: datetime, keeps: Callable[[Row], bool]) -> None:
-    """Delete the rows of a table before a time, except those for which `keeps` is true."""
-
     def leaves(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return np.array([not (row["observed_at"] >= before or keeps(row)) for row in rows.to_pylist()], bool)
 

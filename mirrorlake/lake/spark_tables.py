@@ -213,10 +213,6 @@ class SparkTables:
         rows = self.session.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
         return {row.key: row.value for row in rows}
 
-    def table_id(self, location: str) -> str:
-        [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("id").collect()
-        return str(row.id)
-
     def partition_by(self, location: str) -> tuple[str, ...]:
         [row] = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("partitionColumns").collect()
         return tuple(row.partitionColumns)

@@ -141,7 +141,13 @@ class LandingContext:
         self.current = source.current
         self._record_skipped_ranges(source)
         self.accounts.resume(landed, source.expired_gaps)
-        return self._open_start(source, first=not (landed.reached or self._has_begun))
+        is_first = not (landed.reached or self._has_begun)
+        first = self.settings.first_offsets(self.admin, sorted(source.current)) if is_first else {}
+        start = source.start_offsets(first)
+        self.accounts.open_accounts(self.key_by_source(start))
+        self._has_begun = True
+        self.backlog = {tp: max(0, source.high_watermarks[tp] - offset) for tp, offset in start.items()}
+        return start
 
     def _claim(
         self, cluster_id: str, landed: LandedPositions, read: Mapping[SourcePartition, int]
@@ -156,13 +162,6 @@ class LandingContext:
     ) -> SourceState:
         seen = landed.reached, read, self.leaderless
         return inspect_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
-
-    def _open_start(self, source: SourceState, *, first: bool) -> dict[TopicPartition, int]:
-        start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
-        self.accounts.open_accounts(self.key_by_source(start))
-        self._has_begun = True
-        self.backlog = {tp: max(0, source.high_watermarks[tp] - offset) for tp, offset in start.items()}
-        return start
 
     def _record_skipped_ranges(self, source: SourceState) -> None:
         """Persist the gaps and log truncations that this start skips.

@@ -131,7 +131,8 @@ class LiveDriver:
 
         Shares without ends stop together. Without a session they run in threads of this process.
         """
-        interval_s = describe_interval_s(len(task.start))
+        # A check for new topics takes 10 us of CPU per partition.
+        interval_s = max(_DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S * len(task.start))
         next_describe = time.monotonic() + interval_s
         name = f"land {task.relay_claim.alias}@{short_owner(task.relay_claim.owner)}"
         options: Any = {"run_marker": task.run_marker, "name": name, "grace_s": timing().grace_s}
@@ -152,11 +153,6 @@ class LiveDriver:
                         break
         self._context.update_landed()
         return tasks.results()
-
-
-def describe_interval_s(partitions: int) -> float:
-    """Return how often a task with so many partitions checks for new topics; a check takes 10 us of CPU per partition."""
-    return max(_DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S * partitions)
 
 
 def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPartition, float]) -> int:

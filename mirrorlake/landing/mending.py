@@ -144,7 +144,10 @@ class Mending:
         with suppress(PositionGone):
             for tp, rows in read_ranges(self._alias, self._options, ranges):
                 source = wanted[tp][0]
-                rows = rows.filter(self._not_erased(source, rows["offset"]))
+                # The source may still hold records that were erased from the relay.
+                erased = [one for one in self._erased if one.source == source]
+                stays = [not any(one.holds(offset) for one in erased) for offset in rows["offset"].to_pylist()]
+                rows = rows.filter(pa.array(stays, pa.bool_()))
                 if len(rows):
                     found.setdefault(source, []).append(rows)
         return {source: pa.concat_tables(several) for source, several in found.items()}
@@ -176,11 +179,6 @@ class Mending:
     @cached_property
     def _erased(self) -> list[Removed]:
         return erased_from(self._lake, self._alias)
-
-    def _not_erased(self, source: SourcePartition, offsets: pa.ChunkedArray) -> pa.Array:
-        """Mark the offsets that were not erased from the relay: the source may still hold erased ones."""
-        erased = [one for one in self._erased if one.source == source]
-        return pa.array([not any(one.holds(offset) for one in erased) for offset in offsets.to_pylist()], pa.bool_())
 
 
 def _is_same(source: SourcePartition, known: KnownTopic, state: TopicState) -> bool:

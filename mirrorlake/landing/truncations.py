@@ -270,16 +270,10 @@ class _TruncationSearch:
 
 
 def _is_equal(row: Any, record: RawRecord) -> bool:
-    is_there = row.offset == record.offset and _content(row) == (record.key, record.value)
-    return is_there and _same_time(row.ms, record)
-
-
-def _content(row: Any) -> tuple[bytes | None, bytes | None]:
-    return None if row.key is None else bytes(row.key), None if row.value is None else bytes(row.value)
-
-
-def _same_time(ms: int | None, record: RawRecord) -> bool:
-    return ms is None or ms < 0 or record.timestamp_ms < 0 or ms == relay_us(record.timestamp_ms) // 1000
+    content = None if row.key is None else bytes(row.key), None if row.value is None else bytes(row.value)
+    if row.offset != record.offset or content != (record.key, record.value):
+        return False
+    return row.ms is None or row.ms < 0 or record.timestamp_ms < 0 or row.ms == relay_us(record.timestamp_ms) // 1000
 
 
 def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:

@@ -29,6 +29,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import ignore_progress
+from mirrorlake.republish import read_owner
 from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error
 from mirrorlake.tables import TypedTable
 
@@ -73,7 +74,7 @@ class AlwaysOn:
         self._holdings = Holdings(
             lambda: context.lake,
             self._require_spark,
-            owner_of=streams.newest_owner,
+            owner_of=partial(read_owner, context),
             lives=lambda sign: context.running_flows.is_alive(sign),
         )
 
@@ -140,16 +141,13 @@ class AlwaysOn:
 
     def lost(self) -> MirrorlakeError | None:
         """Return why this process can run no stream any more, or None if it can: a session is started only once."""
-        return spark_gone_error() if self._is_gone() else None
-
-    def _is_gone(self) -> bool:
         session = self._context.standing_session()
-        return is_host_gone() or (session is not None and is_gone(session))
+        return spark_gone_error() if is_host_gone() or (session is not None and is_gone(session)) else None
 
     def _require_spark(self) -> None:
         # If it is only slow, this stream is retried, and `lost` is checked again.
-        if self._is_gone():
-            raise spark_gone_error()
+        if (gone := self.lost()) is not None:
+            raise gone
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:

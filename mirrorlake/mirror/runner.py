@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -121,11 +121,9 @@ class Runner:
                 return self._drain(sources, flows, stop, board, writes_tables=flow is None)
             self._lines = lines
             clusters = None if flow is None else {flows[0].source, flows[0].target}
-            with (
-                self._beside_streams(stop, self._minute(lines, flow), flow),
-                _beside(self._outages(clusters, sign)),
-                measured(self._context, port=metrics_port),
-            ):
+            duties = [PeriodicTasks("lines", [self._minute(lines, flow)]), self._outages(clusters, sign)]
+            duties += self._duties(stop) if flow is None else []
+            with _beside(*duties), measured(self._context, port=metrics_port):
                 always_on = AlwaysOn(self._context, self._streams, writes_tables=flow is None, flow=flow, lines=lines)
                 return always_on.run(stop)
 
@@ -228,24 +226,21 @@ class Runner:
         if is_new and {*sources} <= away and self._context.standing_session() is None:
             self._context.admin(sources[0]).broker_count()
 
-    def _beside_streams(
-        self, stop: threading.Event, minute: PeriodicTask, flow: str | None
-    ) -> AbstractContextManager[None]:
-        return self._in_background(stop, minute) if flow is None else _beside(PeriodicTasks("lines", [minute]))
-
-    @contextmanager
-    def _in_background(self, stop: threading.Event, minute: PeriodicTask) -> Iterator[None]:
-        """Sample, maintain the lake, prove new records, and report the run's progress.
+    def _duties(self, stop: threading.Event) -> list[PeriodicTasks]:
+        """Return the tasks that sample, maintain the lake and prove new records.
 
         If processes run parts of the flows, separate commands do it once for all parts.
         """
-        config = self._context.config
-        # A maintenance pass may take minutes, and a sample is due every 30 s.
-        both = [PeriodicTasks("mirror", self._duties()), PeriodicTasks("lines", [minute]), *self._kept_small(stop)]
+        config, duties = self._context.config, self._kept_small(stop)
+        if every_s := config.sampling.every.total_seconds():
+            # The streams need all cores for their start.
+            first_s, sampler = min(every_s, timing().first_sample_s), self._context.shared(Monitor).sampler()
+            sample = PeriodicTask(name="sample", interval_s=every_s, first_delay_s=first_s, run=sampler.once)
+            # A thread of its own, because a maintenance pass may take minutes.
+            duties.append(PeriodicTasks("mirror", [sample]))
         if config.verify.every:
-            both.append(PeriodicTasks("proofs", [self._context.shared(Verifications).duty()]))
-        with _beside(*both):
-            yield
+            duties.append(PeriodicTasks("proofs", [self._context.shared(Verifications).duty()]))
+        return duties
 
     def _outages(self, clusters: Set[str] | None, sign: str) -> PeriodicTasks:
         """Return the tasks that record outages of these clusters; None for all of the settings."""
@@ -276,12 +271,10 @@ class Runner:
     def _drain_tables(
         self, table: str | None, stop: threading.Event, board: Board
     ) -> tuple[list[TableResult], list[BaseException]]:
-        state, chosen = self._context.control().state(), self._chosen_tables(table)
+        state = self._context.control().state()
+        chosen = self._streams.list_tables() if table is None else [find_table(self._context, table)]
         calls = {one.stream: partial(self._table_once, one, state, stop, tell=board.tell) for one in chosen}
         return drain(calls, tick=board.tick)
-
-    def _chosen_tables(self, name: str | None) -> list[TypedTable]:
-        return self._streams.list_tables() if name is None else [find_table(self._context, name)]
 
     def _table_once(
         self, table: TypedTable, state: ControlState, stop: threading.Event, *, tell: ProgressCallback
@@ -312,21 +305,6 @@ class Runner:
 
     def _clear(self, stream: str, state: ControlState) -> None:
         Notices(self._context).update(state, {}, {stream: self._context.now()})
-
-    def _duties(self) -> list[PeriodicTask]:
-        every_s = self._context.config.sampling.every.total_seconds()
-        if not every_s:
-            return []
-        # The streams need all cores for their start.
-        first_s = min(every_s, timing().first_sample_s)
-        return [
-            PeriodicTask(
-                name="sample",
-                interval_s=every_s,
-                first_delay_s=first_s,
-                run=self._context.shared(Monitor).sampler().once,
-            )
-        ]
 
 
 @contextmanager

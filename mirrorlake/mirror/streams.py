@@ -97,10 +97,6 @@ class Streams:
             ]
         )
 
-    def newest_owner(self, flow: FlowConfig) -> str:
-        """Return the newest owner of a flow, or "" if it has none."""
-        return republish.read_owner(self._context, flow)
-
     def landing_identity(self, alias: str) -> str:
         """Return the fingerprint of all settings that landing a source depends on."""
         config = self._context.config

@@ -30,25 +30,12 @@ VERSION = 5
 EarlierPositions = Mapping[Remote, Mapping[SourcePartition, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowOrigin:
-    """The source of a flow's records, by the aliases in the flow's own file: a flow of the same name from another cluster is refused.
-
-    `cluster_id` is "" if it was never recorded. `adds_hops` is whether the flow writes hop headers.
-    """
-
-    source: str
-    target: str
-    cluster_id: str = ""
-    adds_hops: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The owner of a flow's lane, and the owner's checkpoint location: a number, 0 before the first one.
 
     `epoch` counts the owners of the flow: an owner that meets a higher epoch was replaced and stops.
-    `batch` is the newest batch sent from it, or -1.
+    `batch` is the newest batch sent from it, or -1. `cluster_id` is the source's, or "" if it was never recorded.
     """
 
     flow: str
@@ -59,7 +46,7 @@ class Claim:
     checkpoint_location: int = 0
     batch: int = -1
     scope: CheckpointScope = field(default_factory=CheckpointScope)
-    origin: FlowOrigin | None = None
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +79,10 @@ class LedgerRecord:
         return self.seq if self.full_seq is None else self.full_seq
 
     def to_json(self) -> bytes:
-        claim, origin = self.claim, self.claim.origin
+        claim = self.claim
         extra = {
             **({} if self.is_whole else {"full": self.full_seq}),
-            **({"origin": [origin.source, origin.target, origin.cluster_id, origin.adds_hops]} if origin else {}),
+            **({"cluster_id": claim.cluster_id} if claim.cluster_id else {}),
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
             **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
@@ -143,7 +130,7 @@ class LedgerRecord:
                     checkpoint_location=document["checkpoint_location"],
                     batch=document["batch"],
                     scope=CheckpointScope.read(document["scope"]),
-                    origin=FlowOrigin(*document["origin"]) if "origin" in document else None,
+                    cluster_id=document.get("cluster_id", ""),
                 ),
                 seq=document["seq"],
                 positions=_positions_from_list(document["positions"]),

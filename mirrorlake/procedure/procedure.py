@@ -94,12 +94,11 @@ class Procedure(ABC, Generic[Report]):
     def _unfinished(self) -> Operation | None:
         """Return the operation to resume, or None to begin one."""
 
-    @abstractmethod
     def _request(self) -> Mapping[str, Any]:
         """Return what the row of the beginning holds: the arguments of `Journal.begin`."""
+        return {}
 
     def _refusals(self, _operation: Operation | None) -> Sequence[Refusal]:
-        """Return every reason not to go on."""
         return ()
 
     @abstractmethod
@@ -119,5 +118,4 @@ class Procedure(ABC, Generic[Report]):
         return True
 
     def _stored(self, report: Report) -> Any:
-        """Return what the last row holds."""
         return document(report)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import republish
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig, MirrorConfig, keeping
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.replay import Definition
-from mirrorlake.replay.request import rules_of
 from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, make_flow_view
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def flow_of(definition: Definition, config: MirrorConfig) -> FlowConfig:
             "partitions": False,
             "configs_override": {".*": dict(definition.overrides)} if definition.overrides else {},
         },
-        "rules": (*rules_of(definition.predicates), *(through.rules if through else ())),
+        "rules": (*starmap(keeping, definition.predicates), *(through.rules if through else ())),
     }
     if through is not None:
         content |= {"placement": through.placement, "unsendable": through.unsendable}

@@ -17,7 +17,7 @@ from mirrorlake.render import Displayable, Sheet
 from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.proof import prove
-from mirrorlake.replay.replays import found, plan_again, plan_replay
+from mirrorlake.replay.replays import found, plan_begun, plan_replay
 from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
 from mirrorlake.replay.run import ReplayRun
 
@@ -83,7 +83,7 @@ def make_replay(
 ) -> Replay:
     """Plan a replay (see `Mirror.replay`)."""
     if source is None and topic is None and name is not None and not into:
-        return Replay(context, plan_again(context, name, leave=leave))
+        return Replay(context, plan_begun(context, found(context, name), leave))
     if source is None or topic is None:
         raise UsageError(
             "a replay needs a source and a topic",

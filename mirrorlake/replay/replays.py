@@ -45,10 +45,6 @@ def plan_replay(
     return plan_of(context, definition, held, leave=leave)
 
 
-def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
-    return plan_begun(context, found(context, name), leave)
-
-
 def found(context: Context, name: str) -> Begun:
     """Return a begun replay by its name. Raises UsageError: none was begun; lists the unfinished replays."""
     known = Register(context).all()
@@ -84,7 +80,7 @@ def find_begun(context: Context, name: str, words: Mapping[str, Any]) -> Begun |
     )
 
 
-def plan_begun(context: Context, before: Begun, leave: ReplayConsent) -> ReplayPlan:
+def plan_begun(context: Context, before: Begun, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
     if before.done_at is not None:
         return ReplayPlan(definition=before.definition, state="done", done_at=before.done_at)
     held = look_at_relay(context.lake, before.definition.source)
@@ -96,7 +92,7 @@ def plan_of(
     definition: Definition,
     held: RelayExtent,
     *,
-    leave: ReplayConsent = NO_CONSENT,
+    leave: ReplayConsent,
     is_begun: bool = False,
 ) -> ReplayPlan:
     flow = flow_of(definition, context.config)

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config import when
-from mirrorlake.config.schema import RuleConfig, keeping
 from mirrorlake.errors import UsageError
 from mirrorlake.model.policy import is_legal_topic
 from mirrorlake.model.replay import MAX_CHARACTERS, REPLAY, STAMPS, replay_name
@@ -119,10 +118,6 @@ def plain_word(value: Any) -> Any:
     return (
         tuple(value.items()) if isinstance(value, Mapping) else tuple(value) if isinstance(value, Iterable) else value
     )
-
-
-def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
-    return tuple(keeping(name, text) for name, text in predicates)
 
 
 def parse_header(text: str) -> tuple[str, str]:

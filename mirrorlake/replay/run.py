@@ -48,7 +48,9 @@ class ReplayRun(Procedure[ReplayResult]):
         self._sent = 0
 
     def _repeat(self) -> ReplayResult | None:
-        return self._outcome() if self._records.state == "done" else None
+        if self._records.state != "done":
+            return None
+        return _read_result(self._context, self._definition, sent=0, done=True)
 
     def _unfinished(self) -> Operation | None:
         begun = None if self._records.state == "new" else self._register.find(self._records.name)
@@ -84,9 +86,6 @@ class ReplayRun(Procedure[ReplayResult]):
     def _steps(self) -> Sequence[Step]:
         return (Step("send", self._send),)
 
-    def _outcome(self) -> ReplayResult:
-        return _read_result(self._context, self._definition, sent=0, done=True)
-
     def _report(self, _: Operation) -> ReplayResult:
         result = _read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
         return replace(result, took_s=round(time.monotonic() - self._began, 3))
@@ -98,7 +97,6 @@ class ReplayRun(Procedure[ReplayResult]):
         return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
 
     def _send(self, _: Operation) -> None:
-        """Send the records that the ledger lacks."""
         context, definition = self._context, self._definition
         context.require_classic_session()
         flow = flow_of(definition, context.config)

@@ -16,7 +16,7 @@ from mirrorlake.kafka.lane import LedgerReader, find_ends, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, POSITIONS, Audit, Lake, Observations, SourceTopics, position_row
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest
-from mirrorlake.model.ledger import Claim, FlowOrigin, SentPositions
+from mirrorlake.model.ledger import Claim, SentPositions
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     BEGUN_AGAIN,
@@ -107,17 +107,16 @@ class FlowAcquisition:
             filled=None if settings.relay_slice else settings.filled_topics,
         )
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
-        origin = FlowOrigin(flow.source, flow.target, cluster_id, flow.adds_hops)
-        claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.copied_epoch, origin=origin)
+        claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.copied_epoch, cluster_id=cluster_id)
         self._spec = settings.lane_spec(claim, self._remotes)
 
     def acquire_to_continue(
         self,
         *,
-        streams: bool = True,
-        rebuild: bool = False,
-        restore_ledger: bool = False,
-        truncated: Mapping[str, str] = NO_TRUNCATIONS,
+        streams: bool,
+        rebuild: bool,
+        restore_ledger: bool,
+        truncated: Mapping[str, str],
     ) -> tuple[OwnedFlow, StreamLocation]:
         """Claim the flow at its ledger's positions, and repair the lake's copies of the ledger.
 
@@ -132,7 +131,7 @@ class FlowAcquisition:
         """
         self._tenure.require_claimable()
         with fence(self._target, self._spec, self._flow.remote_topic, self._tenure.new_owner()) as lanes:
-            check_origin(self._flow, lanes.last, self._spec.claim.origin)
+            check_origin(self._flow, lanes.last, self._spec.claim.cluster_id)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.relay_slice is not None:
                 check_slice(self._flow, lanes, self._settings.selection)

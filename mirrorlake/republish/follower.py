@@ -16,11 +16,11 @@ from collections import ChainMap
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.lake import FolderTables, RelayFile, RelayLog
+from mirrorlake.kafka.lane import Batch, LaneSender
+from mirrorlake.lake import FolderTables, RelayFile, RelayLog, read_by_source
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, read_batches, send_lane
+from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, send_lane
 from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 _ENDED = "ended"
@@ -47,8 +47,6 @@ class FollowerSpec:
 
 
 class _Lane:
-    """One lane of a follower: the due files, and the chunk that is being sent."""
-
     def __init__(self, work: LaneAssignment, sender: LaneSender) -> None:
         self.work = work
         self.sender = sender
@@ -66,7 +64,8 @@ class _Lane:
     def send_chunk(self) -> int:
         if self._chunks is None:
             self._begun, self._due = self._due, []
-            batches = read_batches(self._begun, self.work.targets)
+            targets = self.work.targets
+            batches = (Batch(source, targets[source], records) for source, records in read_by_source(self._begun))
             self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
         with lane_log_context(self.work.spec):
             if next(self._chunks, None) is not None:

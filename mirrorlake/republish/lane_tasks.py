@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec
-from mirrorlake.lake import RelayFile, read_by_source
+from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import log_context
@@ -37,24 +37,19 @@ class LaneAssignment:
     ranges: Mapping[SourcePartition, tuple[int, int]] | None = None
 
 
-def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
-    for source, records in read_by_source(files):
-        yield Batch(source, targets[source], records)
-
-
 def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
     return log_context(flow=spec.claim.flow, lane=spec.claim.lane)
 
 
 def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
     if work.ranges is not None:
-        batches = clip_batches(batches, work.ranges)
+        batches = _clip(batches, work.ranges)
     if work.skip_before_ms is not None:
         batches = _skip_older(batches, work.skip_before_ms, sender.positions)
     yield from sender.send(batches, work.view)
 
 
-def clip_batches(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
+def _clip(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
     for batch in batches:
         first, last = np.searchsorted(batch.offsets(), ranges[batch.source]).tolist()
         if first < last:

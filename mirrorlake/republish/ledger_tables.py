@@ -163,7 +163,8 @@ class LedgerCopy:
         keep: dict[TopicPartition, int] = {}
         deleted = 0
         for lane, records in ledger.items():
-            before = records[: _last_full(records)]
+            last_full = max((index for index, (_, record) in enumerate(records) if record.is_whole), default=0)
+            before = records[:last_full]
             missing = [any(self._is_missing(table, record) for table in _TABLES) for _, record in before]
             below = missing.index(True) if True in missing else len(missing)
             if below:
@@ -257,11 +258,6 @@ class LedgerCopy:
         offsets = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
         joined = relay.join(offsets, [*_SOURCE_KEY, "offset"])
         return joined.select(*QUARANTINE.columns).coalesce(1)
-
-
-def _last_full(records: Sequence[tuple[int, LedgerRecord]]) -> int:
-    """Return the index of the last full record, or 0."""
-    return max((index for index, (_, record) in enumerate(records) if record.is_whole), default=0)
 
 
 def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:

@@ -248,10 +248,6 @@ class OwnedFlow:
             self.waiting.release(name)
         return not stop.is_set()
 
-    def raise_if_waiting(self) -> None:
-        if self.waiting is not None and (why := self.waiting.first) is not None:
-            raise why
-
     def _ensure(self, sources: Collection[SourcePartition]) -> dict[str, MirrorlakeError]:
         """Make remote topics ready. Return the conflicts by remote topic, or raise them if topics may not wait."""
         conflicts: dict[str, MirrorlakeError] = {}
@@ -280,7 +276,9 @@ class OwnedFlow:
         for lane, records in by_lane.items():
             last_seq = claims.seqs.get(lane, -1)
             if [record.seq for record in records] != list(range(last_seq + 1, last_seq + 1 + len(records))):
-                records = self._read_since(lane, last_seq)
+                with LedgerReader(self.flow.target, self.flow.ledger_topic, self.settings.reader_options) as reader:
+                    written = [record for _, record in reader.since(lane, 0) if record.seq > last_seq]
+                records = [record for record in written if record.claim.epoch == claims.claim.epoch]
             if not records:
                 # Another producer's open transaction hides them; the lane waits for its end before it sends more.
                 continue
@@ -335,8 +333,3 @@ class OwnedFlow:
             read_to[lane] = records[-1][0] + 1
         if copies:
             self._copy()
-
-    def _read_since(self, lane: int, known: int) -> list[LedgerRecord]:
-        epoch = self.claims.claim.epoch
-        with LedgerReader(self.flow.target, self.flow.ledger_topic, self.settings.reader_options) as reader:
-            return [record for _, record in reader.since(lane, 0) if record.seq > known and record.claim.epoch == epoch]

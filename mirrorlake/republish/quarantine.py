@@ -8,7 +8,7 @@ of one partition that are redriven together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
@@ -142,8 +142,10 @@ class Quarantine:
             if waiting := [one for one in held if topics & set(one.topics)]:
                 raise lost_topic_error(*waiting)
         self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
+        # It writes the remote topics of this flow on purpose.
+        others = [flow for flow in self._settings.all_flows if flow.name != self._flow.name]
+        again = replace(self._settings, flow=self._flow.redrive(), all_flows=others, filled_topics=None)
         with self._watching() as board:
-            again = self._settings.redriving()
             sender = Republisher(self._lake, self._target, again, audit=self._audit, tell=board.tell)
             withheld = [item for record in sender.resend(self.records) for item in record.withheld]
         return Redriven(

@@ -122,8 +122,8 @@ class Republisher:
             raise self._failure_error(error) from error
         if once and self._owned.resolution.lost:
             raise lost_topic_error(*self._owned.resolution.lost)
-        if once:
-            self._owned.raise_if_waiting()
+        if once and self._owned.waiting is not None and (why := self._owned.waiting.first) is not None:
+            raise why
 
     def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Claim the flow, and send the selected rows of the relay, each once, whatever was sent of their partitions before.
@@ -176,7 +176,9 @@ class Republisher:
             if self._log is not None:
                 self._follow_log(self._log, ends=once or is_slice)
             else:
-                self._run_feeder(location, ends=once or is_slice)
+                version = None if location.resumes else SparkFeeder(self._owned, self._stop).send_backlog()
+                if not self._stop.is_set() and not is_slice:
+                    self._follow_stream(location, version, once=once)
         finally:
             tasks.stop()
         if self._stop.is_set() or not (once or is_slice) or self._owned.waiting:
@@ -227,11 +229,6 @@ class Republisher:
     def _follows_stream(self) -> bool:
         return self._settings.relay_slice is None and self._log is None
 
-    def _run_feeder(self, location: StreamLocation, *, ends: bool) -> None:
-        version = None if location.resumes else SparkFeeder(self._owned, self._stop).send_backlog()
-        if not self._stop.is_set() and self._settings.relay_slice is None:
-            self._follow_stream(location, version, once=ends)
-
     def _follow_stream(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
         from pyspark.errors import StreamingQueryException
 
@@ -240,7 +237,7 @@ class Republisher:
 
         def tick() -> None:
             self._progress.report()
-            if self._stop.is_set() or self._releases_topics():
+            if self._stop.is_set() or (self._waiting.begin_check() and self._owned.release_topics()):
                 ended.set()
 
         query = start_republishing(
@@ -259,9 +256,6 @@ class Republisher:
                 why = "it uses the same checkpoint location"
                 raise fenced_error(self._flow.name, why, flow=self._flow.name) from error
             raise self._failure_error(error) from error
-
-    def _releases_topics(self) -> bool:
-        return self._waiting.begin_check() and self._owned.release_topics()
 
     def _failure_error(self, error: Exception) -> StoreError:
         return StoreError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
@@ -91,8 +91,3 @@ class RepublishSettings:
             seq=seq,
             replication_factor=flow.replication_factor,
         )
-
-    def redriving(self) -> RepublishSettings:
-        # It writes the remote topics of this flow on purpose.
-        all_flows = [each for each in self.all_flows if each.name != self.flow.name]
-        return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, filled_topics=None)

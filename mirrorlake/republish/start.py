@@ -11,7 +11,7 @@ from mirrorlake.lake import CheckpointLocation, Lake, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import kafka_name
-from mirrorlake.model.ledger import FlowOrigin, LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.fencing import FencedLanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 
@@ -55,17 +55,17 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         raise _complete_ledger_error(flow)
 
 
-def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: FlowOrigin | None) -> None:
+def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], cluster_id: str) -> None:
     """Compare the flow's source with that of the ledger's earlier owners, by cluster id.
 
     Law E: a flow of the same name in another settings file may read another cluster, whose offsets mean something else.
     """
-    found = {record.claim.origin.cluster_id for record in last.values() if record and record.claim.origin} - {""}
-    if origin is None or not origin.cluster_id or found <= {origin.cluster_id}:
+    found = {record.claim.cluster_id for record in last.values() if record} - {""}
+    if not cluster_id or found <= {cluster_id}:
         return
     raise SafetyError(
         f"the ledger {flow.ledger_topic} on {flow.target} belongs to a flow {flow.name} from cluster {min(found)}, but "
-        f"{flow.source} has the cluster id {origin.cluster_id}",
+        f"{flow.source} has the cluster id {cluster_id}",
         consequence="its positions would skip records of this cluster; nothing was republished",
         remedy=f"give this flow a `name` of its own; if the other one is gone for good, delete the topic {flow.ledger_topic}",
         flow=flow.name,
@@ -99,7 +99,8 @@ def choose_location(
         seen = read_checkpoint_location(lake, f"{folder}/{used}")
         if lanes.batch > seen.last_planned:
             raise _checkpoint_lost_error(flow, seen, lanes.batch)
-        if seen.has_finished_a_batch:
+        # Spark plans a second batch when the first is finished.
+        if seen.last_committed >= 0 or seen.last_planned > 0:
             return StreamLocation(used, seen.path, resumes=True)
     number = used + 1
     # If the ledger was lost with its numbers, an older location of the flow may have the next number.

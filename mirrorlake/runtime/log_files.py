@@ -34,7 +34,10 @@ def log_file() -> Path:
 @cache
 def _made(pid: int) -> Path:
     name = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{pid}.log"
-    path = _touched(cache_directory() / "logs" / name)
+    path = cache_directory() / "logs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Clients' errors may contain addresses and names, so only the owner may read the file.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     # In containers every process may have pid 1, so that all of them seem to run.
     newest, spared = MAX_FILES, 10 * MAX_FILES
     files = sorted(path.parent.glob("*.log"), reverse=True)
@@ -55,13 +58,6 @@ def _is_written(path: Path) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _touched(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Clients' errors may contain addresses and names, so only the owner may read the file.
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    return path
 
 
 def log_into_file() -> Path:

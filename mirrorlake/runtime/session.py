@@ -132,7 +132,10 @@ def local_session(
         # Workers must run this interpreter, with its installed packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if also:
-            _append_jars(also)
+            # Last, because Java uses a class archive only if its class path is a prefix of its own.
+            given = filter(None, os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep))
+            more = (str(jar) for name in also for jar in jars(name))
+            os.environ[_LAST_ON_CLASS_PATH] = os.pathsep.join(dict.fromkeys([*given, *more]))
         settings = {
             "spark.app.name": "mirrorlake",
             "spark.master": f"local[{cores + _STANDING_SLOTS}]",
@@ -297,13 +300,6 @@ def _driver_conf(java: Java) -> dict[str, str]:
 
     archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], command)
     return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *java_properties(), *archived))}
-
-
-def _append_jars(also: Sequence[str]) -> None:
-    """Append sets of jars to the JVM's class path: Java uses a class archive only if its class path is a prefix of its own."""
-    given = os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep)
-    wanted = [str(jar) for name in also for jar in jars(name)]
-    os.environ[_LAST_ON_CLASS_PATH] = os.pathsep.join(dict.fromkeys([*filter(None, given), *wanted]))
 
 
 def _conf(settings: Mapping[str, str]) -> list[str]:

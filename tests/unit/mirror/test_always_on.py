@@ -40,9 +40,6 @@ class OneBatch:
     def landing_identity(self, _: str) -> str:
         return "1"
 
-    def newest_owner(self, _: Any) -> str:
-        return ""
-
     def flow_identity(self, flow: Any, _: Any) -> str:
         if flow.name == self.faulty:
             raise ConfigError([])
