@@ -260,7 +260,6 @@ class ClusterAdmin(PartitionOffsets):
         return found
 
     def _describe_configs(self, names: Iterable[str]) -> dict[ConfigResource, Any]:
-        """Request the settings of several topics at once."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         if not resources:
             return {}

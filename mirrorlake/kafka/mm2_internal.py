@@ -6,7 +6,6 @@ mirrors them from there; the mirrored ones are written to the target directly.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -70,7 +69,7 @@ class Mm2Writer:
         *,
         producer_options: Mapping[str, Any],
         reader_options: Mapping[str, Any],
-        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        now_ms: Callable[[], int],
     ) -> None:
         self._flow = flow
         self._names = flow.mm2_names
@@ -192,7 +191,6 @@ class Mm2Writer:
         return found.values
 
     def _write(self, records: Sequence[_Record]) -> int:
-        """Write records and wait until all are confirmed."""
         if not records:
             return 0
         alias, doing = self._flow.target, f"write {records[0][0]}"

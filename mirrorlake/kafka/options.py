@@ -105,11 +105,6 @@ def _options(
     try:
         return translate(resolve(options, expand), files=ClientFiles(wrong), shaded=shaded)
     except OptionError as error:
-        raise _config_error(cluster, section, error) from None
-
-
-def _config_error(cluster: ClusterConfig, section: str, error: OptionError) -> ConfigError:
-    place = f"{cluster.place}.{section}"
-    return ConfigError(
-        [Fault(cluster.file, f"{place}.{item.place[0]}", item.problem, item.remedy) for item in error.findings]
-    )
+        place = f"{cluster.place}.{section}"
+        faults = [Fault(cluster.file, f"{place}.{one.place[0]}", one.problem, one.remedy) for one in error.findings]
+        raise ConfigError(faults) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -26,15 +26,12 @@ def describe_with_retry(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, 
         found.update(admin.describe(wanted - found.keys()))
         return wanted == found.keys()
 
-    if not describe():
-        try:
-            Retrying(
-                retry=retry_if_result(lambda whole: not whole),
-                stop=stop_after_delay(_RETRY_TIMEOUT_S),
-                wait=wait_fixed(0.2),
-            )(describe)
-        except RetryError:
-            return found
+    Retrying(
+        retry=retry_if_result(lambda whole: not whole),
+        stop=stop_after_delay(_RETRY_TIMEOUT_S),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda _: False,
+    )(describe)
     return found
 
 

@@ -79,11 +79,6 @@ class IncarnationFilter:
     def current_rows(self, runs: DataFrame, topic: str = "source_topic") -> DataFrame:
         return runs.where(self.current_sql(topic))
 
-    def stale_rows(self, runs: DataFrame, topic: str = "source_topic") -> DataFrame | None:
-        """Return the rows of `offset_map` whose remote topic was deleted, or None if there can be none."""
-        gone = self.stale_sql(topic)
-        return None if gone is None else runs.where(gone)
-
     def current_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str:
         """Return a SQL filter for rows of current incarnations, of `offset_map` by default.
 

@@ -60,15 +60,10 @@ def _rows_of(uri: str, parts: Sequence[RelayFile]) -> Iterable[tuple[SourceParti
         rows = pq.read_table(path, columns=list(_COLUMNS), filters=bounds, filesystem=filesystem)
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         raise unreadable_error(uri, error, parts) from error
+    times = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    rows = rows.set_column(rows.column_names.index("timestamp"), "timestamp", times)
+    found = rows.join(wanted, _WANTED.names, join_type="left semi")
     for topic, generation, partition, offset, time, key, value in zip(
-        *(column.to_pylist() for column in _in_ms(rows).join(wanted, _WANTED.names, join_type="left semi").columns),
-        strict=True,
+        *(column.to_pylist() for column in found.columns), strict=True
     ):
         yield SourcePartition(topic, generation, partition), LastRow(offset, time, key, value)
-
-
-def _in_ms(rows: pa.Table) -> pa.Table:
-    at = rows.column_names.index("timestamp")
-    return rows.set_column(
-        at, "timestamp", rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    )

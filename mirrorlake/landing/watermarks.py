@@ -46,17 +46,13 @@ class CompleteTimes:
     """
 
     def __init__(self, start: Offsets, epochs: Offsets) -> None:
-        self._landed = start.copy()
+        # The next offset to land of each partition; the lander moves it after each commit.
+        self.landed = start.copy()
         self._epochs = epochs
         self._newest = np.zeros(len(start), np.int64)
         self._times: dict[int, datetime] = {}
         self._waiting: dict[int, Offsets] = {}
         self._reads = 0
-
-    @property
-    def landed(self) -> Offsets:
-        """The next offset to land of each partition; the lander moves it after each commit."""
-        return self._landed
 
     def add(self, asked_at: datetime, before: Offsets, ends: Offsets, epochs: Offsets) -> bool:
         """Add a round. Return whether a partition has another leader.
@@ -76,7 +72,7 @@ class CompleteTimes:
     def find(self) -> tuple[datetime | None, dict[int, datetime | None]]:
         """Return the newest complete time of any partition, and the times of the partitions that are behind it."""
         for number, ends in self._waiting.items():
-            self._newest[ends <= self._landed] = number
+            self._newest[ends <= self.landed] = number
         newest = int(self._newest.max(initial=0))
         least = int(self._newest.min(initial=newest))
         self._waiting = {number: ends for number, ends in self._waiting.items() if number > least}

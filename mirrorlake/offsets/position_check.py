@@ -95,7 +95,10 @@ class PositionChecker:
         if resume_blocker := self._maps.resume_blocker(self._flow.name, source, offset, first):
             return PositionCheck(is_safe=False, reason=resume_blocker)
         if offset < self._sent_from(source, first):
-            return self._check_before_first(source, offset)
+            # Safe if the reader could still read no record that is skipped.
+            waiting, _ = self._spans.get((source, offset), (0, -1))
+            is_safe = waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63)
+            return PositionCheck() if is_safe else _never_sent(offset)
         is_past_left_out = self._readable_from(source, offset) < self._begun.get(source, 0)
         if self._begins_late(first) and (is_past_left_out or (source, offset) in self._left_out):
             return _never_sent(offset)
@@ -125,13 +128,6 @@ class PositionChecker:
             return PositionCheck(exact=False, again=None, reason=reason)
         reason = "past what was republished; it waits at the last republished position"
         return PositionCheck(exact=False, again=waiting, reason=reason)
-
-    def _check_before_first(self, source: SourcePartition, offset: int) -> PositionCheck:
-        """Check a reader before the first republished record: safe if no record that it could still read is skipped."""
-        waiting, _ = self._spans.get((source, offset), (0, -1))
-        if waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63):
-            return PositionCheck()
-        return _never_sent(offset)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         """Return the first offsets of the relay, or the first that retention left in it: the flow sends nothing before them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import (
     OFFSET_MAP,
-    KnownTopic,
     Lake,
     SourceTopics,
     load_incarnation_filter,
@@ -55,7 +54,7 @@ def translate_offset(
     runs = _MappedRanges(lake, flow.name, topic, partition)
     topics = SourceTopics(lake, flow.source).load()
     cut = None if generation or topic not in topics or not topics[topic].truncations else topics[topic]
-    expected = generation or _generation_at(topics.get(topic), partition, offset)
+    expected = generation or (topics[topic].generation_at(partition, offset) if topic in topics else None)
     # A record in a mapped range needs no month of ranges; no generation is newer than the topic's.
     within = runs.at(expected, offset, kept.current_sql()) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
@@ -96,18 +95,8 @@ def translate_offset(
     return found
 
 
-def _generation_at(topic: KnownTopic | None, partition: int, offset: int) -> int | None:
-    if topic is None:
-        return None
-    return topic.generation_at(partition, offset) if topic.truncations else topic.generation
-
-
 def _hint(topic: str, known: Collection[str]) -> str:
     return "" if topic in known else closest(topic, known).rstrip()
-
-
-def read_known_topics(lake: Lake, alias: str) -> dict[str, KnownTopic]:
-    return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
 
 _WITHHELD = "SELECT * FROM {withheld} WHERE flow = :flow AND target_topic = <topic>"
@@ -234,6 +223,8 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
     An offset of a truncated partition without `generation` belongs to the generation of the source's present log.
     """
     # These need pyspark, whose import takes longer than the translation of one offset.
+    from pyspark.sql import functions as F
+
     from mirrorlake.lake import translated, translated_back, with_stale
 
     missing = {"topic", "partition", "offset"} - set(offsets.columns)
@@ -242,15 +233,17 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    kept, runs = load_incarnation_filter(lake, [flow]), _runs(lake, flow.name)
-    asked = offsets if reverse else _with_generations(offsets, read_known_topics(lake, flow.source))
-    current, stale = (rows(runs, "" if reverse else "source_topic") for rows in (kept.current_rows, kept.stale_rows))
-    return with_stale(asked, current, stale, translated_back if reverse else translated)
+    kept, runs = load_incarnation_filter(lake, [flow]), lake.meta(OFFSET_MAP).where(F.col("flow") == flow.name)
+    asked, topic = (offsets, "") if reverse else (_with_generations(lake, flow.source, offsets), "source_topic")
+    gone = kept.stale_sql(topic)
+    stale = None if gone is None else runs.where(gone)
+    return with_stale(asked, kept.current_rows(runs, topic), stale, translated_back if reverse else translated)
 
 
-def _with_generations(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
+def _with_generations(lake: Lake, alias: str, offsets: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
+    cuts = {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
     column = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
     for name, topic in cuts.items():
         for partition in sorted({cut.partition for cut in topic.truncations}):
@@ -261,9 +254,3 @@ def _with_generations(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> Dat
             mine = (F.col("topic") == name) & (F.col("partition") == partition) & column.isNull()
             column = F.when(mine, life).otherwise(column)
     return offsets.withColumn("generation", column.cast("int")) if cuts else offsets
-
-
-def _runs(lake: Lake, flow: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return lake.meta(OFFSET_MAP).where(F.col("flow") == flow)

@@ -79,25 +79,22 @@ class SparkFeeder:
             return []
         if self._stop.is_set():
             raise Stopped
-        # Spark calls from a thread of its own.
-        with log_context(flow=self._owned.flow.name, batch=batch):
-            return self._send_due(due, frame, batch=batch)
-
-    def _send_due(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
         owned = self._owned
-        owned.ensure_remote_topics({file.source for file in due})
-        by_lane = owned.group_by_lane(due)
-        if not by_lane:
-            return []
-        work = {
-            lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch)
-            for lane, files in by_lane.items()
-        }
-        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work), OUTPUT)
-        answers = [TaskResult(row.kind, bytes(row.body)) for row in fed.collect()]
-        committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
-        committed.sort(key=lambda record: (record.claim.lane, record.seq))
-        recorded, failure = owned.record_committed(committed), find_failure(answers)
+        # Spark calls from a thread of its own.
+        with log_context(flow=owned.flow.name, batch=batch):
+            owned.ensure_remote_topics({file.source for file in due})
+            by_lane = owned.group_by_lane(due)
+            if not by_lane:
+                return []
+            work = {
+                lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch)
+                for lane, files in by_lane.items()
+            }
+            fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work), OUTPUT)
+            answers = [TaskResult(row.kind, bytes(row.body)) for row in fed.collect()]
+            committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
+            committed.sort(key=lambda record: (record.claim.lane, record.seq))
+            recorded, failure = owned.record_committed(committed), find_failure(answers)
         if failure is not None:
             raise failure
         return recorded

@@ -14,11 +14,6 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 FRAME = 5  # bytes: the magic byte 0 and the schema id, big-endian (Confluent's wire format)
 
 
-def offsets_at(records: pa.RecordBatch, rows: Flags) -> list[int]:
-    found: list[int] = records.column("offset").to_numpy(zero_copy_only=False)[rows].tolist()
-    return found
-
-
 def with_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     place = records.schema.get_field_index(name)
     columns = [column if i == place else records.column(i) for i in range(records.num_columns)]
@@ -73,11 +68,6 @@ def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str,
     entries = pa.StructArray.from_arrays([names, values], fields=list(column.type.value_type))
     bounds = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     return pa.ListArray.from_arrays(bounds, entries, type=column.type, mask=pc.is_null(column))
-
-
-def header_names(column: pa.Array) -> list[str]:
-    names: list[str] = pc.unique(pc.list_flatten(column).field(0)).to_pylist()
-    return names
 
 
 def framed_rows(column: pa.Array) -> Flags | None:

@@ -132,7 +132,8 @@ class Hider:
     def _visit_object(self, state: _State, text: bytes) -> Raw | None:
         members = _object(text)
         changed = followed = False
-        every = state.other is not None and (state.other.hit or _may_hold_more(text))
+        is_nested = text.find(b"{", 1) > 0 or text.find(b"[", 1) > 0
+        every = state.other is not None and (state.other.hit or is_nested)
         for name in list(members) if every else [name for name in state.names if name in members]:
             after = state.names.get(name, state.other)
             if after is None:
@@ -167,10 +168,6 @@ class Hider:
                 changed = True
                 items[place] = new
         return Raw(_write([item for item in items if item is not None])) if changed else None
-
-
-def _may_hold_more(text: bytes) -> bool:
-    return text.find(b"{", 1) > 0 or text.find(b"[", 1) > 0
 
 
 def _holds_twice(text: bytes, members: dict[str, Raw]) -> bool:

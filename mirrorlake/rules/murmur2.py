@@ -42,7 +42,8 @@ def partitions_for(keys: pa.Array | pa.ChunkedArray, count: int, *, nulls: int =
 
     The keys are binary or text, in any of Arrow's layouts with offsets or of fixed size. An empty key is hashed like any other.
     """
-    _require_positive(count)
+    if count < 1:
+        raise ValueError(f"a topic has at least one partition, not {count}")
     if isinstance(keys, pa.ChunkedArray):
         parts = [partitions_for(chunk, count, nulls=nulls) for chunk in keys.chunks]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
@@ -99,8 +100,3 @@ def _hashed_together(
     hashes: npt.NDArray[np.uint32] = np.empty_like(h)
     hashes[order] = h
     return hashes
-
-
-def _require_positive(count: int) -> None:
-    if count < 1:
-        raise ValueError(f"a topic has at least one partition, not {count}")

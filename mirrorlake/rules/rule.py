@@ -26,7 +26,7 @@ from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
 from mirrorlake.rules.conditions import AMBIGUOUS, FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
 from mirrorlake.rules.functions import RecordFunction
-from mirrorlake.rules.headers import FRAME, Flags, edit_headers, framed_rows, header_names, with_column
+from mirrorlake.rules.headers import FRAME, Flags, edit_headers, framed_rows, with_column
 from mirrorlake.rules.json_fields import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.withholding import Sieve
 
@@ -111,7 +111,9 @@ class Rule:
                 if row not in aside:
                     new = hide(value)
                 elif behind:
-                    new = _behind_frame(hide, value)
+                    body = value[FRAME:]
+                    hidden = hide(body)
+                    new = value if hidden is body else value[:FRAME] + hidden
                 else:
                     continue
             except NotJson:
@@ -143,7 +145,8 @@ class Rule:
         if column.null_count == len(column):
             return records
         # Without its provenance header a record would loop for ever.
-        there = [name for name in header_names(column) if name != HOP_KEY]
+        names: list[str] = pc.unique(pc.list_flatten(column).field(0)).to_pylist()
+        there = [name for name in names if name != HOP_KEY]
         dropped = [name for name in there if self.dropped is not None and self.dropped.matches(name)]
         wanted = {self._folded(old): new for old, new in self.renamed.items()}
         renamed = {
@@ -159,12 +162,6 @@ class Rule:
 
 WHOLE_MASK = b"***"
 _REPLACE: dict[str, Replace] = {"mask": masked, "null": nulled, "remove": removed}
-
-
-def _behind_frame(hide: Hider, value: bytes) -> bytes:
-    body = value[FRAME:]
-    new = hide(body)
-    return value if new is body else value[:FRAME] + new
 
 
 def _without_frames(values: pa.Array, framed: Flags) -> pa.Array:

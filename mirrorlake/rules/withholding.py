@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
-from mirrorlake.rules.headers import Flags, offsets_at, schema_id
+from mirrorlake.rules.headers import Flags, schema_id
 
 _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
 
@@ -39,7 +39,8 @@ class Sieve:
     def hold(self, rows: Flags, kind: str, reason: str) -> None:
         if rows.any():
             self._goes &= ~rows
-            self._held.setdefault((kind, reason), []).extend(offsets_at(self._records, rows))
+            offsets = self._records.column("offset").to_numpy(zero_copy_only=False)[rows]
+            self._held.setdefault((kind, reason), []).extend(offsets.tolist())
 
     def failed(self, rows: Flags, reason: str) -> None:
         """Apply `on_error` to the flagged rows."""

@@ -80,7 +80,8 @@ class Sandbox:
                 # At once: if others or this command fail, `down` still stops every started broker.
                 with saving:
                     entries[alias] = entry
-                    self._save(entries)
+                    document = json.dumps([asdict(one) for one in entries.values()], indent=2)
+                    write_atomically(self._state, document + "\n")
 
             with ThreadPoolExecutor(max_workers=max(1, len(listeners)), thread_name_prefix="mirrorlake-up") as pool:
                 list(pool.map(launch, missing))
@@ -163,9 +164,6 @@ class Sandbox:
                 consequence="it is not known which brokers run here",
                 remedy="stop the brokers by hand (java kafka.Kafka), then remove the file",
             ) from error
-
-    def _save(self, entries: Mapping[str, _Entry]) -> None:
-        write_atomically(self._state, json.dumps([asdict(entry) for entry in entries.values()], indent=2) + "\n")
 
 
 def loopback_listener(alias: str, bootstrap_servers: str) -> Listener:

@@ -56,7 +56,8 @@ def is_alive(pid: int, expected: str) -> bool:
     if found != expected:
         return False
     if ended:
-        _bury(pid)
+        with suppress(OSError):  # of a stranger's child
+            os.waitpid(pid, os.WNOHANG)
     return not ended
 
 
@@ -109,8 +110,3 @@ def _look_up(pid: int) -> tuple[bool, str | None]:
         return True, None
     state, started = fields[0], fields[19]
     return state in "ZX", f"{boot}:{started}"
-
-
-def _bury(pid: int) -> None:
-    with suppress(OSError):  # of a stranger's child
-        os.waitpid(pid, os.WNOHANG)

@@ -49,7 +49,6 @@ def group_by_source(records: Iterable[tuple[SourcePartition, int, str]]) -> Refu
 
 
 def merge_refused(one: Refused, other: Refused) -> Refused:
-    """Return the records of both."""
     return {source: {**one.get(source, {}), **other.get(source, {})} for source in {**one, **other}}
 
 
