@@ -168,7 +168,8 @@ class FolderTables:
         files: Sequence[WrittenFile] | None = None
         for attempt in commit_attempts():
             with attempt, self._newest(path) as table:
-                if app_id and _is_done(table, app_id, version):
+                last = table.transaction_version(app_id) if app_id else None
+                if last is not None and last >= version:
                     return
                 if files is None:
                     files = write(table)
@@ -200,8 +201,3 @@ class FolderTables:
                 if not isinstance(error, CommitFailedError):
                     self._open.pop(path, None)
                 raise
-
-
-def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
-    last = table.transaction_version(app_id)
-    return last is not None and last >= version

@@ -171,7 +171,10 @@ class SourceTopics:
 
         `read_leader_epochs` returns the leader epochs of partitions of which nothing was landed yet.
         """
-        changed = {name: state for name, state in states.items() if self._differs(state)}
+        before = {name: (topic.topic_id, topic.partitions) for name, topic in self.known.items()}
+        changed = {
+            name: state for name, state in states.items() if before.get(name) != (state.topic_id, state.partitions)
+        }
         if not changed:
             return
         configs = admin.configs(changed)
@@ -232,10 +235,6 @@ class SourceTopics:
         topics = list(topics)
         self.known |= {topic.name: topic for topic in topics}
         self._lake.append_rows(METADATA, [topic_row(self._alias, "source", topic, at) for topic in topics])
-
-    def _differs(self, state: TopicState) -> bool:
-        before = self.known.get(state.name)
-        return before is None or (before.topic_id, before.partitions) != (state.topic_id, state.partitions)
 
 
 def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:

@@ -47,17 +47,13 @@ def in_duckdb(text: str, *, has_braces: bool = True) -> str:
         if is_new or sum(1 for _ in folder.iterdir()) < _MOST_KEPT:
             write_atomically(place, f"{found}\n")
         if is_new:
-            _drop_old(folder.parent)
+            import shutil
+
+            # Of the caches of other releases of this package or of sqlglot, only the newest ones stay.
+            newest_first = sorted(folder.parent.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
+            for old in newest_first[_MOST_TRANSLATORS:]:
+                shutil.rmtree(old)
     return found
-
-
-def _drop_old(kept: Path) -> None:
-    """Delete the caches of other releases of this package or of sqlglot, except the newest ones."""
-    import shutil
-
-    newest_first = sorted(kept.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for folder in newest_first[_MOST_TRANSLATORS:]:
-        shutil.rmtree(folder)
 
 
 @cache

@@ -23,23 +23,18 @@ def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[
             if stop.is_set():
                 break
             tick()
-        if query.isActive:
-            _finish_batch(query)
+        deadline = time.monotonic() + timing().grace_s
+        while query.isActive and time.monotonic() < deadline:
+            status = query.status
+            if not status["isTriggerActive"] or not status["isDataAvailable"]:
+                break
+            query.awaitTermination(0.05)
     finally:
         if query.isActive:
             query.stop()
     failure = query.exception()
     if failure is not None and not stop.is_set():
         raise failure
-
-
-def _finish_batch(query: StreamingQuery) -> None:
-    deadline = time.monotonic() + timing().grace_s
-    while time.monotonic() < deadline and query.isActive:
-        status = query.status
-        if not status["isTriggerActive"] or not status["isDataAvailable"]:
-            return
-        query.awaitTermination(0.05)
 
 
 def is_location_in_use(text: str) -> bool:

@@ -206,8 +206,10 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
             module.unlink()
             return
         say(f"attempt {attempt} of {_ATTEMPTS} failed")
+    marks = ("ERROR", "not found", "Exception", "error at", "FAILED")
+    complaints = [line.strip() for line in output if any(mark in line for mark in marks)][-8:]
     raise SandboxError(
-        f"the jars of {set_name!r} could not be downloaded:\n{_complaints(output)}",
+        "\n".join([f"the jars of {set_name!r} could not be downloaded:", *dict.fromkeys(complaints)]),
         consequence="nothing was installed",
         remedy="check the connection to the Maven repository; MIRRORLAKE_IVY_SETTINGS can name an Ivy settings file "
         "that points to a mirror of it, JAVA_TOOL_OPTIONS can set a proxy",
@@ -277,12 +279,6 @@ def resolved_artifact(line: str) -> str | None:
     """Return the artifact that a line of Ivy's output reports as resolved, or None."""
     found = _FOUND.fullmatch(line.strip())
     return " ".join(found.groups()) if found else None
-
-
-def _complaints(output: Iterable[str]) -> str:
-    marks = ("ERROR", "not found", "Exception", "error at", "FAILED")
-    lines = [line.strip() for line in output if any(mark in line for mark in marks)]
-    return "\n".join(dict.fromkeys(lines[-8:]))
 
 
 def _ivy() -> Path:

@@ -72,18 +72,15 @@ class PeriodicTasks:
             raise failures[0]
 
     def _work(self) -> None:
-        with log_context(duties=self._flow):
-            self._work_until_ended()
-
-    def _work_until_ended(self) -> None:
         due = {duty.name: time.monotonic() + duty.first_delay_s for duty in self._tasks}
-        while not self._ended.is_set():
-            for duty in self._tasks:
-                if self._ended.is_set() or due[duty.name] > time.monotonic():
-                    continue
-                self._run(duty)
-                due[duty.name] = time.monotonic() + duty.interval_s
-            self._ended.wait(max(0.05, min(due.values()) - time.monotonic()))
+        with log_context(duties=self._flow):
+            while not self._ended.is_set():
+                for duty in self._tasks:
+                    if self._ended.is_set() or due[duty.name] > time.monotonic():
+                        continue
+                    self._run(duty)
+                    due[duty.name] = time.monotonic() + duty.interval_s
+                self._ended.wait(max(0.05, min(due.values()) - time.monotonic()))
 
     def _run(self, task: PeriodicTask) -> MirrorlakeError | None:
         try:

@@ -17,41 +17,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _Slots:
-    """The slots that long-lived tasks use in this process' Spark; one a core stays free for all other work."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._taken = 0
-
-    def take(self, spark: SparkSession, count: int, min_count: int) -> int:
-        with self._lock:
-            max_slots = _live_slots(spark)
-            taken = max(0, min(count, max_slots - self._taken))
-            if taken < min_count:
-                if is_cluster(spark):
-                    # Nothing fails but everything is slower; logged once a stream.
-                    log.warning(
-                        "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
-                        *(count, self._taken, max_slots, self._taken + count, PAGE),
-                    )
-                return 0
-            self._taken += taken
-            return taken
-
-    def give_back(self, count: int) -> None:
-        with self._lock:
-            self._taken -= count
-
-
-_SLOTS = _Slots()
-
-
 class LiveTaskSlots:
     """Reserve `count` slots for long-lived tasks in a `with` block; `is_enough` is whether they were free.
 
     With `min_count` fewer are enough; `taken` is their number. The session is created only if `count` is not 0.
     """
+
+    _lock = threading.Lock()
+    # The slots that long-lived tasks use in this process' Spark; one a core stays free for all other work.
+    _in_use = 0
 
     def __init__(self, spark: Callable[[], SparkSession], count: int, *, min_count: int | None = None) -> None:
         self._spark = spark
@@ -61,12 +35,28 @@ class LiveTaskSlots:
         self.taken = 0
 
     def __enter__(self) -> LiveTaskSlots:
-        self.taken = _SLOTS.take(self._spark(), self._count, self._min_count) if self._count else 0
+        self.taken = self._take(self._spark()) if self._count else 0
         self.is_enough = self.taken >= self._min_count
         return self
 
     def __exit__(self, *_: object) -> None:
-        _SLOTS.give_back(self.taken)
+        with self._lock:
+            LiveTaskSlots._in_use -= self.taken
+
+    def _take(self, spark: SparkSession) -> int:
+        with self._lock:
+            max_slots, in_use = _live_slots(spark), LiveTaskSlots._in_use
+            taken = max(0, min(self._count, max_slots - in_use))
+            if taken < self._min_count:
+                if is_cluster(spark):
+                    # Nothing fails but everything is slower; logged once a stream.
+                    log.warning(
+                        "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
+                        *(self._count, in_use, max_slots, in_use + self._count, PAGE),
+                    )
+                return 0
+            LiveTaskSlots._in_use += taken
+            return taken
 
 
 def _live_slots(spark: SparkSession) -> int:

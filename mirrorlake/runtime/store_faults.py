@@ -80,7 +80,8 @@ def translating_store_errors(address: str, *passed: type[Exception]) -> Iterator
         known = (FileNotFoundError, IsADirectoryError, StoreError, *passed)
         store = find_store(address)
         named = _describe_folder_fault(address, error) if store is None else describe_fault(store, error)
-        if named is None or isinstance(error, known) or not _is_of_store(error):
+        is_of_store = isinstance(error, OSError) or type(error).__module__.startswith(("deltalake", "_internal"))
+        if named is None or isinstance(error, known) or not is_of_store:
             raise
         cause, remedy = named
         raise StoreError(cause, consequence="the last write there may not have been made", remedy=remedy) from error
@@ -96,7 +97,3 @@ def _describe_folder_fault(address: str, error: Exception) -> tuple[str, str] | 
         ),
         None,
     )
-
-
-def _is_of_store(error: Exception) -> bool:
-    return isinstance(error, OSError) or type(error).__module__.startswith(("deltalake", "_internal"))

@@ -71,7 +71,10 @@ class Sandbox:
             for alias, listener in missing.items():
                 if not is_free(listener.port, host=listener.host):
                     raise port_in_use(alias, listener.address)
-            brokers = {alias: self._broker(alias, listener) for alias, listener in listeners.items()}
+            brokers = {
+                alias: Broker(alias=alias, directory=self.directory / alias, listeners=(listener,))
+                for alias, listener in listeners.items()
+            }
             starts = {alias: broker.log_size for alias, broker in brokers.items()}
             saving = threading.Lock()
 
@@ -123,9 +126,6 @@ class Sandbox:
 
     def _locked(self) -> AbstractContextManager[None]:
         return locked(self.directory / "sandbox.lock")
-
-    def _broker(self, alias: str, listener: Listener) -> Broker:
-        return Broker(alias=alias, directory=self.directory / alias, listeners=(listener,))
 
     def _rows(self, entries: Mapping[str, _Entry]) -> list[SandboxRow]:
         alive = {alias: entry.alive() for alias, entry in entries.items()}

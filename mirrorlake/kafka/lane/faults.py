@@ -23,7 +23,8 @@ _REFUSED = {
     KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001
 }
 _REPLACED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
-_PERMANENT = {
+# These come again after every restart.
+PERMANENT = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -73,11 +74,6 @@ def is_refused(problem: KafkaError | None) -> bool:
 
 def is_replaced(problem: KafkaError) -> bool:
     return problem.code() in _REPLACED or problem.fatal()
-
-
-def is_permanent(problem: KafkaError) -> bool:
-    """Return whether an error comes again after every restart."""
-    return problem.code() in _PERMANENT
 
 
 def is_contested(error: BaseException) -> bool:

@@ -21,9 +21,9 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.claim_wait import ClaimWait
 from mirrorlake.kafka.lane.faults import (
+    PERMANENT,
     Faults,
     RestartProducer,
-    is_permanent,
     is_refused,
     is_replaced,
     is_too_large,
@@ -199,7 +199,7 @@ class LaneHolder:
                 raise RestartProducer(problem, doing) from error
             raise self._faults.cluster_error(failed or problem, doing) from error
         for seen in (failed, problem):
-            if seen is not None and is_permanent(seen):
+            if seen is not None and seen.code() in PERMANENT:
                 if seen.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     # The error does not name the topic that it is about.
                     self._require_writable([*topics, ledger_topic(self.spec.claim.flow)])
