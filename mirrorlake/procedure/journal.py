@@ -18,12 +18,10 @@ BEGIN, DONE = "begin", "done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
-    """A completed step: its time, its author, and the state before and after it."""
+    """A completed step: its time, and the state after it."""
 
     name: str
     at: datetime
-    who: str
-    before: Any = None
     after: Any = None
 
 
@@ -83,8 +81,7 @@ class Journal:
         for row in rows:
             kind, _, name = row.object.partition(" ")
             if kind == row.command:
-                before, after = json.loads(row.before), json.loads(row.after)
-                step = StepDone(name=row.action, at=row.at, who=row.who, before=before, after=after)
+                step = StepDone(name=row.action, at=row.at, after=json.loads(row.after))
                 known = found.get(name, Operation(id=name, command=row.command, flow=row.flow))
                 found[name] = replace(known, steps=(*known.steps, step))
         return list(found.values())
@@ -115,12 +112,11 @@ class Journal:
         change = Change(**place, action=step, before=before, after=after, flow=operation.flow)
         Audit(self._lake, now=lambda: at).record([change], command=operation.command)
         crash_point("step.written")
-        done = StepDone(name=step, at=at, who="", before=before, after=after)
-        return replace(operation, steps=(*operation.steps, done))
+        return replace(operation, steps=(*operation.steps, StepDone(name=step, at=at, after=after)))
 
 
 # Rows of one time are of two processes that began at once: every reader takes the same for the first.
 _STEPS = """
-    SELECT at, who, command, flow, object, action, before, after FROM {audit}
+    SELECT at, command, flow, object, action, after FROM {audit}
     WHERE array_contains(:commands, command) AND (:flow = '' OR flow = :flow) ORDER BY at, action, after
 """

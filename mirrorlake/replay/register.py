@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from mirrorlake.context import Context
 from mirrorlake.model.replay import Definition
@@ -16,22 +14,20 @@ COMMAND, END = "replay", "end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A begun replay; `done_at` and `outcome` are None until it is done."""
+    """A begun replay; `done_at` is None until it is done."""
 
     operation: Operation
     definition: Definition
     begun_at: datetime
     done_at: datetime | None = None
-    outcome: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, operation: Operation) -> Begun:
         """Read it from its rows; of two processes that began it at once, the first decides what both send."""
         begun = next(step for step in operation.steps if step.name == BEGIN)
-        definition, done = Definition.from_dict(begun.after), operation.step(END)
-        if done is None:
-            return cls(operation=operation, definition=definition, begun_at=begun.at)
-        return cls(operation=operation, definition=definition, begun_at=begun.at, done_at=done.at, outcome=done.after)
+        done, definition = operation.step(END), Definition.from_dict(begun.after)
+        done_at = None if done is None else done.at
+        return cls(operation=operation, definition=definition, begun_at=begun.at, done_at=done_at)
 
 
 class Register:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from mirrorlake.runtime.durable import flush_files
 from mirrorlake.runtime.store_faults import translating_store_errors
 from mirrorlake.runtime.stores import open_address
 
@@ -27,9 +26,6 @@ class Folder(ABC):
     @abstractmethod
     def write(self, name: str, text: str) -> None:
         """Write a file atomically: a reader gets the old or the new text; a file being written has a dot before its name."""
-
-    def flush(self, name: str) -> None:  # noqa: B027  a store keeps what it has taken
-        """Flush a file, so that it survives a power cut."""
 
     @abstractmethod
     def has(self, name: str) -> bool: ...
@@ -72,9 +68,6 @@ class LocalFolder(Folder):
         waiting = folder / f".{name}"
         waiting.write_text(text, encoding="utf-8")
         waiting.replace(folder / name)
-
-    def flush(self, name: str) -> None:
-        flush_files(self._path, [name])
 
     def has(self, name: str) -> bool:
         return os.path.exists(f"{self._path}/{name}")  # noqa: PTH110  likewise

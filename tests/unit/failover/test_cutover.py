@@ -20,7 +20,7 @@ from tests.builders import NOON, ORDERS
 
 
 def cutover_of(*steps: str) -> Operation:
-    done = tuple(StepDone(name=one, at=NOON, who="ann") for one in steps)
+    done = tuple(StepDone(name=one, at=NOON) for one in steps)
     return Operation(id="c1", command=CUTOVER, flow="f", steps=done)
 
 
