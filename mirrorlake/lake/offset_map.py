@@ -150,21 +150,20 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
+def segments(runs: DataFrame) -> DataFrame:
     """Split mapped ranges, each once, at their holes into segments that are dense on both sides.
 
     Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
-    `target_topic`, `target_partition`; and those of `of`, which tell the maps of several flows apart.
+    `target_topic`, `target_partition`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    run = [*of, *SOURCE_KEY, "run"]
+    run = [*SOURCE_KEY, "run"]
     starts = F.expr("concat(array(run), transform(holes, hole -> hole.first + hole.length))")
     ends = F.expr("concat(transform(holes, hole -> hole.first - 1), array(last_upstream))")
     cut = (
         runs.select(
-            *of,
             F.col("source_topic").alias("topic"),
             "generation",
             F.col("source_partition").alias("partition"),
@@ -185,7 +184,6 @@ def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
     )
     before = Window.partitionBy(*run).orderBy("part.first").rowsBetween(Window.unboundedPreceding, -1)
     return cut.select(
-        *of,
         *SOURCE_KEY,
         F.col("part.first").alias("first_upstream"),
         (F.col("base") + F.coalesce(F.sum("record_count").over(before), F.lit(0))).alias("first_downstream"),

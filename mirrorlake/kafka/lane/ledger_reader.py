@@ -25,17 +25,12 @@ def ledger_spec(topic: str, lanes: int, replication_factor: int | None = None) -
 
 
 class LedgerReader:
-    """Read the committed records of one ledger topic; close it, or use it in a `with` block.
+    """Read the committed records of one ledger topic; close it, or use it in a `with` block."""
 
-    Several ledgers of a cluster may share one `records`: opening a consumer costs more than reading.
-    """
-
-    def __init__(
-        self, alias: str, topic: str, options: Mapping[str, Any], *, records: RecordReader | None = None
-    ) -> None:
+    def __init__(self, alias: str, topic: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.topic = topic
-        self._records = RecordReader(alias, options) if records is None else records
+        self._records = RecordReader(alias, options)
 
     def __enter__(self) -> LedgerReader:
         return self
