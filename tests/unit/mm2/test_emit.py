@@ -22,7 +22,7 @@ class Topic(Mm2Writer):
     """Keep what would be written; `held` is what the topic held before."""
 
     def __init__(self, flow: FlowConfig, held: list[OffsetSync]) -> None:
-        super().__init__(flow, SimpleNamespace(), producer_options={}, reader_options={})  # type: ignore[arg-type]
+        super().__init__(flow, SimpleNamespace(), producer_options={}, reader_options={}, now_ms=int)  # type: ignore[arg-type]
         self.held = held
 
     def _load(self, *_: Any, **__: Any) -> list[Any]:
