@@ -26,8 +26,8 @@ from mirrorlake.lake.schema import METADATA
 from mirrorlake.mirror import Mirror, from_settings
 from tests.bench.options import Options
 from tests.bench.results import Book, Say
+from tests.kit.lake import TABLES
 from tests.kit.processes import beside
-from tests.lakes import SCHEMA
 from tests.servers.registry import RegistryServer
 
 SIZES = (100, 1_000)
@@ -222,7 +222,7 @@ def _land(
         "headers": [None] * rows,
         "landed_at": [at or _NOW] * rows,
     }
-    write_deltalake(mirror.lake.relay_location("east"), pa.table(columns, schema=SCHEMA), mode="append")
+    write_deltalake(mirror.lake.relay_location("east"), pa.table(columns, schema=TABLES["relay"]), mode="append")
 
 
 def _json(sale: dict[str, Any]) -> bytes:

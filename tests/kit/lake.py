@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ TABLES = _documented()
 # Columns that a row of `LakeBuilder.add` has where it names none.
 _PLAIN = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "lane": 0, "ledger_seq": 0}
 _PLAIN |= dict.fromkeys(("at", "committed_at", "withheld_at", "quarantined_at", "recorded_at", "detected_at"), NOON)
-_PLAIN |= dict.fromkeys(("removed_at", "proven_at", "observed_at"), NOON)
+_PLAIN |= dict.fromkeys(("removed_at", "proven_at", "observed_at"), NOON) | {"evidence": "{}"}
 
 
 def arrow(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -166,11 +166,10 @@ class LakeBuilder:
 
     def mirror(self, **flow: Any) -> Mirror:
         """Open a mirror of a flow from east to central, whose clusters do not answer."""
-        clusters = dict.fromkeys(("east", "central"), "127.0.0.1:1")
         flows = [{"source": "east", "target": "central", "topics": ".*", **flow}]
-        return load(write_conf(self.folder, clusters, flows))
+        return load(write_conf(self.folder, dict.fromkeys(("east", "central"), "127.0.0.1:1"), flows))
 
-    @property
+    @cached_property
     def lake(self) -> Any:
         """Open the lake, for tests of what takes one."""
         return self.mirror().lake
@@ -185,8 +184,9 @@ def _empty_lake() -> dict[str, bytes]:
     """Return the files of a lake without a row; a Delta log holds no absolute path."""
     with tempfile.TemporaryDirectory() as root:
         for name, schema in TABLES.items():
-            version = {"mirrorlake.lakeVersion": "3"} if name == "gaps" else {}
-            DeltaTable.create(f"{root}/{_folder(name)}", schema, configuration=version, raise_if_key_not_exists=False)
+            config = {"delta.appendOnly": "false" if name in ("positions", "samples") else "true"}
+            config |= {"mirrorlake.lakeVersion": "3"} if name == "gaps" else {}
+            DeltaTable.create(f"{root}/{_folder(name)}", schema, configuration=config, raise_if_key_not_exists=False)
         return {str(file.relative_to(root)): file.read_bytes() for file in Path(root).rglob("*.json")}
 
 

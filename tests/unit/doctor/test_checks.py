@@ -8,12 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mirrorlake.config import load
 from mirrorlake.doctor import machine_checks
 from mirrorlake.lake import RELAY, FolderTables, Lake
 from mirrorlake.runtime import cache_directory, inspect_jars
-from tests.lakes import no_session
-from tests.unit.doctor.kit import bad, examined, settings
+from tests.unit.doctor.kit import bad, context_of, examined, settings
 
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mirror"}
 
@@ -102,9 +100,7 @@ def test_groups_that_cannot_be_kept_in_step(tmp_path: Path) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     FolderTables().create(str(tmp_path / "lake" / "relay" / "east"), RELAY)
-    # Writes the settings.
-    examined(tmp_path, only=["settings.file"])
-    return Lake(no_session, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
+    return context_of(tmp_path).lake
 
 
 def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.lake import (
-    GAPS,
-    POSITIONS,
     KnownTopic,
     LandedPositions,
     OffsetAccounts,
@@ -24,7 +22,8 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
-from tests.lakes import LANDED_AT, Relay, lake_in, rows
+from tests.kit.lake import LANDED_AT, rows
+from tests.unit.lake.kit import Relay
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
 
@@ -39,10 +38,9 @@ class World(Relay):
     """A relay in a folder, and an account of it."""
 
     def __init__(self, path: Path, *, reads: bool) -> None:
-        super().__init__(path / "relay/east")
-        self.lake = lake_in(path, GAPS, POSITIONS)
+        super().__init__(path)
         if reads:
-            self.lake.relay_log = lambda _: None  # type: ignore[method-assign]  # as on a catalog
+            self.lake.relay_log = lambda _: None  # as on a catalog
 
     def account(self) -> OffsetAccounts:
         known: Any = SimpleNamespace(
@@ -58,7 +56,7 @@ class World(Relay):
 
     def land_next(self, *several: list[dict[str, Any]]) -> datetime:
         at = AT + timedelta(seconds=self.batches + 1)
-        self.land(*([row | {"landed_at": at, "timestamp": of_kafka(row)} for row in some] for some in several))
+        self.turn(*([row | {"landed_at": at, "timestamp": of_kafka(row)} for row in some] for some in several))
         return at
 
     def told(self) -> list[list[Any]]:

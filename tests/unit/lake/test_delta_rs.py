@@ -20,7 +20,6 @@ from deltalake.exceptions import CommitFailedError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
-    GAPS,
     OFFSET_MAP,
     POSITIONS,
     QUARANTINE,
@@ -35,7 +34,7 @@ from mirrorlake.lake import (
     prune_samples,
 )
 from tests.builders import NOON
-from tests.lakes import lake_in
+from tests.kit.lake import LakeBuilder
 
 
 def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
@@ -90,18 +89,16 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("table", [OFFSET_MAP, QUARANTINE], ids=lambda table: table.name)
-def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, GAPS, table)
+def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, lake: Lake) -> None:
     lake.fence(table, app_id="a->b", version=7)
     assert DeltaTable(lake.meta_location(table)).transaction_version("a->b") == 7
 
 
 @pytest.mark.law("C", "F")
 def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut between the two leaves a file that nobody names, never a commit that names an empty one."""
-    lake = lake_in(tmp_path, GAPS, POSITIONS)
     place, fsync, flushed = Path(lake.meta_location(POSITIONS)), os.fsync, list[tuple[str, int]]()
 
     def noting(handle: int) -> None:
@@ -165,10 +162,9 @@ def as_spark_writes_by_default(table: TableMaintenance) -> None:
         assert table.replace([LiveFile(file["path"], file["size_bytes"])], [new], why="test")
 
 
-def test_rows_that_spark_wrote_by_its_defaults_leave_too(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, POSITIONS, SAMPLES)
-    place = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "kind": "group", "group_id": "app"}
-    lake.append_rows(POSITIONS, [{**place, "position": day, "observed_at": SAMPLED_AT + day * DAY} for day in range(5)])
+def test_rows_that_spark_wrote_by_its_defaults_leave_too(built: LakeBuilder, lake: Lake) -> None:
+    for day in range(5):
+        built.position("group", day, group_id="app", observed_at=SAMPLED_AT + day * DAY)
     upkeep = lake.open_maintenance(lake.meta_location(POSITIONS))
     assert upkeep is not None
     as_spark_writes_by_default(upkeep)

@@ -25,12 +25,12 @@ from mirrorlake.lake import (
     RelayClaim,
     RelayLog,
     landing_log,
-    write_files,
 )
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, app_id, txn_version
 from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.model.flow import SourcePartition
-from tests.lakes import LANDED_AT, SCHEMA, batch, rows
+from tests.kit.lake import LANDED_AT, rows
+from tests.unit.lake.kit import written
 
 APP = app_id("east")
 
@@ -59,10 +59,10 @@ class Relay:
         DeltaTable(self.path).alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
     def land(self, log: LandingLog, number: int, *offsets: int) -> None:
-        log.append(list(write_files(self.path, SCHEMA, iter([batch(rows("orders", 0, *offsets))]))), number, LANDED_AT)
+        log.append(written(self.path, rows("orders", 0, *offsets)), number, LANDED_AT)
 
     def by_another(self, offset: int) -> None:
-        files = list(write_files(self.path, SCHEMA, iter([batch(rows("clicks", 0, offset))])))
+        files = written(self.path, rows("clicks", 0, offset))
         self.tables.commit(self.path, files, app_id="other", version=offset, signature="")
 
     @property
@@ -217,7 +217,7 @@ def either(relay: Relay, request: pytest.FixtureRequest) -> Relay:
 def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_say(either: Relay) -> None:
     seat = either.claim(1)
     first, second = either.group(seat, 0), either.group(seat, 1)
-    rows_of = [list(write_files(either.path, SCHEMA, iter([batch(rows("orders", 0, n))]))) for n in range(4)]
+    rows_of = [written(either.path, rows("orders", 0, n)) for n in range(4)]
     signed = [
         first.append(rows_of[0], 1, LANDED_AT),
         second.append(rows_of[1], 1, LANDED_AT - timedelta(hours=1)),

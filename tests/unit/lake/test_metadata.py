@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from mirrorlake.kafka import TopicState
 from mirrorlake.lake import (
-    METADATA,
     Lake,
     Observations,
     SourceTopics,
@@ -28,17 +26,11 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
-from tests.lakes import lake_in
 
 ON = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
 READ = Acl(**ON, principal="User:a", host="*", operation="READ", permission="ALLOW")
 ALL = "SELECT * FROM {metadata}"
 ADMIN: Any = SimpleNamespace(configs=lambda names: {name: {"cleanup.policy": "compact"} for name in names})
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, METADATA, relays=["east"])
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import (
-    METADATA,
     Lake,
     ProofCache,
     RangeProof,
@@ -20,18 +18,12 @@ from mirrorlake.lake import (
 )
 from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.proofs import proven_ranges, write_proofs
-from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
-from tests.lakes import lake_in
+from tests.kit.lake import LakeBuilder
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
 ORDERS = SourcePartition("orders", 1, 0)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path, METADATA, PROOFS)
 
 
 def landed(first: int, last: int, **changes: object) -> RangeProof:
@@ -52,6 +44,12 @@ def landed(first: int, last: int, **changes: object) -> RangeProof:
 def sent(first: int, last: int, **changes: object) -> RangeProof:
     topic = {"flow": "east->central", "target_topic": "east.orders", "target_topic_id": "t1"}
     return landed(first, last, **{"kind": "relay-target", **topic, **changes})
+
+
+def create_again(built: LakeBuilder, *, minutes: float) -> None:
+    for minute, topic_id in ((0, "t1"), (minutes, "t2")):
+        at = AT + timedelta(minutes=minute)
+        built.observe("east.orders", cluster="central", role="target", topic_id=topic_id, observed_at=at)
 
 
 def prove(lake: Lake, *proofs: RangeProof, minutes: float = 0) -> None:
@@ -92,12 +90,10 @@ def test_a_flow_and_landing_begin_where_they_begin(lake: Lake) -> None:
 
 
 @pytest.mark.law("E")
-def test_law_e_a_proof_is_of_the_remote_topic_that_it_was_made_of(lake: Lake) -> None:
+def test_law_e_a_proof_is_of_the_remote_topic_that_it_was_made_of(built: LakeBuilder, lake: Lake) -> None:
     prove(lake, landed(0, 99), sent(0, 99))
     assert proven_until(lake, FLOW) == {ORDERS: 100}
-    for minute, topic_id in ((0, "t1"), (5, "t2")):
-        row = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "topic_id": topic_id}
-        lake.append_rows(METADATA, [{**row, "present": True, "observed_at": AT + timedelta(minutes=minute)}])
+    create_again(built, minutes=5)
     assert proven_until(lake, FLOW) == {}, "law E: the topic was deleted and created again since"
     prove(lake, sent(0, 19, target_topic_id="t2"), minutes=6)
     assert proven_until(lake, FLOW) == {ORDERS: 20}
@@ -121,7 +117,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.law("E")
-def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_there(lake: Lake, asked: list[str]) -> None:
+def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_there(
+    built: LakeBuilder, lake: Lake, asked: list[str]
+) -> None:
     kept = ProofCache(lake)
     minutes = iter(range(100))
 
@@ -158,20 +156,16 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
     write(sent(30, 35))
     is_same(reads_proofs=True)
     is_same(reads_proofs=False)
-    for minute, topic_id in ((0, "t1"), (50, "t2")):
-        row = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "topic_id": topic_id}
-        lake.append_rows(METADATA, [{**row, "present": True, "observed_at": AT + timedelta(minutes=minute)}])
+    create_again(built, minutes=50)
     is_same(reads_proofs=True)
     assert {one.kind for one in kept.read(FLOW)} == {"source-relay"}, (
         "law E: the topic was deleted and created again since"
     )
 
 
-def test_an_answer_is_kept_until_its_table_has_a_new_version(lake: Lake, asked: list[str], tmp_path: Path) -> None:
-    row = {"cluster": "east", "role": "source", "kind": "topic", "present": True, "observed_at": AT}
+def test_an_answer_is_kept_until_its_table_has_a_new_version(built: LakeBuilder, lake: Lake, asked: list[str]) -> None:
     for count, name in enumerate(("a", "b")):
-        other = lake_in(tmp_path)
-        other.append_rows(METADATA, [{**row, "topic": name, "partitions": 1, "generation": 1, "topic_id": name}])
+        built.observe(name)
         asked.clear()
         found = [newest_topics(lake, "east", "source") for _ in range(3)]
         assert [len(topics) for topics in found] == [count + 1] * 3

@@ -26,7 +26,6 @@ from mirrorlake.lake import (
     relay_files,
     relay_writer,
     spans_from_text,
-    write_files,
 )
 from mirrorlake.lake.fenced_writer import txn_version
 from mirrorlake.lake.relay_files import build_files
@@ -34,7 +33,9 @@ from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
 from tests.builders import NOON
-from tests.lakes import SCHEMA, batch, rows
+from tests.kit.lake import rows
+from tests.unit.lake.kit import batch
+from tests.unit.lake.kit import written as write_turn
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)
@@ -81,8 +82,7 @@ def landed(folder: Path, *turns: dict[int, list[int]], **options: Any) -> list[R
     """Write a file a turn; each holds offsets by partition."""
     found = []
     for turn in turns:
-        held = batch(*(rows("t", partition, *offsets) for partition, offsets in turn.items()))
-        for file in write_files(str(folder), SCHEMA, [held], **options):
+        for file in write_turn(folder, *(rows("t", p, *offsets) for p, offsets in turn.items()), **options):
             found += build_files(f"file:{folder}/{file.path}", spans_from_text(file.spans))
     return found
 
@@ -141,10 +141,9 @@ def test_law_d_what_upkeep_has_merged_comes_before_the_turns_that_follow(
 
 def test_row_groups_that_hold_nothing_of_it_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_writer, "_GROUP_BYTES", 1_000)
-    turn = batch(*(rows("t", n, *range(9)) for n in range(9)))
     files: list[RelayFile] = []
     monkeypatch.setattr(relay_writer._File, "is_large", False)
-    for file in write_files(str(tmp_path), SCHEMA, [turn]):
+    for file in write_turn(tmp_path, *(rows("t", n, *range(9)) for n in range(9))):
         files += build_files(f"file:{tmp_path}/{file.path}", spans_from_text(file.spans))
     footer = pq.read_metadata(files[0].uri.removeprefix("file:"))
     assert footer.num_row_groups >= 4

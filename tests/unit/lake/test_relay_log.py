@@ -16,7 +16,8 @@ from mirrorlake.lake import FolderTables, RelayFile, RelayLog, relay_log
 from mirrorlake.lake.opening import read_commit
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.runtime import Folder
-from tests.lakes import Relay, batch, rows
+from tests.kit.lake import rows
+from tests.unit.lake.kit import Relay, batch
 
 ORDERS = SourcePartition("orders", 1, 0)
 
@@ -33,14 +34,14 @@ def spans(files: Iterable[RelayFile]) -> list[tuple[str, int, int, int, int, boo
 
 
 def test_files_are_found_by_position_and_then_by_commit(relay: Relay) -> None:
-    relay.land(rows("orders", 0, *range(10)), rows("orders", 1, *range(3)))
-    relay.land(rows("orders", 0, 10, 12))
+    relay.turn(rows("orders", 0, *range(10)), rows("orders", 1, *range(3)))
+    relay.turn(rows("orders", 0, 10, 12))
     log = RelayLog(relay.tables, relay.path)
     assert spans(log.files({ORDERS: 10})) == [("orders", 0, 10, 12, 2, False), ("orders", 1, 0, 2, 3, True)]
     assert log.new_files({}) == []
-    relay.land(rows("orders", 0, 13), rows("clicks", 5, 1))
-    relay.land()
-    relay.land(rows("orders", 0, 14))
+    relay.turn(rows("orders", 0, 13), rows("clicks", 5, 1))
+    relay.turn()
+    relay.turn(rows("orders", 0, 14))
     new = log.new_files({})
     assert spans(new) == [
         ("clicks", 5, 1, 1, 1, True),
@@ -63,7 +64,7 @@ def test_law_e_spans_are_known_by_the_log_the_footer_or_the_columns(
 ) -> None:
     follower = RelayLog(relay.tables, relay.path)
     follower.files({})
-    relay.land(rows("a", 0, 0, 1, 2), rows("a", 3, 7), rows("b", 1, 5, 6))
+    relay.turn(rows("a", 0, 0, 1, 2), rows("a", 3, 7), rows("b", 1, 5, 6))
     held = described(follower.new_files({}))
     assert {first_row for _, first_row, _ in held} == {0, 3, 4}
     commit = Path(relay.path, "_delta_log", f"{1:020}.json")
@@ -91,7 +92,7 @@ def test_law_e_spans_are_known_by_the_log_the_footer_or_the_columns(
 
 @pytest.mark.law("E")
 def test_law_e_files_of_a_stranger_are_opened_and_rewritten_ones_are_not_new(relay: Relay) -> None:
-    relay.land(rows("orders", 0, 1))
+    relay.turn(rows("orders", 0, 1))
     log = RelayLog(relay.tables, relay.path)
     log.files({})
     long = "x" * 60
@@ -106,11 +107,11 @@ def test_law_e_files_of_a_stranger_are_opened_and_rewritten_ones_are_not_new(rel
 
 @pytest.mark.law("E")
 def test_law_e_a_log_that_was_cleaned_is_replaced_by_all_files_past_the_positions(relay: Relay) -> None:
-    relay.land(rows("orders", 0, 1))
+    relay.turn(rows("orders", 0, 1))
     log = RelayLog(relay.tables, relay.path)
     log.files({})
-    relay.land(rows("orders", 0, 2))
-    relay.land(rows("orders", 0, 3))
+    relay.turn(rows("orders", 0, 2))
+    relay.turn(rows("orders", 0, 3))
     DeltaTable(relay.path).create_checkpoint()
     Path(relay.path, "_delta_log", f"{2:020}.json").unlink()
     assert spans(log.new_files({ORDERS: 2})) == [("orders", 0, 2, 2, 1, False), ("orders", 0, 3, 3, 1, False)]
@@ -120,11 +121,11 @@ def test_law_e_a_log_that_was_cleaned_is_replaced_by_all_files_past_the_position
 def test_law_e_a_look_that_failed_halfway_is_made_again_as_a_whole(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay.land(rows("orders", 0, 1))
+    relay.turn(rows("orders", 0, 1))
     log = RelayLog(relay.tables, relay.path)
     log.files({})
-    relay.land(rows("orders", 0, 2))
-    relay.land(rows("orders", 1, 3))
+    relay.turn(rows("orders", 0, 2))
+    relay.turn(rows("orders", 1, 3))
     failing = {3}
 
     def commit(folder: Folder, version: int) -> str | None:

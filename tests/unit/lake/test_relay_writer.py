@@ -26,7 +26,8 @@ from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import footer_spans
 from mirrorlake.lake.relay_writer import require_seen, stats_value
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from tests.lakes import LANDED_AT, SCHEMA, batch, rows
+from tests.kit.lake import LANDED_AT, rows
+from tests.unit.lake.kit import SCHEMA, batch, written
 
 
 @pytest.mark.law("C", "D")
@@ -91,8 +92,7 @@ def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path:
 def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
     table, path = FolderTables(), str(tmp_path)
     table.create(path, RELAY)
-    both = [batch(rows("orders", 0, *range(10)), rows("orders", 1, *range(5)))]
-    files = list(write_files(path, SCHEMA, iter(both), apart=True))
+    files = written(path, rows("orders", 0, *range(10)), rows("orders", 1, *range(5)), apart=True)
     table.commit(path, files, app_id="land", version=1, signature="first")
     table.commit(path, files, app_id="land", version=1, signature="again")
     assert [commit.get("userMetadata") for commit in table.history(path, 1)] == ["first"], "a batch counts once"
@@ -135,7 +135,7 @@ def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_a
 @pytest.mark.law("F")
 def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: Path) -> None:
     """A cluster whose workers have another folder under the same path."""
-    files = list(write_files(str(tmp_path), SCHEMA, iter([batch(rows("orders", 0, 1))])))
+    files = written(tmp_path, rows("orders", 0, 1))
     require_seen(str(tmp_path), files)
     with pytest.raises(SafetyError, match="this process does not see") as refused:
         require_seen(str(tmp_path / "elsewhere"), files)

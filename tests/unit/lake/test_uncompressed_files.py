@@ -9,15 +9,16 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from mirrorlake.lake import UncompressedBudget, uncompressed_files, write_files
-from tests.lakes import SCHEMA, batch, rows
+from mirrorlake.lake import UncompressedBudget, uncompressed_files
+from tests.kit.lake import rows
+from tests.unit.lake.kit import SCHEMA, written
 
 
 @pytest.mark.law("C")
 def test_law_c_an_uncompressed_file_holds_the_same_records(tmp_path: Path) -> None:
     records = rows("orders", 0, *range(100))
-    [fresh] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]), uncompressed=True)
-    [final] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]))
+    [fresh] = written(tmp_path, records, uncompressed=True)
+    [final] = written(tmp_path, records)
     assert [uncompressed_files.is_uncompressed(file.path) for file in (fresh, final)] == [True, False]
     for file, codec in ((fresh, "UNCOMPRESSED"), (final, "ZSTD")):
         footer = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)

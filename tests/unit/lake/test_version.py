@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 from mirrorlake.errors import SafetyError
 from mirrorlake.lake import (
     GAPS,
-    SIDE_TABLES,
     WITHHELD,
     FolderTables,
     Lake,
@@ -21,18 +21,10 @@ from mirrorlake.lake import (
 )
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.lake.version import VERSION_PROPERTY
-from tests.kit.commands import run_cli, write_conf
-from tests.lakes import lake_in
+from tests.kit.commands import run_cli
+from tests.kit.lake import LakeBuilder
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-
-
-def lake_at(folder: Path) -> Lake:
-    return lake_in(folder, sees_all=lambda: True)
-
-
-def whole_lake(folder: Path) -> Lake:
-    return lake_in(folder, *SIDE_TABLES, relays=["east"], sees_all=lambda: True)
 
 
 def set_version(lake: Lake, text: str) -> None:
@@ -57,13 +49,12 @@ READS: dict[str, Callable[[Lake], Any]] = {
 @pytest.mark.parametrize("version", ["1", "4", "later"])
 @pytest.mark.parametrize("what", READS)
 def test_a_lake_of_another_release_is_refused_before_anything_is_read_or_written(
-    tmp_path: Path, what: str, version: str
+    built: LakeBuilder, what: str, version: str
 ) -> None:
-    made = whole_lake(tmp_path)
-    READS[what](made)
-    set_version(made, version)
+    READS[what](built.lake)
+    set_version(built.lake, version)
     for _ in range(2):
-        lake = lake_at(tmp_path)
+        lake = built.mirror().lake
         with pytest.raises(SafetyError, match=f"its version is {version}, and this release reads only 3") as found:
             READS[what](lake)
         with pytest.raises(SafetyError):
@@ -71,25 +62,21 @@ def test_a_lake_of_another_release_is_refused_before_anything_is_read_or_written
     assert "docs/upgrades.md" in str(found.value)
 
 
-def test_an_old_lake_which_kept_no_version_is_never_read_as_empty(tmp_path: Path) -> None:
-    made = whole_lake(tmp_path)
-    [commit] = Path(made.meta_location(GAPS), "_delta_log").glob("*.json")
+def test_an_old_lake_which_kept_no_version_is_never_read_as_empty(built: LakeBuilder) -> None:
+    [commit] = Path(built.location("gaps"), "_delta_log").glob("*.json")
     commit.write_text(commit.read_text().replace(VERSION_PROPERTY, "another"))
     with pytest.raises(SafetyError, match="its version is none"):
-        lake_at(tmp_path).query_rows("SELECT * FROM {gaps}")
+        built.mirror().lake.query_rows("SELECT * FROM {gaps}")
 
 
 @pytest.mark.parametrize(
     "command", [["pause", "--flow", "east->central"], ["lag"], ["resume", "--flow", "east->central"]]
 )
 def test_a_command_on_a_lake_of_another_release_ends_with_exit_3_cause_and_remedy(
-    tmp_path: Path, command: list[str]
+    built: LakeBuilder, command: list[str]
 ) -> None:
-    clusters = {"east": "127.0.0.1:1", "central": "127.0.0.1:2"}
-    flow = {"source": "east", "target": "central", "topics": "orders"}
-    conf = write_conf(tmp_path, clusters, [flow])
-    set_version(whole_lake(tmp_path / "lake"), "7")
-    done = run_cli(*command, "--conf", str(conf), "--json")
+    set_version(built.lake, "7")
+    done = run_cli(*command, "--conf", str(built.folder / "mirror.yml"), "--json")
     document = json.loads(done.stdout)
     assert (done.returncode, document["error"], document["exit_code"]) == (3, "SafetyError", 3)
     assert "its version is 7" in document["cause"]
@@ -97,8 +84,9 @@ def test_a_command_on_a_lake_of_another_release_ends_with_exit_3_cause_and_remed
     assert "docs/upgrades.md" in document["remedy"]
 
 
-def test_a_table_that_was_not_made_holds_nothing_yet(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, GAPS, PROOFS, sees_all=lambda: True)
+def test_a_table_that_was_not_made_holds_nothing_yet(built: LakeBuilder, lake: Lake) -> None:
+    for table in ("withheld", "removed"):
+        shutil.rmtree(built.location(table))
     text = "SELECT count(*) AS n FROM {gaps} AS g LEFT JOIN {withheld} AS w ON g.topic = w.topic"
     assert [row.n for row in lake.query_rows(text)] == [0]
     assert lake.query_rows("SELECT * FROM {removed}", missing_ok=True) == []

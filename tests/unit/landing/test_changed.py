@@ -17,7 +17,8 @@ from mirrorlake.landing.live_task import LandTaskSpec, _find_change
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskResult
 from tests.builders import fetched_rows
-from tests.lakes import SCHEMA, batch, rows
+from tests.kit.lake import rows
+from tests.unit.lake.kit import SCHEMA, batch
 from tests.unit.lake.test_landing_log import Relay
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

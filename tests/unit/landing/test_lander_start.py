@@ -12,15 +12,11 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.lake import (
-    GAPS,
-    METADATA,
-    POSITIONS,
     KnownTopic,
     LandedPositions,
     LandingLog,
     ReadProgress,
     count_landed_since,
-    write_files,
 )
 from mirrorlake.landing import source_state, start
 from mirrorlake.landing.context import LandingContext
@@ -30,8 +26,9 @@ from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, LogTruncation
 from tests.builders import NOON, mirror_config
+from tests.kit.lake import LakeBuilder, rows
 from tests.kit.memory_cluster import MemoryCluster
-from tests.lakes import SCHEMA, batch, lake_in, rows
+from tests.unit.lake.kit import written
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 GAP = "SELECT topic, generation, kind, first_offset, last_offset FROM {gaps} ORDER BY ALL"
@@ -43,7 +40,7 @@ class World:
     def __init__(self, path: Path, source: MemoryCluster, *flows: dict[str, Any]) -> None:
         self.source = source
         self.flows = mirror_config(*flows or [{"topics": ".*"}]).flows
-        self.lake = lake_in(path, GAPS, POSITIONS, METADATA, relays=["east"])
+        self.lake = LakeBuilder(path).lake
         self.landed = 0
 
     def lander(self, *, on_gap: str = "halt") -> Any:
@@ -70,13 +67,12 @@ class World:
             lander.key_by_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
         )
         read_to, is_whole = progress.take()
-        files = [
+        records = [
             row | {"landed_at": at, "generation": lander.current[tp].generation}
             for tp, (offsets, _) in read.items()
             for row in rows(tp.topic, tp.partition, *offsets)
         ]
-        written = list(write_files(seat.path, SCHEMA, iter([batch(files)])))
-        LandingLog(seat).append(written, 1, at, read_to, is_whole=is_whole)
+        LandingLog(seat).append(written(seat.path, records), 1, at, read_to, is_whole=is_whole)
 
     def account(self, lander: Any) -> None:
         """Account for the only turn of a lander, as it does when its time has come."""

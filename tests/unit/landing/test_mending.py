@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import GAPS, BrokenFile, Lake, broken_files, gap_row
+from mirrorlake.lake import BrokenFile, Lake, broken_files, gap_row
 from mirrorlake.landing import Mending, mending
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON
-from tests.lakes import Relay, lake_in, rows
+from tests.kit.lake import rows
+from tests.unit.lake.kit import Relay
 
 RECORDS = 40
 # One file holds them all.
@@ -25,12 +26,11 @@ SOURCES = [SourcePartition("clicks", 1, 2), SourcePartition("orders", 1, 0), Sou
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Make a relay of one file, which is empty."""
-    lake = lake_in(tmp_path, GAPS)
-    relay = Relay(lake.relay_location("east"))
-    relay.land(*(rows(source.topic, source.partition, *range(RECORDS)) for source in SOURCES))
+    relay = Relay(tmp_path).turn(*(rows(source.topic, source.partition, *range(RECORDS)) for source in SOURCES))
     for file in Path(relay.path).glob("*.parquet"):
         file.write_bytes(b"")
-    return lake
+    found: Lake = relay.lake
+    return found
 
 
 def broken(lake: Lake) -> list[BrokenFile]:

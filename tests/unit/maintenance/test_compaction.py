@@ -8,10 +8,9 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +33,8 @@ from mirrorlake.maintenance.tiers import FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
-from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, rows
+from tests.kit.lake import LANDED_AT, rows
+from tests.unit.lake.kit import SCHEMA, Relay
 
 FANOUT = Timing().compaction_fanout
 
@@ -70,7 +70,7 @@ def up_to(position: int, **settings: Any) -> SentUpTo:
 @pytest.mark.law("C", "E")
 def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_statistics(relay: CompactedRelay) -> None:
     for first in range(0, 3 * FANOUT, 3):
-        relay.land(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2), apart=True)
+        relay.turn(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2), apart=True)
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     held = log.files({})
     version = relay.tables.version(relay.path)
@@ -99,8 +99,8 @@ def parts(relay: CompactedRelay) -> dict[SourcePartition, list[RelayFile]]:
 def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: CompactedRelay) -> None:
     for turn in range(FANOUT):
         several = [rows("orders", n, 2 * turn, 2 * turn + 1) for n in range(5) if (turn + n) % 7]
-        relay.land(*several, rows("clicks", 1, turn), uncompressed=turn % 2 == 0)
-    relay.land(rows("orders", 3, 2 * FANOUT))
+        relay.turn(*several, rows("clicks", 1, turn), uncompressed=turn % 2 == 0)
+    relay.turn(rows("orders", 3, 2 * FANOUT))
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     held, version = log.files({}), relay.tables.version(relay.path)
     waits = SentUpTo(flow=FLOW, positions={SourcePartition("orders", 1, n): 2 * FANOUT - 3 for n in range(5)})
@@ -122,7 +122,7 @@ def test_turns_of_more_partitions_than_turns_wait_until_they_are_large_or_many(
 ) -> None:
     monkeypatch.setenv("MIRRORLAKE_TIMING", "compaction_fanout=4")
     for turn in range(4):
-        relay.land(*(rows("orders", n, turn) for n in range(5)))
+        relay.turn(*(rows("orders", n, turn) for n in range(5)))
     assert relay.compact().into == 0
     with monkeypatch.context() as patch:
         patch.setenv("MIRRORLAKE_TIMING", "compaction_fanout=4,compaction_max_waiting=4")
@@ -156,7 +156,7 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
         # Files of one partition among the turns stay where they are.
         patch.setattr(splits, "_SMALL", 0)
         for turn, position in turns:
-            relay.land(*(rows("orders", n, *range(ends[n], ends[n] + count)) for n, count in sorted(turn.items())))
+            relay.turn(*(rows("orders", n, *range(ends[n], ends[n] + count)) for n, count in sorted(turn.items())))
             ends |= {n: ends[n] + count for n, count in turn.items()}
             if position is not None:
                 relay.compact(
@@ -175,7 +175,7 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
 @pytest.mark.law("C", "D")
 def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compaction(relay: CompactedRelay) -> None:
     for first in range(0, 3 * FANOUT, 3):
-        relay.land(rows("orders", 0, *range(first, first + 3)), uncompressed=first % 2 == 0)
+        relay.turn(rows("orders", 0, *range(first, first + 3)), uncompressed=first % 2 == 0)
     before = relay.records()
     assert relay.compact(up_to(10_000)).into == 1
     [file] = DeltaTable(relay.path).file_uris()
@@ -196,7 +196,7 @@ def codecs(file: str) -> set[str]:
 @pytest.mark.law("F")
 def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_for_a_day(relay: CompactedRelay) -> None:
     for offset in range(2 * FANOUT):
-        relay.land(rows("orders", 0, offset))
+        relay.turn(rows("orders", 0, offset))
     assert relay.compact(up_to(10_000), up_to(FANOUT - 1)).into == 0
     assert relay.compact(up_to(10_000), SentUpTo(flow=FLOW, positions=None)).waiting == 2 * FANOUT
     assert (
@@ -216,13 +216,13 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
     is_plain: bool, relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
-        relay.land(rows("orders", 0, offset))
+        relay.turn(rows("orders", 0, offset))
     before, first, second = relay.records(), TableMaintenance(relay.path), TableMaintenance(relay.path)
     removed, split = group_of(first)
     monkeypatch.setattr("mirrorlake.lake.log_commits.is_plain_table", lambda _: is_plain)
 
     def replace_first() -> None:
-        relay.land(rows("orders", 0, FANOUT))
+        relay.turn(rows("orders", 0, FANOUT))
         assert first.replace(removed, rewrite(first, "east", split), why="compact")
 
     with acting("commit.prepared", replace_first):
@@ -234,12 +234,12 @@ def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be
     relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
-        relay.land(rows("orders", 0, offset))
+        relay.turn(rows("orders", 0, offset))
     upkeep, offsets, listed = TableMaintenance(relay.path), count(FANOUT), log_commits.is_plain_table
     removed, split = group_of(upkeep)
 
     def is_plain_table(table: DeltaTable) -> bool:
-        relay.land(rows("orders", 0, next(offsets)))
+        relay.turn(rows("orders", 0, next(offsets)))
         return listed(table)
 
     monkeypatch.setattr(log_commits, "is_plain_table", is_plain_table)
@@ -253,7 +253,7 @@ def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
     relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
-        relay.land(rows("orders", 0, offset))
+        relay.turn(rows("orders", 0, offset))
     before = relay.records()
 
     def killed(*_: Any, **__: Any) -> bool:
@@ -272,11 +272,11 @@ def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
 @pytest.mark.law("E")
 def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(relay: CompactedRelay) -> None:
     for offset in range(FANOUT):
-        relay.land(rows("orders", 0, offset, offset + 1000) if offset == FANOUT - 1 else rows("orders", 0, offset))
+        relay.turn(rows("orders", 0, offset, offset + 1000) if offset == FANOUT - 1 else rows("orders", 0, offset))
     newest = max(Path(relay.path).glob("*.parquet"))
     pq.write_table(pq.read_table(newest, schema=SCHEMA).slice(0, 1), newest)
     for offset in range(FANOUT):
-        relay.land(rows("clicks", 0, offset))
+        relay.turn(rows("clicks", 0, offset))
     with pytest.raises(StoreError, match="do not hold what their statistics say"):
         relay.compact()
     assert relay.files() == FANOUT + 1, "the other partition was rewritten"
@@ -286,11 +286,11 @@ def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(rela
 @pytest.mark.law("C", "D")
 def test_law_d_what_a_stranger_optimised_is_read_in_order_and_left_alone(relay: CompactedRelay) -> None:
     for offset in range(0, 4 * FANOUT, 2):
-        relay.land(rows("orders", 0, offset, offset + 1), rows("orders", 1, offset))
+        relay.turn(rows("orders", 0, offset, offset + 1), rows("orders", 1, offset))
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     log.files({})
     DeltaTable(relay.path).optimize.compact()
-    relay.land(rows("orders", 0, 4 * FANOUT))
+    relay.turn(rows("orders", 0, 4 * FANOUT))
     assert [file.first_offset for file in log.new_files({})] == [4 * FANOUT]
     assert relay.compact().into == 0
     found = [file for file in RelayLog(relay.tables, relay.path).files({}) if file.source == ORDERS]
@@ -302,9 +302,7 @@ def test_law_d_what_a_stranger_optimised_is_read_in_order_and_left_alone(relay: 
 
 def test_a_stranger_s_order_within_a_file_is_mended(relay: CompactedRelay) -> None:
     for offset in range(0, 2 * FANOUT, 2):
-        write_deltalake(
-            relay.path, pa.Table.from_batches([batch(rows("orders", 0, offset + 1, offset))]), mode="append"
-        )
+        relay.add("relay", *rows("orders", 0, offset + 1, offset))
     before = relay.records()
     assert relay.compact().files == FANOUT
     assert relay.records() == before
@@ -326,7 +324,7 @@ def test_law_e_any_sequence_of_batches_and_compactions_keeps_every_record_once_a
                 relay.compact()
                 continue
             partition, count = step
-            relay.land(rows("orders", partition, *range(ends[partition], ends[partition] + count)))
+            relay.turn(rows("orders", partition, *range(ends[partition], ends[partition] + count)))
             ends[partition] += count
         relay.compact()
     expected = [row for partition in (0, 1) for row in rows("orders", partition, *range(ends[partition]))]

@@ -10,17 +10,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import (
-    POSITIONS,
-    QUARANTINE,
     RelayLog,
     TableMaintenance,
-    arrow_table,
     left_before,
-    position_row,
     read_in_order,
     removed_from,
 )
@@ -30,7 +26,8 @@ from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
 from tests.kit.deaths import dying
-from tests.lakes import LANDED_AT, Relay, lake_in, rows
+from tests.kit.lake import LANDED_AT, Row, rows
+from tests.unit.lake.kit import Relay
 
 FANOUT = Timing().compaction_fanout
 
@@ -42,21 +39,13 @@ ADA = Selector(key=b"ada")
 class World(Relay):
     """A lake in a folder, without Spark; every tenth record is Ada's, and one of hers is quarantined."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root / "relay/east")
-        self.lake = lake_in(root, POSITIONS, QUARANTINE)
-
-    def land_up_to(self, end: int, *several: list[dict[str, Any]]) -> None:
+    def land_up_to(self, end: int, *several: list[Row]) -> None:
         """Land records, and account for them."""
-        self.land(*several)
-        self.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", end, LANDED_AT)])
+        self.turn(*several).position("landed", end)
 
     def quarantine(self, *offsets: int, flow: str = FLOW.name) -> None:
-        found = [
-            {"flow": flow, "topic": "orders", "generation": 1, "partition": 0, "offset": offset, "key": key(offset)}
-            for offset in offsets
-        ]
-        write_deltalake(self.lake.meta_location(QUARANTINE), arrow_table(QUARANTINE, found), mode="append")
+        for offset in offsets:
+            self.add("quarantine", flow=flow, offset=offset, key=key(offset))
 
     def eraser(self, position: int = 60, **flow: Any) -> Eraser:
         standing = SentUpTo(flow=FLOW.model_copy(update=flow), positions={ORDERS: position})
@@ -70,7 +59,7 @@ class World(Relay):
         )
 
     def keys_on_disk(self) -> Iterator[tuple[str, bytes | None]]:
-        for place in (self.path, self.lake.meta_location(QUARANTINE)):
+        for place in (self.path, self.location("quarantine")):
             for path in Path(place).glob("*.parquet"):
                 for row in pq.read_table(path, columns=["topic", "key"]).to_pylist():
                     yield row["topic"], row["key"]
@@ -80,7 +69,7 @@ def key(offset: int) -> bytes:
     return b"ada" if offset % 10 == 5 else b"%d" % offset
 
 
-def orders(*offsets: int) -> list[dict[str, Any]]:
+def orders(*offsets: int) -> list[Row]:
     return [
         row for offset in offsets for row in rows("orders", 0, offset, key=key(offset), value=b'{"n": %d}' % offset)
     ]
@@ -128,7 +117,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     assert left.relay_version == done.relay_version == world.tables.version(world.path)
     assert "ada" not in json.dumps(left.evidence)
     assert left_before(world.lake, "east") == {}
-    quarantined = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table().to_pylist()
+    quarantined = DeltaTable(world.location("quarantine")).to_pyarrow_table().to_pylist()
     assert sorted((row["flow"], row["offset"]) for row in quarantined) == [
         (FLOW.name, 16), ("west->central", 15), ("west->central", 25),
     ]  # fmt: skip
@@ -188,10 +177,10 @@ def test_a_topic_that_was_never_landed_and_a_stream_that_is_not_past_are_refused
 
 @pytest.mark.law("E")
 def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World) -> None:
-    world.land(orders(*range(60, 70)))
+    world.turn(orders(*range(60, 70)))
     done = world.eraser().erase("orders", ADA, "why")
     assert (done.records, done.waiting, done.left, done.ok) == (6, 1, 1, False)
-    world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 70, LANDED_AT)])
+    world.position("landed", 70)
     assert world.eraser().erase("orders", ADA, "why").ok
     assert b"ada" not in {row["key"] for row in world.records("orders")}
 

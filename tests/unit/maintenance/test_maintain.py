@@ -12,14 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.config.schema import MaintenanceConfig
-from mirrorlake.lake import OFFSET_MAP, QUARANTINE, FolderTables, LandingCommit, RelayLog, write_files
-from mirrorlake.lake.schema import SAMPLES
+from mirrorlake.lake import OFFSET_MAP, FolderTables, LandingCommit, RelayLog
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.timing import Timing
-from tests.builders import map_row, run
-from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, rows
+from tests.kit.lake import LANDED_AT, Row, map_row, rows
+from tests.unit.lake.kit import Relay, written
 
 FANOUT = Timing().compaction_fanout
 
@@ -29,14 +27,10 @@ APP = "mirrorlake.land.east"
 class World(Relay):
     """A lake in a folder, without Spark; time goes on as the test says."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root / "relay/east")
-        self.lake = lake_in(root, OFFSET_MAP, SAMPLES, QUARANTINE)
-
     def land_some(self, count: int = 1, **progress: Any) -> None:
         for number in range(self.batches + 1, self.batches + 1 + count):
             signed = LandingCommit(1, number, "owner", LANDED_AT, **progress).to_text()
-            self.land(rows("orders", 0, number), app_id=APP, signature=signed)
+            self.turn(rows("orders", 0, number), app_id=APP, signature=signed)
 
     def keep(self, after: timedelta = timedelta(0), **settings: Any) -> dict[str, KeptTable]:
         def now() -> datetime:
@@ -99,7 +93,7 @@ def test_law_f_a_writer_that_slept_over_a_cleaned_log_commits_after_what_came_me
     world.land_some()
     world.keep()
     assert f"{1:020}.json" not in world.log(), "the number after the one that the writer knows is free again"
-    files = list(write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 900))])))
+    files = written(world.path, rows("orders", 0, 900))
     asleep.commit(world.path, files, app_id=APP, version=900, signature="{}")
     held = DeltaTable(world.path).to_pyarrow_table()["offset"].to_pylist()
     assert sorted(held) == [*range(1, FANOUT + 2), 900]
@@ -119,8 +113,7 @@ def test_law_e_only_what_was_removed_long_ago_or_never_committed_is_deleted(worl
     world.keep()
     assert len(list(Path(world.path).glob("*.parquet"))) == FANOUT + 1
     grow_old(world)
-    [orphan] = write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 900))]))
-    [about_to_commit] = write_files(world.path, SCHEMA, iter([batch(rows("orders", 0, 901))]))
+    [orphan], [about_to_commit] = (written(world.path, rows("orders", 0, offset)) for offset in (900, 901))
     os.utime(Path(world.path, orphan.path), (time.time() - 90_000,) * 2)
     assert world.keep()["relay of east"].deleted == 1, "removed a moment ago: readers may hold them"
     assert not Path(world.path, orphan.path).exists()
@@ -129,11 +122,10 @@ def test_law_e_only_what_was_removed_long_ago_or_never_committed_is_deleted(worl
     assert DeltaTable(world.path).to_pyarrow_table().num_rows == FANOUT + 1
 
 
-def run_row(first: int) -> dict[str, Any]:
-    sent = run(first, first, first, source=SourcePartition("orders", 1, first % 3))
-    more = {"lane": 0, "ledger_seq": first, "epoch": 1, "committed_at": LANDED_AT + timedelta(microseconds=first)}
+def run_row(first: int) -> Row:
+    more = {"ledger_seq": first, "committed_at": LANDED_AT + timedelta(microseconds=first)}
     more |= {"holes": [{"first": 1, "length": 2}] if first % 2 else [], "target_topic_id": "id" if first > 4 else None}
-    return map_row(sent, flow="east->central", view=None, **more)
+    return map_row([first], first, "orders", first % 3, **more)
 
 
 @pytest.mark.law("A", "F")
@@ -155,17 +147,17 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
 def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
     withheld = {"flow": "a->b", "key": b"k", "value": b"v" * 1000, "headers": [{"key": "h", "value": None}]}
     for number in range(FANOUT):
-        world.lake.append_rows(SAMPLES, [{"name": str(number), "observed_at": LANDED_AT}])
-        world.lake.append_rows(QUARANTINE, [withheld | {"offset": number}])
+        world.add("samples", name=str(number), observed_at=LANDED_AT)
+        world.add("quarantine", offset=number, **withheld)
     world.land_some(FANOUT)
     min(Path(world.path).glob("*.parquet")).unlink()
     kept = world.keep()
     assert kept["relay of east"].why_not
     assert (kept["samples"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
-    held = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table().to_pylist()
+    held = DeltaTable(world.location("quarantine")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in held) == [*range(FANOUT)]
     assert all(row.items() >= withheld.items() for row in held), "bytes are what they were"
-    [greatest] = DeltaTable(world.lake.meta_location(SAMPLES)).get_add_actions(flatten=True)["max.observed_at"]
+    [greatest] = DeltaTable(world.location("samples")).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= LANDED_AT
     asked = "SELECT count(*) AS rows FROM {samples} WHERE observed_at >= :since"
     assert world.lake.query_rows(asked, since=LANDED_AT)[0].rows == FANOUT, (

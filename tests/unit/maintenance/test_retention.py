@@ -13,14 +13,11 @@ from deltalake import DeltaTable
 
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, LakeConfig, MaintenanceConfig
 from mirrorlake.lake import (
-    POSITIONS,
     Lake,
     RelayLog,
     TableMaintenance,
     left_before,
-    position_row,
     removed_from,
-    write_files,
 )
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.maintain import LakeUpkeep
@@ -31,7 +28,8 @@ from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.timing import Timing
 from tests.builders import ORDERS, mirror_config
 from tests.kit.deaths import dying
-from tests.lakes import LANDED_AT, SCHEMA, Relay, batch, lake_in, no_session, rows
+from tests.kit.lake import LANDED_AT, Row, rows
+from tests.unit.lake.kit import Relay
 
 FANOUT = Timing().compaction_fanout
 
@@ -44,8 +42,7 @@ class World(Relay):
     """A lake in a folder, without Spark, with a batch of ten offsets a day from `LANDED_AT` on."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root / "relay/east")
-        self.lake = lake_in(root, POSITIONS)
+        super().__init__(root)
         self.today = LANDED_AT
 
     def land_days(
@@ -55,7 +52,7 @@ class World(Relay):
         topic: str = "orders",
         accounted: bool = True,
         fresh: bool = False,
-        also: Sequence[dict[str, Any]] = (),
+        also: Sequence[Row] = (),
     ) -> None:
         for _ in range(count):
             first, self.today = self.batches * 10, LANDED_AT + self.batches * DAY
@@ -63,13 +60,12 @@ class World(Relay):
                 row | {"timestamp": self.today, "landed_at": self.today}
                 for row in (*also, *rows(topic, 0, *range(first, first + 10)))
             ]
-            self.land(several, uncompressed=fresh)
+            self.turn(several, uncompressed=fresh)
             if accounted:
                 self.account(first + 10, topic)
 
     def account(self, position: int, topic: str = "orders") -> None:
-        source = SourcePartition(topic, 1, 0)
-        self.lake.append_rows(POSITIONS, [position_row("east", source, "landed", position, self.today)])
+        self.position("landed", position, topic=topic, observed_at=self.today)
 
     def keep(
         self,
@@ -216,13 +212,9 @@ def test_a_flow_that_begins_later_or_does_not_carry_the_topic_holds_nothing_back
 @pytest.mark.law("D", "E")
 def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> None:
     world.land_days(3)
-    second = [
-        row | {"timestamp": LANDED_AT, "landed_at": LANDED_AT, "generation": 2} for row in rows("orders", 0, 0, 1)
-    ]
-    files = list(write_files(world.path, SCHEMA, iter([batch(second)])))
-    world.tables.commit(world.path, files, app_id="land", version=99, signature="{}")
+    world.land("orders", 0, [0, 1], timestamp=LANDED_AT, generation=2)
+    world.position("landed", 2, generation=2, observed_at=world.today)
     again = SourcePartition("orders", 2, 0)
-    world.lake.append_rows(POSITIONS, [position_row("east", again, "landed", 2, world.today)])
     held = SentUpTo(flow=FLOW, positions={ORDERS: 20, again: 2})
     kept = world.keep(held, now=LANDED_AT + 30 * DAY)
     assert kept.expired.records == 20
@@ -283,7 +275,7 @@ def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
 
 
 def test_a_relay_elsewhere_keeps_everything_and_says_so(tmp_path: Path) -> None:
-    lake = Lake(no_session, LakeConfig(root="s3a://bucket/lake"))
+    lake = Lake(None, LakeConfig(root="s3a://bucket/lake"))  # type: ignore[arg-type]
     clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention=THREE_DAYS)}
     lake.open_maintenance = lambda _: None  # type: ignore[method-assign]
     upkeep = LakeUpkeep(lake, MaintenanceConfig(), now=lambda: LANDED_AT, clusters=clusters)

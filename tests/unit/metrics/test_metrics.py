@@ -27,19 +27,17 @@ from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lake import GAPS, WITHHELD, gap_row
 from mirrorlake.metrics import Metrics, MetricsFeed, MetricsServer
 from mirrorlake.metrics.batch_listener import BatchListener
 from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.listeners import FlowFeed
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Gap
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
 from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
-from tests.lakes import lake_in
+from tests.kit.lake import LakeBuilder
 
 FLOW = "east->central"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -399,9 +397,9 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
 
 
 @pytest.mark.law("E")
-def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is_an_increase(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, GAPS, WITHHELD)
-
+def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is_an_increase(
+    built: LakeBuilder,
+) -> None:
     def nothing_yet(*_: Any, **__: Any) -> Any:
         raise UsageError("nothing was sampled")
 
@@ -409,10 +407,9 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
     lag: Any = SimpleNamespace(flows=flows, verdict=nothing_yet, query_latency=nothing_yet)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mirrorlake.lag.figures.proven_until", lambda *_: {})
-        found = measure(lake, lag, now=lambda: NOON)
+        found = measure(built.lake, lag, now=lambda: NOON)
         assert set(found.gaps.values()) == {0}
         assert {"expired", "truncated", "recreated"} <= {kind for _, kind in found.gaps}
         assert found.withheld == {(FLOW, "filtered"): 0, (FLOW, "quarantined"): 0}
-        gap = Gap(source=SourcePartition("orders", 1, 0), first_offset=0, last_offset=4, missing=5, kind="expired")
-        lake.append_rows(GAPS, [gap_row("east", gap, NOON)])
-        assert measure(lake, lag, now=lambda: NOON).gaps["east", "expired"] == 5
+        built.add("gaps", first_offset=0, last_offset=4, missing=5, kind="expired")
+        assert measure(built.lake, lag, now=lambda: NOON).gaps["east", "expired"] == 5

@@ -15,7 +15,6 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.tables import TablesView
 from mirrorlake.notebook.console.window import TABS, Console
 from tests.builders import mirror_config
-from tests.lakes import no_session
 from tests.unit.tables.kit import mirror
 
 
@@ -24,7 +23,7 @@ def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console
     """A console of a mirror with the table `sales`, in a process without Spark."""
     monkeypatch.setattr(SparkSession, "getActiveSession", staticmethod(lambda: None))
     mirror(tmp_path, {"topics": "sales"}, topics=["sales"])
-    with Console(Mirror(load(tmp_path / "mirror.yml"), spark=no_session)) as made:  # type: ignore[arg-type]
+    with Console(Mirror(load(tmp_path / "mirror.yml"), spark=lambda: pytest.fail("Spark is asked for"))) as made:  # type: ignore[arg-type]
         yield made
 
 

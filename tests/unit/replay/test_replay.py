@@ -16,14 +16,9 @@ import pytest
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka import RawRecord
-from mirrorlake.lake import OFFSET_MAP, SIDE_TABLES, Audit
-from mirrorlake.lake.metadata import KnownTopic, topic_row
-from mirrorlake.lake.removed import write_removed
-from mirrorlake.lake.schema import METADATA
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import LogTruncation
+from mirrorlake.lake import Audit
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec
-from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.procedure import Journal
 from mirrorlake.progress import Board
@@ -37,9 +32,9 @@ from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, 
 from mirrorlake.replay.run import ReplayRun
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
-from tests.builders import ORDERS, batch_of, map_row, mirror_config, run
+from tests.builders import ORDERS, batch_of, mirror_config
+from tests.kit.lake import LakeBuilder, Row, rows
 from tests.kit.memory_cluster import MemoryCluster
-from tests.lakes import Relay, lake_in, rows
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -71,24 +66,19 @@ class World:
     """A lake with ten records a partition of `orders`, a second apart, the newest at noon; and a target."""
 
     def __init__(self, folder: Path) -> None:
-        self.lake = lake_in(folder, *SIDE_TABLES)
+        self.built = LakeBuilder(folder)
+        self.lake = self.built.lake
         self.cluster = Cluster()
         self.now = NOON
-        self.land = Relay(self.lake.relay_location("east")).land
-        self.land(*(self.rows("orders", p, range(10)) for p in range(2)))
-        self.topic(
-            KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "600000"})
-        )
+        self.built.turn(*(self.rows(partition, range(10)) for partition in range(2)))
+        self.topic(configs={"retention.ms": "600000"})
 
-    def rows(self, topic: str, partition: int, offsets: Iterable[int], **more: Any) -> list[dict[str, Any]]:
-        return [
-            row
-            for at in offsets
-            for row in rows(topic, partition, at, **{"timestamp": NOON - timedelta(seconds=9 - at), **more})
-        ]
+    def rows(self, partition: int, offsets: Iterable[int], **more: Any) -> list[Row]:
+        times = {at: NOON - timedelta(seconds=9 - at) for at in offsets}
+        return [row for at, time in times.items() for row in rows("orders", partition, at, timestamp=time, **more)]
 
-    def topic(self, topic: KnownTopic, at: datetime = NOON - timedelta(hours=1)) -> None:
-        self.lake.append_rows(METADATA, [topic_row("east", "source", topic, at)])
+    def topic(self, **columns: Any) -> None:
+        self.built.observe("orders", **{"partitions": 3, "observed_at": NOON - timedelta(hours=1), **columns})
 
     def context(self, config: MirrorConfig | None = None) -> Any:
         """Return a context with what a plan may ask: settings, lake, clock and the one cluster."""
@@ -138,7 +128,7 @@ def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")
     begin(world, found.definition)
-    world.land(world.rows("orders", 0, [10, 11]))
+    world.built.turn(world.rows(0, [10, 11]))
     again = plan(world, name="march")
     assert (again.state, again.definition) == ("begun", found.definition), "what was begun is not planned anew"
     assert plan_begun(world.context(), begun_replay(world.context(), "march")).definition == found.definition
@@ -156,7 +146,7 @@ def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
 
 
 def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> None:
-    world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "60000"}))
+    world.topic(configs={"retention.ms": "60000"})
     world.now = NOON + timedelta(hours=2)
 
     def refusals(leave: ReplayConsent = NO_CONSENT, **more: Any) -> list[str]:
@@ -174,7 +164,7 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     assert "message.timestamp.before.max.ms" in why
     world.cluster.replayed(3, **{"message.timestamp.type": "LogAppendTime"})
     assert refusals() == []
-    world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3))
+    world.topic()
     world.cluster.delete("orders.replayed")
     world.cluster.broker |= {"log.retention.ms": "1000"}
     [why] = refusals()
@@ -195,10 +185,7 @@ def test_a_topic_with_other_content_or_too_few_partitions_is_refused(world: Worl
 
 
 def test_what_left_the_relay_is_said(world: World) -> None:
-    gone = Removed(
-        removal="a", source=ORDERS, first_offset=0, last_offset=3, kind=EXPIRED, records=4, removed_at=NOON, reason="1d"
-    )
-    write_removed(world.lake, "east", [gone])
+    world.built.add("removed", removal="a", first_offset=0, last_offset=3, kind="expired", record_count=4, reason="1d")
     [note] = plan(world).notes
     assert "4 records of orders-0 from offset 0 to 3 left the relay" in note
     assert plan(world, from_offset=4).notes == ()
@@ -207,15 +194,8 @@ def test_what_left_the_relay_is_said(world: World) -> None:
 @pytest.mark.law("D")
 def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: World) -> None:
     assert chain([(2, 4)], 1) == {1: (0, 4), 2: (4, None)}
-    world.land(world.rows("orders", 0, range(4, 7), generation=2))
-    known = KnownTopic(
-        name="orders",
-        generation=1,
-        topic_id="a",
-        partitions=2,
-        truncations=(LogTruncation(partition=0, generation=2, first_offset=4),),
-    )
-    world.topic(known)
+    world.built.turn(world.rows(0, range(4, 7), generation=2))
+    world.topic(partitions=2, cuts=[{"partition": 0, "generation": 2, "first_offset": 4}])
     spans = [(s.partition, s.generation, s.first, s.end) for s in plan(world).definition.spans]
     assert sorted(spans) == [(0, 1, 0, 4), (0, 2, 4, 7), (1, 1, 0, 10)]
     old = plan(world, generation=1).definition.spans
@@ -272,10 +252,9 @@ def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> No
         world.context(), asked(partitions=(0,), timestamps="original"), leave=ReplayConsent(accept_expiry=True)
     )
     definition = found.definition
-    target = TopicPartition("orders.replayed", 0)
     # A stranger's record stands at offset 5 of the target.
-    runs = [run(0, 4, 0, source=ORDERS, target=target), run(5, 9, 6, source=ORDERS, target=target)]
-    world.lake.append_rows(OFFSET_MAP, [map_row(one, flow=definition.name) for one in runs])
+    there = {"flow": definition.name, "target_topic": "orders.replayed"}
+    world.built.send(range(5), 0, **there).send(range(5, 10), 6, **there)
 
     def arrived(row: dict[str, Any], **more: Any) -> RawRecord:
         place = row["offset"] + (row["offset"] > 4)
@@ -284,7 +263,7 @@ def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> No
         content = {"key": row["key"], "value": row["value"], "headers": pairs, "timestamp_ms": stamp, **more}
         return RawRecord(partition=0, offset=place, **content)
 
-    rows_there = world.rows("orders", 0, range(10))
+    rows_there = world.rows(0, range(10))
     whole = [arrived(row) for row in rows_there]
     whole.insert(5, RawRecord(partition=0, offset=5, key=b"stranger", value=b""))
 
@@ -313,8 +292,7 @@ def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> No
     bounded = replace(definition, spans=tuple(replace(span, end=8) for span in definition.spans))
     seen = prove(world.lake, bounded, None, Reader(whole))  # type: ignore[arg-type]  # what is asked of it
     assert [(one.problem, one.offset) for one in seen.differences] == [("extra", 8), ("extra", 9)]
-    gone = Removed(removal="a", source=ORDERS, first_offset=8, last_offset=9, kind=ERASED, records=2, removed_at=NOON)
-    write_removed(world.lake, "east", [gone])
+    world.built.add("removed", removal="a", first_offset=8, last_offset=9, kind="erased", record_count=2)
     assert prove(world.lake, bounded, None, Reader(whole)).equal  # type: ignore[arg-type]  # what is asked of it
 
 

@@ -20,7 +20,8 @@ from mirrorlake.republish import follower
 from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
 from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.spark_feeder import backfill_batches
-from tests.lakes import Relay, rows
+from tests.kit.lake import rows
+from tests.unit.lake.kit import Relay
 
 TOPIC, LANES = "orders", 2
 PARTITIONS = [SourcePartition(TOPIC, 1, number) for number in range(4)]
@@ -91,7 +92,7 @@ class World:
         return list(run_follower(one))
 
     def land(self, *offsets: int) -> None:
-        self.relay.land(*(rows(TOPIC, source.partition, *offsets) for source in PARTITIONS))
+        self.relay.turn(*(rows(TOPIC, source.partition, *offsets) for source in PARTITIONS))
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_stop_is_heard_after_the_chunk_under_way_and_lanes_take_turns(world: W
 
 def test_a_partition_that_nobody_made_ready_ends_it_and_a_topic_that_the_flow_leaves_out_does_not(world: World) -> None:
     world.turns = [
-        lambda: world.relay.land(rows("other", 0, 1)),
+        lambda: world.relay.turn(rows("other", 0, 1)),
         lambda: world.land(0),
         lambda: pytest.fail("it goes on"),
     ]

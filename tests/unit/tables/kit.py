@@ -17,7 +17,8 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables.definition import SETTINGS
 from mirrorlake.tables.progress import TableProgress
 from tests.builders import NOON
-from tests.lakes import SCHEMA, rows
+from tests.kit.lake import arrow
+from tests.kit.lake import rows as records
 from tests.unit.doctor.kit import context_of, settings
 
 
@@ -32,8 +33,7 @@ def mirror(folder: Path, *tables: Mapping[str, Any], topics: Iterable[str] = ())
     for topic in topics:
         known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
         context.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
-        landed = pa.Table.from_pylist(rows(topic, 0, *range(4)), SCHEMA)
-        made.append(context.lake.relay_location("east"), landed)
+        made.append(context.lake.relay_location("east"), arrow("relay", records(topic, 0, *range(4))))
     return context
 
 

@@ -21,7 +21,7 @@ from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.tables import TableStatus, read_tables
 from tests.builders import NOON
-from tests.lakes import LANDED_AT
+from tests.kit.lake import LANDED_AT
 from tests.unit.tables.kit import keep, mirror
 
 

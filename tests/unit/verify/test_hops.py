@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from operator import itemgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +19,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.kafka import Fetched
-from mirrorlake.lake import RELAY, KnownTopic, Lake, ProofCache, RangeProof, arrow_table
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.metadata import topic_row
-from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, PROOFS, REMOVED, WITHHELD
+from mirrorlake.lake import Lake, ProofCache, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import OffsetMaps
@@ -32,18 +29,17 @@ from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
 from mirrorlake.verify.verify import Verification, Verifier
-from tests.builders import map_row, mirror_config, run_over
+from tests.builders import mirror_config
+from tests.kit.lake import LakeBuilder, map_row
+from tests.kit.lake import rows as landed
 from tests.kit.memory_cluster import Entry, MemoryCluster, MemoryFetcher, Topic
 from tests.kit.memory_cluster import Log as HeldLog
-from tests.lakes import lake_in
-from tests.lakes import rows as landed
 from tests.unit.verify.test_stream_comparison import Row
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
 CONFIG = mirror_config(verify={})
 [FLOW] = CONFIG.flows
 REMOTE = FLOW.remote_topic("orders")
-TABLES = (METADATA, OFFSET_MAP, POSITIONS, PROOFS, REMOVED, WITHHELD)
 FAULTS = (
     "none",
     "relay missing",
@@ -158,8 +154,8 @@ class World:
 
         with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
             patch.setattr(unit, "Fetcher", reader)
-            shutil.copytree(_TEMPLATE[0], root, dirs_exist_ok=True)
-            lake = lake_in(root)
+            built = LakeBuilder(Path(root))
+            built.observe("orders", topic_id="id of orders", partitions=2, configs={"cleanup.policy": "delete"})
             rows = [
                 record
                 for number, part in enumerate(self.relay)
@@ -174,9 +170,8 @@ class World:
                 )
             ]
             for half in (0, 1):
-                if rows[half::2]:
-                    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows[half::2]))
-            yield Opened(self, lake, clusters)
+                built.turn(rows[half::2])
+            yield Opened(self, built.lake, clusters)
 
     def maps(self, lake: Lake) -> OffsetMaps:
         known = {"flow": FLOW.name, "lane": 0, "ledger_seq": 0, "epoch": 1, "committed_at": AT}
@@ -185,9 +180,8 @@ class World:
             for upstream in batches:
                 left = [o for o in upstream if (number, o) in self.places]
                 to, first = self.places[number, left[0]]
-                ends = {"source": SourcePartition("orders", 1, number), "target": TopicPartition(REMOTE, to)}
-                view = self.versions[number, left[0]]
-                runs.append({**map_row(run_over(left, first, **ends)), **known, "view": view})
+                more = {**known, "target_partition": to, "view": self.versions[number, left[0]]}
+                runs.append(map_row(left, first, "orders", number, **more))
         kept = [
             {**known, "topic": "orders", "generation": 1, "partition": number, "record_count": len(offsets)}
             | {"first_offset": offsets[0], "last_offset": offsets[-1]}
@@ -231,19 +225,6 @@ class Opened:
             scope=Scope(full=full),
             waits=False,
         ).run()
-
-
-_TEMPLATE: list[str] = []
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _template(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Make an empty lake, once."""
-    root = tmp_path_factory.mktemp("template")
-    policy = {"cleanup.policy": "delete"}
-    known = KnownTopic(name="orders", generation=1, topic_id="id of orders", partitions=2, configs=policy)
-    lake_in(root, *TABLES, relays=["east"]).append_rows(METADATA, [topic_row("east", "source", known, AT)])
-    _TEMPLATE[:] = [str(root)]
 
 
 @st.composite

@@ -6,9 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from pathlib import Path
-
-import pytest
+from shutil import rmtree
 
 from mirrorlake.lake import Lake, RangeProof
 from mirrorlake.lake.delta_rs import FolderTables
@@ -16,7 +14,6 @@ from mirrorlake.lake.proofs import write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.report import ProofReport, proof_report
-from tests.lakes import lake_in
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 LANDED = RangeProof(
@@ -44,11 +41,6 @@ SENT = replace(
 )
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return lake_in(tmp_path)
-
-
 def made(*proofs: RangeProof) -> ProofReport:
     return ProofReport(verification="v", at=AT, proofs=proofs)
 
@@ -62,6 +54,7 @@ def test_a_report_names_where_the_cut_ended() -> None:
 
 def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -> None:
     columns = {name: held for name, held in PROOFS.columns.items() if not name.endswith("_end")}
+    rmtree(lake.meta_location(PROOFS))
     FolderTables().create(lake.meta_location(PROOFS), replace(PROOFS, columns=columns))
     older = replace(LANDED, upstream_end=None)
     row = {name: getattr(older, name) for name in columns if hasattr(older, name)}
