@@ -49,18 +49,14 @@ def broken_files(table: TableMaintenance) -> Iterator[BrokenFile]:
             first, last, records = (int(row[name]) for name in ("min.offset", "max.offset", "num_records"))
             held = [FileSpan(SourcePartition(*least), first, last, 0, records, 0)]
         else:
-            held = _by_source(spans.get(row["path"], []))
+            by_source: dict[SourcePartition, FileSpan] = {}
+            for span in spans.get(row["path"], ()):
+                by_source[span.source] = by_source[span.source].joined(span) if span.source in by_source else span
+            held = list(by_source.values())
         if held:
             at = row["min.landed_at"]
             file = LiveFile(row["path"], row["size_bytes"])
             yield BrokenFile(file, tuple(held), at.replace(tzinfo=at.tzinfo or timezone.utc))
-
-
-def _by_source(spans: Iterable[FileSpan]) -> list[FileSpan]:
-    found: dict[SourcePartition, FileSpan] = {}
-    for span in spans:
-        found[span.source] = found[span.source].joined(span) if span.source in found else span
-    return list(found.values())
 
 
 def broken_rows(table: TableMaintenance) -> list[tuple[LiveFile, int]]:

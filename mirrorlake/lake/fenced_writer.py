@@ -70,10 +70,6 @@ class FencedRelayWriter:
         self.cluster_id = properties.get(CLUSTER_PROPERTY)
         self.is_claimed = 0 < self.number == recorded
 
-    def keep_number(self) -> None:
-        """Use the newest number from now on; any other number belongs to another lander."""
-        self.keeps_number = True
-
     def record_cluster(self, cluster_id: str) -> None:
         if self.cluster_id != cluster_id:
             self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
@@ -145,7 +141,7 @@ class FencedRelayWriter:
         self.number = self._recorded()
         if self.newest_owner() != owner:
             raise self._replaced_error()
-        self.keep_number()
+        self.keeps_number = True
         self.require_unfenced()
 
     def relay_claim(self) -> RelayClaim:

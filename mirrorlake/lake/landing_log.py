@@ -180,16 +180,15 @@ class LandingLog:
             raise lander_replaced_error(self._relay_claim.alias, self._newest)
 
     def _load(self) -> None:
-        with translating_store_errors(self._relay_claim.path, TableNotFoundError):
-            self._read(open_table(self._relay_claim.path))
-
-    def _read(self, table: DeltaTable) -> None:
-        self._version, seat = table.version(), self._relay_claim
-        self._number = _number(table.metadata().configuration)
-        self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
-        missed = 0 if seat.group is None else self._version - self._others_to
-        self._is_plain = is_plain_table(table)
-        commits = table.history(max(missed, _SIGNED_AMONG))
+        seat = self._relay_claim
+        with translating_store_errors(seat.path, TableNotFoundError):
+            table = open_table(seat.path)
+            self._version = table.version()
+            self._number = _number(table.metadata().configuration)
+            self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
+            missed = 0 if seat.group is None else self._version - self._others_to
+            self._is_plain = is_plain_table(table)
+            commits = table.history(max(missed, _SIGNED_AMONG))
         self._landed_at = _newest(commits) or self._landed_at
         for commit in commits[:missed]:
             self._note_commit(_signed(commit))

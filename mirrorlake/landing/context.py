@@ -126,7 +126,7 @@ class LandingContext:
         resumes = resumes and known.has_progress
         resumes = resumes and source.can_resume_from(kafka_positions(known.planned or {}))
         if can_resume and ((once and self.is_drained) or (resumes and may_resume())):
-            writer.keep_number()
+            writer.keeps_number = True
             writer.record_cluster(cluster_id)
             self.topics.record_truncations({}, source.leader_epochs, self.now())
             self.accounts.resume(landed, [])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.lake import KnownTopic, Lake, RelayFile, RelayPart, newest_topics
@@ -196,9 +196,10 @@ def define(
         fixed_ms=now_ms if asked.timestamps == "now" else None,
         overrides=NEVER_EXPIRES if leave.hold_retention else {},
         planned_at_ms=now_ms,
+        # Flows that mirror a topic both ways must know where its records come from.
+        hops=any(each.adds_hops and each.carries(into) for each in config.flows_from(target)),
     )
     config.cluster(target)
-    definition = _with_hops(definition, config)
     flow = flow_of(definition, config)
     if flow.denies(asked.topic):
         raise TopicDenied(
@@ -253,12 +254,6 @@ def _limit(request: ReplayRequest, topic: KnownTopic, source: SourcePartition) -
     first, end = lives[source.generation]
     stops = [at for at in (end, request.to_offset) if at is not None]
     return max(first, request.from_offset or 0), min(stops, default=None)
-
-
-def _with_hops(definition: Definition, config: MirrorConfig) -> Definition:
-    """Return the definition with its hops: flows that mirror a topic both ways must know where its records come from."""
-    flows = [each for each in config.flows_from(definition.target) if each.adds_hops]
-    return replace(definition, hops=any(each.carries(definition.into) for each in flows))
 
 
 def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
@@ -96,7 +95,13 @@ def plan_of(
     is_begun: bool = False,
 ) -> ReplayPlan:
     flow = flow_of(definition, context.config)
-    _refuse_other_rules(definition, flow)
+    if definition.rules != lent_rules(flow):
+        raise SafetyError(
+            f"the rules of {definition.through} have changed since {definition.name} was begun",
+            consequence="one half of its records would have gone through other rules than the rest; nothing was sent",
+            remedy="give the rules back, or give the replay another --name",
+            flow=definition.name,
+        )
     seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
     files = files_in(held, definition.spans)
     return ReplayPlan(
@@ -128,13 +133,3 @@ def _end(one: Removed, spans: Mapping[SourcePartition, TimedRange], asked: Mappi
     if one.source in spans:
         return spans[one.source].end
     return int(asked.get("to_offset") or 2**62)
-
-
-def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
-    if definition.rules != lent_rules(flow):
-        raise SafetyError(
-            f"the rules of {definition.through} have changed since {definition.name} was begun",
-            consequence="one half of its records would have gone through other rules than the rest; nothing was sent",
-            remedy="give the rules back, or give the replay another --name",
-            flow=definition.name,
-        )

@@ -11,7 +11,7 @@ from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import KnownTopic, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.plan import Change, TopicSpec, topic_changes
+from mirrorlake.model.plan import Change, topic_changes
 from mirrorlake.model.replay import Definition
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import format_duration
@@ -52,7 +52,9 @@ def look_at_target(
         changes = topic_changes(where=flow.target, wanted=spec, actual=None, flow=flow.name)
     else:
         settings = admin.effective_configs(spec.name)
-        refusals += _misfits(spec, state, flow)
+        if state.partitions < spec.partitions or (spec.is_keyed and state.partitions != spec.partitions):
+            counts = f"{state.partitions} partitions on {flow.target}, and the replay needs {spec.partitions}"
+            refusals.append(Refusal(why=f"{spec.name} has {counts}", remedy="name another topic with --into"))
         if not begun and not leave.append:
             refusals += _content(admin, state, flow)
     age = _ages(definition, context.now())
@@ -136,13 +138,6 @@ def _length(text: str | None) -> timedelta | None:
     value = int(text) if text is not None else -1
     # Kafka's default is the largest int64, which exceeds Python's `timedelta`.
     return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)
-
-
-def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[Refusal]:
-    if state.partitions >= spec.partitions and not (spec.is_keyed and state.partitions != spec.partitions):
-        return []
-    why = f"{spec.name} has {state.partitions} partitions on {flow.target}, and the replay needs {spec.partitions}"
-    return [Refusal(why=why, remedy="name another topic with --into")]
 
 
 def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[Refusal]:
