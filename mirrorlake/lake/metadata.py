@@ -20,7 +20,7 @@ from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.lake.times import TICK
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
 
 Role = Literal["source", "target"]
@@ -76,6 +76,10 @@ class KnownTopic:
         """Return the present generation of a source offset: the newest that begins at or before it."""
         lives = (c.generation for c in self.truncations if c.partition == partition and c.first_offset <= offset)
         return max(lives, default=self.generation)
+
+    def sources(self) -> list[SourcePartition]:
+        """List its partitions in their newest generations."""
+        return [SourcePartition(self.name, self.generation_of(number), number) for number in range(self.partitions)]
 
     def starts_at(self, partition: int) -> int:
         """Return the first offset of a partition's newest generation."""

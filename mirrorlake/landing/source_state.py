@@ -64,10 +64,10 @@ class SourceState:
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
     return {
-        TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
+        TopicPartition(name, source.partition): source
         for name in names
         if name in known
-        for partition in range(known[name].partitions)
+        for source in known[name].sources()
     }
 
 

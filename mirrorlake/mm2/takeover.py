@@ -16,7 +16,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import TakeoverRefused
-from mirrorlake.kafka import ClusterAdmin, StoredOffsets, TopicState, stored_offsets
+from mirrorlake.kafka import ClusterAdmin, StoredOffsets, list_partitions, stored_offsets
 from mirrorlake.kafka.lane import LaneSender, LaneSpec, ledger_spec
 from mirrorlake.lake import GAPS, POSITIONS, Audit, SourceTopics, gap_row, position_row
 from mirrorlake.mm2.locate import LocatedPosition
@@ -203,8 +203,8 @@ def _partitions(
     on_source, on_target = context.admin(flow.source), context.admin(flow.target)
     sources = on_source.describe(sorted(name for name in on_source.topic_names() if flow.carries(name)))
     remotes = on_target.describe(flow.remote_topic(name) for name in sources)
-    places = _partitions_of(sources)
-    source, target = _Ends(on_source, places), _Ends(on_target, _partitions_of(remotes))
+    places = list_partitions(sources)
+    source, target = _Ends(on_source, places), _Ends(on_target, list_partitions(remotes))
     watch.add(target.ends)
     found = []
     with Comparison(context, flow) as comparison:
@@ -236,10 +236,6 @@ def _partitions(
                 row = replace(row, left_source=max(0, source.firsts[place] - row.position))
             found.append(row)
     return found
-
-
-def _partitions_of(topics: Mapping[str, TopicState]) -> list[TopicPartition]:
-    return [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
 
 
 class _Ends:

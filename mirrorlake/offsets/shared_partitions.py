@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, Committed, TopicState
+from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -90,25 +90,21 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     flows, there = list(flows), target.describe(remotes)
     if not there or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
-    stable = target.last_stable_offsets(_partitions(there.values()))
-    ledgers = list(_partitions(target.describe(flow.ledger_topic for flow in flows).values()))
+    stable = target.last_stable_offsets(list_partitions(there))
+    ledgers = list_partitions(target.describe(flow.ledger_topic for flow in flows))
     written = target.high_watermarks(ledgers)
 
     def is_decided() -> bool:
         committed = target.last_stable_offsets(ledgers)
         return all(committed[lane] >= end for lane, end in written.items())
 
-    try:
-        Retrying(
-            retry=retry_if_result(lambda decided: not decided),
-            stop=stop_after_delay(_STABLE_TIMEOUT_S),
-            wait=wait_fixed(0.05),
-        )(is_decided)
-    except RetryError:
+    waiting = Retrying(
+        retry=retry_if_result(lambda decided: not decided),
+        stop=stop_after_delay(_STABLE_TIMEOUT_S),
+        wait=wait_fixed(0.05),
+        retry_error_callback=lambda _: False,
+    )
+    if not waiting(is_decided):
         log.info("ledger.open_transaction flows=%s", ",".join(flow.name for flow in flows))
         return {}
     return stable
-
-
-def _partitions(topics: Iterable[TopicState]) -> Sequence[TopicPartition]:
-    return [TopicPartition(topic.name, p) for topic in topics for p in range(topic.partitions)]

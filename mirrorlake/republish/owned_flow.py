@@ -156,13 +156,7 @@ class OwnedFlow:
             and source.generation == known[source.topic].generation_of(source.partition)
         }
         # Otherwise a partition's first record would end the tasks that send the other partitions.
-        self.ensure_remote_topics(
-            {
-                SourcePartition(topic, known[topic].generation_of(partition), partition)
-                for topic in sent
-                for partition in range(known[topic].partitions)
-            }
-        )
+        self.ensure_remote_topics([source for topic in sent for source in known[topic].sources()])
 
     def ensure_empty_topics(self) -> bool:
         """Mark empty topics ready whose remote topics already fit. Return whether any were added.
@@ -174,9 +168,8 @@ class OwnedFlow:
         waiting = known.keys() - ready - self.unready_topics
         empty = [known[name] for name in sorted(waiting) if known[name].present and self.is_sending(name)]
         for topic in self.remotes.whole(empty)[:_MAX_EMPTY_TOPICS] if empty else ():
-            partitions = range(topic.partitions)
             try:
-                self.ensure_remote_topics({SourcePartition(topic.name, topic.generation_of(n), n) for n in partitions})
+                self.ensure_remote_topics(topic.sources())
             except (SafetyError, NotAuthorized):
                 self.unready_topics.add(topic.name)
         return len(self.ready) > before
@@ -218,7 +211,7 @@ class OwnedFlow:
             return False
         known, free = self.topics.load(), list[str]()
         for topic in (known[name] for name in self.waiting if name in known):
-            sources = {SourcePartition(topic.name, topic.generation_of(n), n) for n in range(topic.partitions)}
+            sources = topic.sources()
             remote, limit = self.flow.remote_topic(topic.name), self.waiting.limit(topic.name)
             try:
                 is_refused = is_still_refused(
