@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
@@ -302,6 +302,9 @@ class ClusterAdmin(PartitionOffsets):
         The controller confirms a change a moment before all brokers know it.
         """
         made = list(changes)
+        self._wait_until(lambda: self._is_shown(made))
+
+    def _wait_until(self, is_shown: Callable[[], bool]) -> None:
         checks = Retrying(
             retry=retry_if_result(lambda shown: not shown),
             stop=stop_after_delay(_SHOWN_TIMEOUT_S),
@@ -310,7 +313,7 @@ class ClusterAdmin(PartitionOffsets):
         )
         # A principal that may change topics need not be allowed to describe them.
         with suppress(ClusterError):
-            checks(self._is_shown, made)
+            checks(is_shown)
 
     def _is_shown(self, changes: Sequence[Change]) -> bool:
         counts = {one.name: one.after["partitions"] for one in changes if (one.kind, one.action) == ("topic", "create")}
@@ -379,7 +382,7 @@ class ClusterAdmin(PartitionOffsets):
         return own
 
     def delete(self, name: str) -> None:
-        """Delete a topic; one that is gone already is no error."""
+        """Delete a topic, and wait until the cluster no longer shows it; one that is gone already is no error."""
         self._await_quota()
         with self._errors.translating(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
             [future] = self._changes.delete_topics([name], request_timeout=timing().admin_timeout_s).values()
@@ -388,6 +391,7 @@ class ClusterAdmin(PartitionOffsets):
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+        self._wait_until(lambda: not self.describe([name]))
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; one that has as many already stays as it is."""
