@@ -51,7 +51,7 @@ def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]
 
 def _clip(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
     for batch in batches:
-        first, last = np.searchsorted(batch.offsets(), ranges[batch.source]).tolist()
+        first, last = np.searchsorted(batch.offsets, ranges[batch.source]).tolist()
         if first < last:
             yield replace(batch, records=batch.records.slice(first, last - first))
 

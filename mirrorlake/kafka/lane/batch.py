@@ -30,11 +30,8 @@ class Batch:
     target: TopicPartition
     records: pa.RecordBatch
 
-    def offsets(self) -> _Offsets:
-        return self._offsets
-
     @cached_property
-    def _offsets(self) -> _Offsets:
+    def offsets(self) -> _Offsets:
         offsets: _Offsets = self.records.column("offset").to_numpy(zero_copy_only=False)
         return offsets
 
@@ -48,15 +45,15 @@ class Batch:
         return Batch(self.source, self.target, self.records.slice(start, end - start))
 
     def after(self, position: int | None) -> Batch:
-        if position is None or len(self.records) == 0 or self._offsets[0] >= position:
+        if position is None or len(self.records) == 0 or self.offsets[0] >= position:
             return self
-        return self.part(int(np.searchsorted(self._offsets, position)), len(self.records))
+        return self.part(int(np.searchsorted(self.offsets, position)), len(self.records))
 
     def each_once(self) -> Batch:
         """Return the part in which every upstream offset is later than the one before (law D)."""
         if len(self.records) < 2:
             return self
-        offsets = self._offsets
+        offsets = self.offsets
         if bool(np.all(np.diff(offsets) > 0)):
             return self
         before = np.maximum.accumulate(offsets)[:-1]
@@ -124,7 +121,7 @@ def _cut(
         known = max(positions.get(batch.source, 0), reached.get(batch.source, 0))
         rest = batch.each_once().after(known)
         if len(rest.records):
-            reached[rest.source] = int(rest.offsets()[-1]) + 1
+            reached[rest.source] = int(rest.offsets[-1]) + 1
         while rows := len(rest.records):
             limit = max_bytes()
             count = _fitting(rest, max_records - records, limit - size, is_first=not chunk)

@@ -92,7 +92,7 @@ def _by_partition(batch: Batch, viewed: Viewed) -> Iterator[Batch]:
 
 
 def unsendable_error(batch: Batch, problem: Unsendable, *, flow: str) -> UnsendableRecord:
-    offset = int(batch.offsets()[problem.row])
+    offset = int(batch.offsets[problem.row])
     return UnsendableRecord(
         f"record {batch.source}@{offset} cannot be sent to {batch.target} unchanged: {problem.why}",
         consequence=f"{flow} stopped before it; the relay holds the record",

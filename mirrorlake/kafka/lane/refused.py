@@ -55,7 +55,7 @@ def merge_refused(one: Refused, other: Refused) -> Refused:
 def list_suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
     """Yield each record, in upstream order, that was refused, or that is longer than a batch may be."""
     for batch in batches:
-        named = np.isin(batch.offsets(), list(refused.get(batch.source, ())))
+        named = np.isin(batch.offsets, list(refused.get(batch.source, ())))
         long = sizes(batch.records) + _OVERHEAD > batch_bytes
         for row in np.flatnonzero(named | long).tolist():
             yield Batch(batch.source, batch.target, batch.records.slice(row, 1))
@@ -75,7 +75,7 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def refused_error(batch: Batch, why: str, *, flow: str, target: str) -> RecordTooLarge | UnsendableRecord:
-    [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
+    [offset], [size] = batch.offsets.tolist(), sizes(batch.records).tolist()
     if why != TOO_LARGE:
         return UnsendableRecord(
             f"{target} refuses record {batch.source}@{offset} for {batch.target.topic}: {why}",

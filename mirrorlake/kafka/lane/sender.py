@@ -160,7 +160,7 @@ class LaneSender(LaneHolder):
                 self.spec,
                 self.seq + 1,
                 positions=self.positions,
-                reached={batch.source: int(batch.offsets()[-1]) + 1 for batch in chunk if len(batch.records)},
+                reached={batch.source: int(batch.offsets[-1]) + 1 for batch in chunk if len(batch.records)},
                 runs=runs,
                 withheld=withheld,
                 view=self._view.version if self._view is not None else "",
@@ -230,7 +230,7 @@ class LaneSender(LaneHolder):
             if (why := self._refusal(one)) is not None:
                 if not spec.quarantines:
                     raise refused_error(one, why, flow=spec.claim.flow, target=spec.target)
-                refused_alone.append((one.source, int(one.offsets()[0]), why))
+                refused_alone.append((one.source, int(one.offsets[0]), why))
         self.close()
         if not refused_alone and self._sends_singly:
             raise batches_refused_error(flow=spec.claim.flow, target=spec.target)
@@ -248,7 +248,7 @@ class LaneSender(LaneHolder):
         if was_single and not spec.quarantines:
             parts = (part for batch in chunk for part in self._outgoing(batch).batches)
             first = next(list_suspects(parts, refused))
-            why = refused[first.source][int(first.offsets()[0])]
+            why = refused[first.source][int(first.offsets[0])]
             raise refused_error(first, why, flow=spec.claim.flow, target=spec.target)
         return refused if was_single else {}
 

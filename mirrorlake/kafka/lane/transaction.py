@@ -105,7 +105,7 @@ class Transaction:
                 raise
             # The refused record is the last one taken.
             batch, row = _locate_row(batches, len(stamps) - length_hint(asked) - 1)
-            raise RecordsRefused(group_by_source([(batch.source, int(batch.offsets()[row]), TOO_LARGE)])) from error
+            raise RecordsRefused(group_by_source([(batch.source, int(batch.offsets[row]), TOO_LARGE)])) from error
 
     def _callbacks(self, batch: Batch) -> Iterable[Any]:
         place = batch.source, batch.target
@@ -113,7 +113,7 @@ class Transaction:
         if sent is None:
             sent = self._sent[place] = _Sent()
         return sent.callbacks(
-            batch.offsets(), is_dense=batch.target.topic in self._dense, reports_each=self._reports_each
+            batch.offsets, is_dense=batch.target.topic in self._dense, reports_each=self._reports_each
         )
 
     def flush(self) -> None:

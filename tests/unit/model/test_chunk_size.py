@@ -74,7 +74,7 @@ def test_law_d_chunks_of_any_size_hold_each_record_once_and_in_order(
     while chunk := chunks.take():
         assert 0 < sum(len(one.records) for one in chunk) <= max_records
         for one in chunk:
-            seen[one.source.topic] += one.offsets().tolist()
+            seen[one.source.topic] += one.offsets.tolist()
     assert seen == {one.source.topic: list(range(len(one.records))) for one in batches}
 
 

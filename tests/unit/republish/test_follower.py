@@ -38,7 +38,7 @@ class Producer:
 
     def send(self, batches: Iterable[Batch], _: object) -> Iterator[Any]:
         for each in batches:
-            offsets = each.after(self.positions.get(each.source)).offsets().tolist()
+            offsets = each.after(self.positions.get(each.source)).offsets.tolist()
             self._sent += [(each.source.partition, offset) for offset in offsets]
             self.positions[each.source], self.seq = offsets[-1] + 1, self.seq + 1
             self._after()
