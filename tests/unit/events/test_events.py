@@ -14,7 +14,7 @@ import pytest
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.events import EventFeed, Events, OutageWatch
 from mirrorlake.lake.audit import MAINTAIN, who
-from mirrorlake.lake.schema import AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES
+from mirrorlake.lake.schema import AUDIT
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
@@ -23,6 +23,7 @@ from mirrorlake.model.plan import Change
 from mirrorlake.procedure import DONE, Journal
 from mirrorlake.timing import Timing
 from tests.builders import NOON, mirror_config
+from tests.kit.lake import LakeBuilder
 
 FANOUT = Timing().compaction_fanout
 
@@ -51,8 +52,7 @@ class Lived:
         self.mirror = Mirror(config, now=self.clock, display=lambda: None)
         self.context = self.mirror._context
         self.lake = self.context.lake
-        for table in (AUDIT, CONTROL, GAPS, PROOFS, QUARANTINE, REMOVED, SAMPLES):
-            self.lake.create_side_table(table)
+        self.built = LakeBuilder(folder)
         self.away: set[str] = set()
         self.watch = self.watcher()
 
@@ -64,13 +64,13 @@ class Lived:
             raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
 
     def sampled(self, *seconds: float, away: str = "") -> None:
-        plain = {"subject": "cluster", "complete": False, "positions": 1, "changed": 0, "took_ms": 1}
         looks = [
-            plain | {"observed_at": NOON + at * S, "name": name, "error": "no answer" if name == away else None}
+            {"observed_at": NOON + at * S, "subject": "cluster", "name": name, "complete": False, "positions": 1}
+            | {"error": "no answer" if name == away else None}
             for at in seconds
             for name in ("east", "west")
         ]
-        self.lake.append_rows(SAMPLES, looks)
+        self.built.add("samples", *looks)
 
     def looks(self, *seconds: float, away: str = "") -> None:
         """Look at the clusters at these times, while one of them does not answer."""
@@ -338,22 +338,15 @@ def test_an_operation_that_spans_the_window_keeps_its_begin_and_is_told_once(liv
     assert lived.told(since=9 * hours + 1800) == []
 
 
-PLACE = {"topic": "orders", "generation": 1, "partition": 0}
-ODD = PLACE | {
-    "flow": "east->west",
-    "rule": "redact",
-    "rule_version": "1",
-    "reason": "no JSON",
-    "lane": 0,
-    "ledger_seq": 1,
-}
+ODD = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON"}
 
 
 def test_quarantined_records_of_an_hour_are_one_event_and_told_once(lived: Lived) -> None:
     feed, told = EventFeed(lived.mirror.events, mark=NOON), []
     for minute in (10, 30, 50, 70):
         at = NOON + minute * 60 * S
-        lived.lake.append_rows(QUARANTINE, [ODD | {"offset": n, "quarantined_at": at} for n in range(5)])
+        for offset in range(5):
+            lived.built.add("quarantine", **ODD, offset=offset, quarantined_at=at)
         lived.clock.to(minute * 60)
         told += told_by(feed)
     assert told == [("quarantined", NOON + minute * 60 * S, None) for minute in (10, 70)]
@@ -363,20 +356,16 @@ def test_quarantined_records_of_an_hour_are_one_event_and_told_once(lived: Lived
 
 
 def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived) -> None:
-    lost = {"source": "east", "first_offset": 0, "last_offset": 6, "missing": 7, "kind": "expired"}
-    lived.lake.append_rows(GAPS, [PLACE | lost | {"partition": p, "detected_at": NOON} for p in (0, 1)])
-    lived.lake.append_rows(GAPS, [PLACE | lost | {"kind": "compacted", "detected_at": NOON}])
-    times = [NOON + n * 60 * S for n in (1, 2, 3, 60)]
-    lived.lake.append_rows(QUARANTINE, [ODD | {"offset": 1, "quarantined_at": at} for at in times])
-    left = {"removal": "r", "source": "east", "first_offset": 0, "last_offset": 9, "record_count": 10}
-    left |= {"kind": "expired", "reason": "30d"}
-    later = NOON + 7200 * S
-    acts = [PLACE | left | {"relay_version": version, "removed_at": later} for version in (None, 4)]
-    lived.lake.append_rows(REMOVED, acts)
-    proof = {"verification": "v", "kind": "relay-target", "source": "east", "flow": "east->west", "how": "full"}
-    lived.lake.append_rows(PROOFS, [PLACE | proof | {"records": 100, "proven_at": later + S}])
-    differs = {"how": "different", "verification": "w", "records": 1, "proven_at": later + 2 * S}
-    lived.lake.append_rows(PROOFS, [PLACE | proof | differs])
+    built, later = lived.built, NOON + 7200 * S
+    for partition, kind in ((0, "expired"), (1, "expired"), (0, "compacted")):
+        built.add("gaps", partition=partition, first_offset=0, last_offset=6, missing=7, kind=kind)
+    for minute in (1, 2, 3, 60):
+        built.add("quarantine", **ODD, offset=1, quarantined_at=NOON + minute * 60 * S)
+    left = {"removal": "r", "first_offset": 0, "last_offset": 9, "record_count": 10, "kind": "expired", "reason": "30d"}
+    built.add("removed", **left, removed_at=later).add("removed", **left, removed_at=later, relay_version=4)
+    proof = {"kind": "relay-target", "flow": "east->west"}
+    built.add("proofs", **proof, verification="v", how="full", records=100, proven_at=later + S)
+    built.add("proofs", **proof, verification="w", how="different", records=1, proven_at=later + 2 * S)
     lived.clock.to(8000)
     assert [(one.kind, one.subject, one.effect) for one in lived.events()] == [
         ("records lost", "orders of east", "14 offsets never landed"),

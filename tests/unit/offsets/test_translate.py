@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, write_removed
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.offset_map import (
@@ -21,10 +21,9 @@ from mirrorlake.model.offset_map import (
     OtherGeneration,
     standing_at,
 )
-from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.offsets import external_readers, to_mapped_range, translate_back
 from mirrorlake.offsets.translate import _NEAR, translate_offset
-from tests.builders import NOON, mirror_config, row_of, run
+from tests.builders import mirror_config, row_of, run
 from tests.kit.lake import LakeBuilder
 
 FLOW = mirror_config({"target": "central"}).flows[0]
@@ -55,13 +54,9 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
     built: LakeBuilder, lake: Lake
 ) -> None:
     built.send([*range(50, 60), *range(62, 100)], 0)
-
-    def left(kind: str, first: int, last: int, *ranges: tuple[int, int]) -> Removed:
-        place = {"source": SourcePartition("orders", 1, 0), "first_offset": first, "last_offset": last}
-        return Removed(**place, removal=kind, kind=kind, ranges=ranges, records=1, removed_at=NOON)
-
-    write_removed(lake, "east", [left(EXPIRED, 0, 49), left(ERASED, 60, 120, (60, 1), (70, 1), (120, 1))])
-
+    built.add("removed", removal="a", kind="expired", first_offset=0, last_offset=49, record_count=50)
+    ranges = [{"first": offset, "length": 1} for offset in (60, 70, 120)]
+    built.add("removed", removal="b", kind="erased", first_offset=60, last_offset=120, ranges=ranges, record_count=3)
     found = partial(translate, lake)
     assert found(7) == BeforeFirst(50, "expired_from_relay"), "the flow began when it had left"
     assert found(70) == Exact(18, REMOTE), "it was sent before it was erased"
