@@ -45,13 +45,13 @@ def _documented() -> dict[str, pa.Schema]:
     """Return the columns of each table; a section may name some that are listed once, before all sections."""
     text = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
     shared, *sections = text.partition("## Columns")[2].split("\n### ")
-    of_all, found = dict(_COLUMN.findall(shared)), {}
+    of_all, tables = dict(_COLUMN.findall(shared)), {}
     for section in sections:
         name, intro = section.split("\n")[0], section.partition("\n|")[0]
         named = re.findall(r"`(\w+)`", intro.partition("Shared: ")[2])
         columns = {column: of_all[column] for column in named} | dict(_COLUMN.findall(section))
-        found[name] = pa.schema([(column, _type(kind)) for column, kind in columns.items()])
-    return found
+        tables[name] = pa.schema([(column, _type(kind)) for column, kind in columns.items()])
+    return tables
 
 
 TABLES = _documented()
@@ -98,10 +98,10 @@ def map_row(offsets: Sequence[int], downstream: int, topic: str = "orders", part
 
 
 def position_rows(at: datetime, topic: str = "t", generation: int = 1, partition: int = 0, **kinds: int) -> list[Row]:
-    """Return rows of `positions` of east: where each kind of position was, of what was seen."""
-    place = {"source": "east", "topic": topic, "generation": generation, "partition": partition, "observed_at": at}
+    """Return rows of `positions` of one moment: the position of each kind."""
+    plain = {"source": "east", "topic": topic, "generation": generation, "partition": partition, "observed_at": at}
     return [
-        {**place, "kind": kind, "flow": FLOW if kind == "republished" else None, "position": position}
+        {**plain, "kind": kind, "flow": FLOW if kind == "republished" else None, "position": position}
         for kind, position in kinds.items()
     ]
 
@@ -118,7 +118,7 @@ def sample_rows(at: datetime, *, complete: bool = True, error: str = "") -> list
 
 
 class LakeBuilder:
-    """A lake in a folder, to which each call of a verb adds rows."""
+    """A lake in a folder, to which each verb adds rows: `built.land("orders", 0, [0, 1, 4]).send([0, 1], 7)`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "lake"
@@ -157,9 +157,9 @@ class LakeBuilder:
         return self.add("positions", kind=kind, position=position, **columns)
 
     def observe(self, topic: str, **columns: Any) -> LakeBuilder:
-        """Add a topic of a source as it was found."""
-        found = {"cluster": "east", "role": "source", "kind": "topic", "topic": topic, "topic_id": topic, "configs": {}}
-        return self.add("metadata", **{**found, "partitions": 1, "present": True, **columns})
+        """Add a topic as a cluster has it."""
+        seen = {"cluster": "east", "role": "source", "kind": "topic", "topic": topic, "topic_id": topic, "configs": {}}
+        return self.add("metadata", **{**seen, "partitions": 1, "present": True, **columns})
 
     def location(self, table: str) -> str:
         return f"{self.root}/{_folder(table)}"

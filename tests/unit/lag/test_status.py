@@ -55,8 +55,7 @@ class Cluster(MemoryCluster):
 def lake(built: LakeBuilder) -> Lake:
     """Ten records of `orders` are landed, a second apart; a rule withheld 8 and 9."""
     built.turn(landed({n: at(n) for n in range(10)}, topic="orders")).observe("orders").observe("clicks")
-    found: Lake = built.withhold(8, 9).lake
-    return found
+    return built.withhold(8, 9).lake
 
 
 Asked = Callable[..., Status]

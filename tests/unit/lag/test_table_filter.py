@@ -26,18 +26,17 @@ def minute(number: int) -> datetime:
     return NOON + timedelta(minutes=number)
 
 
-STOOD = {"last_stable": 5, "reached": 5, "republished": 2}
+SEEN = {"last_stable": 5, "reached": 5, "republished": 2}
 
 
 @pytest.fixture
 def lake(built: LakeBuilder) -> Lake:
     """Topic `gone` is named by the first complete look, and by none after it."""
     built.turn(*(landed(dict.fromkeys(range(5), NOON), topic=topic) for topic in ("t", "gone")))
-    built.add("positions", *position_rows(minute(0), topic="gone", **STOOD))
+    built.add("positions", *position_rows(minute(0), topic="gone", **SEEN))
     for number in range(3):
-        built.sample(minute(number), complete=number != 1, **STOOD)
-    found: Lake = built.lake
-    return found
+        built.sample(minute(number), complete=number != 1, **SEEN)
+    return built.lake
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, mon
 
 def test_a_complete_look_that_came_since_is_known(built: LakeBuilder, lag: Lag) -> None:
     assert {row[:2] for row in lags(lag, 3, 3)} == set(), "nobody looked"
-    built.sample(minute(3), **STOOD)
+    built.sample(minute(3), **SEEN)
     near = lag.query_over(minute(3), minute(4)).values["near"]
     assert near == minute(3) - timedelta(seconds=1)
 

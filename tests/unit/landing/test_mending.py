@@ -29,8 +29,7 @@ def lake(tmp_path: Path) -> Lake:
     relay = Relay(tmp_path).turn(*(rows(source.topic, source.partition, *range(RECORDS)) for source in SOURCES))
     for file in Path(relay.path).glob("*.parquet"):
         file.write_bytes(b"")
-    found: Lake = relay.lake
-    return found
+    return relay.lake
 
 
 def broken(lake: Lake) -> list[BrokenFile]:
