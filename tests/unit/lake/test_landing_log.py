@@ -7,19 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.crash_points import acting
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import (
-    RELAY,
-    FolderTables,
-    Lake,
     LandingCommit,
     LandingLog,
     RelayClaim,
@@ -30,18 +25,13 @@ from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, app_id, 
 from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.model.flow import SourcePartition
 from tests.kit.lake import LANDED_AT, rows
-from tests.unit.lake.kit import written
+from tests.unit.lake.kit import Relay, written
 
 APP = app_id("east")
 
 
-class Relay:
+class SharedRelay(Relay):
     """A relay in a folder, as landers share it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self.tables = FolderTables()
-        self.tables.create(self.path, RELAY)
 
     def claim(self, number: int, owner: str = "me") -> RelayClaim:
         self.tables.set_properties(self.path, {CHECKPOINT_PROPERTY: str(number)})
@@ -58,31 +48,26 @@ class Relay:
     def leave_to_delta_rs(self) -> None:
         DeltaTable(self.path).alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
-    def land(self, log: LandingLog, number: int, *offsets: int) -> None:
+    def append(self, log: LandingLog, number: int, *offsets: int) -> None:
         log.append(written(self.path, rows("orders", 0, *offsets)), number, LANDED_AT)
 
     def by_another(self, offset: int) -> None:
         files = written(self.path, rows("clicks", 0, offset))
         self.tables.commit(self.path, files, app_id="other", version=offset, signature="")
 
-    @property
-    def offsets(self) -> list[int]:
-        table = DeltaTable(self.path).to_pyarrow_table(columns=["topic", "offset"]).to_pylist()
-        return sorted(row["offset"] for row in table if row["topic"] == "orders")
-
 
 @pytest.fixture
-def relay(tmp_path: Path) -> Relay:
-    return Relay(tmp_path)
+def relay(tmp_path: Path) -> SharedRelay:
+    return SharedRelay(tmp_path)
 
 
-def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
+def test_batches_are_commits_that_everybody_reads(relay: SharedRelay) -> None:
     log, follower = LandingLog(relay.claim(1)), RelayLog(relay.tables, relay.path)
     follower.files({})
     for number in (1, 2):
-        relay.land(log, number, number * 10, number * 10 + 1)
+        relay.append(log, number, number * 10, number * 10 + 1)
         relay.by_another(number)
-    assert relay.offsets == [10, 11, 20, 21]
+    assert relay.offsets() == [10, 11, 20, 21]
     assert [file.first_offset for file in follower.new_files({})] == [10, 1, 20, 2]
     table = DeltaTable(relay.path)
     assert table.transaction_version(APP) == txn_version(1, 2)
@@ -92,49 +77,49 @@ def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
 
 @pytest.mark.law("F")
 def test_law_f_a_batch_lands_past_a_commit_that_came_in_the_same_moment(
-    relay: Relay,
+    relay: SharedRelay,
 ) -> None:
     log = LandingLog(relay.claim(1))
     with acting("commit.prepared", lambda: relay.by_another(7)):
-        relay.land(log, 1, 1, 2)
-    relay.land(log, 2, 3)
-    assert relay.offsets == [1, 2, 3]
+        relay.append(log, 1, 1, 2)
+    relay.append(log, 2, 3)
+    assert relay.offsets() == [1, 2, 3]
     assert len(DeltaTable(relay.path).file_uris()) == 3, "and the other's file is in"
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("claim", ["claim", "sign"])
 @pytest.mark.parametrize("moment", ["before", "during"])
-def test_law_f_who_was_replaced_writes_nothing(relay: Relay, claim: str, moment: str) -> None:
+def test_law_f_who_was_replaced_writes_nothing(relay: SharedRelay, claim: str, moment: str) -> None:
     log = LandingLog(relay.claim(1))
-    relay.land(log, 1, 1)
+    relay.append(log, 1, 1)
     # A property that a sleeper has set back says nothing: the claim's transaction stands all the same.
     if moment == "before":
         getattr(relay, claim)(2, "heir")
     with acting("commit.prepared", lambda: getattr(relay, claim)(2, "heir")), pytest.raises(LanderReplaced):
-        relay.land(log, 2, 2)
+        relay.append(log, 2, 2)
     assert not log.is_newest
-    assert relay.offsets == [1]
+    assert relay.offsets() == [1]
 
 
 @pytest.mark.law("F")
 def test_law_f_who_is_being_replaced_stops_after_the_batch_that_its_heir_will_see(
-    relay: Relay,
+    relay: SharedRelay,
 ) -> None:
     log = LandingLog(relay.claim(1))
     lose = partial(relay.tables.set_properties, relay.path, {CHECKPOINT_PROPERTY: "2"})
     with acting("commit.made", lose), pytest.raises(LanderReplaced):
-        relay.land(log, 1, 1)
-    assert relay.offsets == [1]
+        relay.append(log, 1, 1)
+    assert relay.offsets() == [1]
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("claim", ["claim", "sign"])
-def test_law_f_a_driver_hears_what_its_task_landed_and_that_it_was_replaced(relay: Relay, claim: str) -> None:
+def test_law_f_a_driver_hears_what_its_task_landed_and_that_it_was_replaced(relay: SharedRelay, claim: str) -> None:
     seat = relay.claim(1)
     driver, task = LandingLog(seat), LandingLog(seat)
     assert driver.newest_landed_at() is None
-    relay.land(task, 1, 1)
+    relay.append(task, 1, 1)
     relay.by_another(1)
     assert driver.newest_landed_at() == LandingLog(seat).newest_landed_at() == LANDED_AT
     getattr(relay, claim)(2, "heir")
@@ -143,24 +128,24 @@ def test_law_f_a_driver_hears_what_its_task_landed_and_that_it_was_replaced(rela
 
 
 @pytest.mark.law("F")
-def test_law_f_a_number_is_good_for_one_run(relay: Relay) -> None:
+def test_law_f_a_number_is_good_for_one_run(relay: SharedRelay) -> None:
     seat = relay.claim(3)
     first = LandingLog(seat)
     assert not first.has_begun
-    relay.land(first, 1, 1)
+    relay.append(first, 1, 1)
     again = LandingLog(seat)
     assert again.has_begun, "a task that Spark starts again would begin before what the first one landed"
     with pytest.raises(LanderReplaced):
-        relay.land(again, 1, 1, 2, 3)
+        relay.append(again, 1, 1, 2, 3)
     assert again.is_newest, "the other is an attempt of the same task, and no lander"
-    assert relay.offsets == [1]
+    assert relay.offsets() == [1]
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "as on a store"])
-def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay, is_stored: bool) -> None:
+def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: SharedRelay, is_stored: bool) -> None:
     log = LandingLog(relay.claim(1))
     log._is_stored = is_stored
-    relay.land(log, 1, 1)
+    relay.append(log, 1, 1)
     relay.by_another(1)
     relay.by_another(2)
     DeltaTable(relay.path).create_checkpoint()
@@ -169,44 +154,44 @@ def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay, is_s
     for version in range(newest if is_stored else newest + 1):
         Path(relay.path, "_delta_log", f"{version:020}.json").unlink()
     for number in (2, 3):
-        relay.land(log, number, number)
-    assert relay.offsets == [1, 2, 3]
+        relay.append(log, number, number)
+    assert relay.offsets() == [1, 2, 3]
     assert DeltaTable(relay.path).version() == newest + 2, "no hole in the past was filled"
 
 
-def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> None:
+def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: SharedRelay) -> None:
     log = LandingLog(relay.claim(1))
-    relay.land(log, 1, 1)
+    relay.append(log, 1, 1)
     relay.leave_to_delta_rs()
-    relay.land(log, 2, 2)
-    assert relay.offsets == [1, 2]
+    relay.append(log, 2, 2)
+    assert relay.offsets() == [1, 2]
     [newest] = DeltaTable(relay.path).history(1)
     assert newest["engineInfo"].startswith("delta-rs")
 
 
-def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_gets_its_checkpoints(relay: SharedRelay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRRORLAKE_TIMING", "log_checkpoint_commits=3")
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
     log = LandingLog(relay.claim(1))
     for number in range(1, 5):
-        relay.land(log, number, number)
+        relay.append(log, number, number)
     log._checkpointing.join()
     last = json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())
     assert last["version"] >= 3
-    assert relay.offsets == [1, 2, 3, 4]
+    assert relay.offsets() == [1, 2, 3, 4]
     # The next one waits many times as long as this one took, however many commits come.
     for number in range(5, 12):
-        relay.land(log, number, number)
+        relay.append(log, number, number)
     log._checkpointing.join()
     assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text()) == last
     log._next_checkpoint = 0.0
-    relay.land(log, 12, 12)
+    relay.append(log, 12, 12)
     log._checkpointing.join()
     assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())["version"] > last["version"]
 
 
 @pytest.fixture(params=[False, True], ids=["file of the log", "delta-rs"])
-def either(relay: Relay, request: pytest.FixtureRequest) -> Relay:
+def either(relay: SharedRelay, request: pytest.FixtureRequest) -> SharedRelay:
     """A relay whose commits are files that we link, and one that is left to delta-rs, as every object store is."""
     if request.param:
         relay.leave_to_delta_rs()
@@ -214,7 +199,7 @@ def either(relay: Relay, request: pytest.FixtureRequest) -> Relay:
 
 
 @pytest.mark.law("E", "F")
-def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_say(either: Relay) -> None:
+def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_say(either: SharedRelay) -> None:
     seat = either.claim(1)
     first, second = either.group(seat, 0), either.group(seat, 1)
     rows_of = [written(either.path, rows("orders", 0, n)) for n in range(4)]
@@ -229,7 +214,7 @@ def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_sa
     times = [one.landed_at for one in signed if one.landed_at]
     assert times == sorted(times)
     assert [times[1] == times[2], len({*times})] == [True, 4], "each batch with records has a time after all before"
-    assert either.offsets == [0, 1, 2, 3]
+    assert either.offsets() == [0, 1, 2, 3]
     assert LandingLog(seat).newest_landed_at() == times[-1]
     assert [LandingLog(replace(seat, group=group)).has_begun for group in (0, 1, 2)] == [True, True, False]
 
@@ -238,39 +223,39 @@ def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_sa
 @pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.parametrize("claim", ["claim", "sign"])
 def test_law_f_a_task_of_an_older_lander_writes_nothing_whatever_its_group(
-    either: Relay, claim: str, group: int
+    either: SharedRelay, claim: str, group: int
 ) -> None:
     zombie = either.group(either.claim(1), group)
-    either.land(zombie, 1, 1)
+    either.append(zombie, 1, 1)
     heir = getattr(either, claim)(2, "heir")
     with pytest.raises(LanderReplaced):
-        either.land(zombie, 2, 2)
+        either.append(zombie, 2, 2)
     assert not zombie.is_newest
     if claim == "claim":
         # The heir has one group fewer, and a sleeper sets the number back: the zombie's own id has seen no other number.
-        either.land(either.group(heir, 0), 1, 3)
+        either.append(either.group(heir, 0), 1, 3)
         either.tables.set_properties(either.path, {CHECKPOINT_PROPERTY: "1"})
         with pytest.raises(LanderReplaced):
-            either.land(LandingLog(zombie._relay_claim), 2, 2)
-    assert 2 not in either.offsets
+            either.append(LandingLog(zombie._relay_claim), 2, 2)
+    assert 2 not in either.offsets()
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("group", [0, 1])
 def test_law_f_a_claim_in_the_moment_of_a_groups_commit_is_seen_before_it_is_written_again(
-    either: Relay, group: int
+    either: SharedRelay, group: int
 ) -> None:
     zombie = either.group(either.claim(1), group)
     with acting("commit.prepared", lambda: either.sign(2, "heir")), pytest.raises(LanderReplaced):
-        either.land(zombie, 1, 1)
-    assert either.offsets == []
+        either.append(zombie, 1, 1)
+    assert either.offsets() == []
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("group", [None, 0, 1])
 @pytest.mark.parametrize("claim", ["claim", "sign"])
 def test_law_f_delta_rs_does_not_append_after_a_claim_that_it_has_read_and_the_task_has_not(
-    relay: Relay, group: int | None, claim: str, monkeypatch: pytest.MonkeyPatch
+    relay: SharedRelay, group: int | None, claim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay.leave_to_delta_rs()
     zombie = LandingLog(replace(relay.claim(1), group=group))
@@ -281,58 +266,56 @@ def test_law_f_delta_rs_does_not_append_after_a_claim_that_it_has_read_and_the_t
 
     monkeypatch.setattr(landing_log, "open_table", open_late)
     with pytest.raises(LanderReplaced):
-        relay.land(zombie, 1, 1)
-    assert relay.offsets == []
+        relay.append(zombie, 1, 1)
+    assert relay.offsets() == []
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("error", [CommitFailedError, DeltaError])
-def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(relay: Relay, error: type[DeltaError]) -> None:
+def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(relay: SharedRelay, error: type[DeltaError]) -> None:
     relay.leave_to_delta_rs()
     seat = relay.claim(1)
     mine, other = relay.group(seat, 0), relay.group(seat, 1)
 
     def lose() -> None:
-        relay.land(other, 1, 7)
+        relay.append(other, 1, 7)
         raise error("the store did not answer")
 
     with acting("commit.made", lose):
-        relay.land(mine, 1, 1)
-    relay.land(mine, 2, 2)
-    assert relay.offsets == [1, 2, 7]
+        relay.append(mine, 1, 1)
+    relay.append(mine, 2, 2)
+    assert relay.offsets() == [1, 2, 7]
     newest = DeltaTable(relay.path).history(3)
     assert [json.loads(one["userMetadata"])["batch"] for one in newest] == [2, 1, 0]
 
 
 @pytest.mark.law("F")
-def test_law_f_two_attempts_of_one_group_are_told_apart_and_two_groups_are_not(either: Relay) -> None:
+def test_law_f_two_attempts_of_one_group_are_told_apart_and_two_groups_are_not(either: SharedRelay) -> None:
     seat = either.claim(1)
     attempts, other = [either.group(seat, 0), either.group(seat, 0)], either.group(seat, 1)
-    either.land(attempts[0], 1, 1)
-    either.land(other, 1, 7)
+    either.append(attempts[0], 1, 1)
+    either.append(other, 1, 7)
     with pytest.raises(LanderReplaced):
-        either.land(attempts[1], 1, 1, 2)
+        either.append(attempts[1], 1, 1, 2)
     assert attempts[1].is_newest
-    either.land(attempts[0], 2, 2)
-    assert either.offsets == [1, 2, 7]
+    either.append(attempts[0], 2, 2)
+    assert either.offsets() == [1, 2, 7]
 
 
 @pytest.mark.law("E", "F")
-def test_law_e_a_whole_record_of_one_group_says_what_the_others_have_read(either: Relay) -> None:
+def test_law_e_a_whole_record_of_one_group_says_what_the_others_have_read(either: SharedRelay) -> None:
     mine, idle = (SourcePartition("orders", 1, partition) for partition in range(2))
     seat, start = either.claim(1), {mine: 0, idle: 0}
     busy, silent = either.group(seat, 0), either.group(seat, 1)
     silent.append([], 1, None, start, is_whole=True)
     busy.append([], 1, None, start, is_whole=True)
     silent.append([], 2, None, {idle: 5})
-    no_session: Any = None
-    lake = Lake(no_session, LakeConfig(root=str(Path(either.path).parent)))
     # It is silent from now on, and what it said lies far back.
     for number in range(2, 25):
         busy.append(
             [], number, None, {mine: number, **({idle: 0} if number % 8 == 0 else {})}, is_whole=number % 8 == 0
         )
-    assert landing_history(lake, either.path).read_to == {mine: 24, idle: 5}
+    assert landing_history(either.lake, either.path).read_to == {mine: 24, idle: 5}
     newest = DeltaTable(either.path).history(1)[0]
     assert json.loads(newest["userMetadata"])["as_of"] == newest["version"] - 1
 

@@ -19,7 +19,7 @@ from mirrorlake.runtime import TaskResult
 from tests.builders import fetched_rows
 from tests.kit.lake import rows
 from tests.unit.lake.kit import SCHEMA, batch
-from tests.unit.lake.test_landing_log import Relay
+from tests.unit.lake.test_landing_log import SharedRelay
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = cast("LandTaskSpec", SimpleNamespace(topic_ids={"orders": "one"}, leader_epochs={A: 5, B: 5}))
@@ -107,11 +107,11 @@ SOURCE, TP = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
 
 
 @pytest.fixture
-def relay(tmp_path: Path) -> Relay:
-    return Relay(tmp_path / "relay")
+def relay(tmp_path: Path) -> SharedRelay:
+    return SharedRelay(tmp_path)
 
 
-def attempt(relay: Relay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
+def attempt(relay: SharedRelay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
     """Land offset 0 in one turn, before which something happens."""
 
     class Source:
@@ -148,9 +148,9 @@ def attempt(relay: Relay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, 
 
 @pytest.mark.law("F")
 def test_law_f_of_two_attempts_of_a_task_one_lands_and_the_other_starts_over(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relay: SharedRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seat = relay.claim(1)
     first = LandingLog(seat)
-    [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.land(first, 1, 0))
-    assert (answer.kind, relay.offsets) == (live_task.CHANGED, [0])
+    [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.append(first, 1, 0))
+    assert (answer.kind, relay.offsets()) == (live_task.CHANGED, [0])
