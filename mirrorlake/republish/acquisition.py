@@ -37,6 +37,7 @@ from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import (
     StreamLocation,
+    check_generations,
     check_ledger,
     check_origin,
     check_slice,
@@ -132,6 +133,7 @@ class FlowAcquisition:
         self._tenure.require_claimable()
         with fence(self._target, self._spec, self._flow.remote_topic, self._tenure.new_owner()) as lanes:
             check_origin(self._flow, lanes.last, self._spec.claim.cluster_id)
+            check_generations(self._flow, lanes.sent.positions, self._topics.known)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.relay_slice is not None:
                 check_slice(self._flow, lanes, self._settings.selection)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
-from mirrorlake.lake import CheckpointLocation, Lake, read_checkpoint_location
+from mirrorlake.lake import CheckpointLocation, KnownTopic, Lake, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
-from mirrorlake.model.flow import kafka_name
+from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.fencing import FencedLanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -70,6 +70,23 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], clus
         remedy=f"give this flow a `name` of its own; if the other one is gone for good, delete the topic {flow.ledger_topic}",
         flow=flow.name,
     )
+
+
+def check_generations(flow: FlowConfig, positions: Iterable[SourcePartition], known: Mapping[str, KnownTopic]) -> None:
+    """Compare the generations of the ledger's positions with those that the lake knows.
+
+    Law E: a new lake counts them anew, and a position of a topic that was deleted long ago would be one of the present topic.
+    """
+    for source in positions:
+        newest = known[source.topic].generation_of(source.partition) if source.topic in known else 1
+        if source.generation > newest:
+            raise SafetyError(
+                f"the ledger {flow.ledger_topic} on {flow.target} knows generation {source.generation} of {source.topic}, but the "
+                f"newest in this lake is {newest}: it belongs to a flow {flow.name} of another lake",
+                consequence="its positions would skip records of this lake; nothing was republished",
+                remedy="give this flow a `name` and a `policy` of its own, or go on with that lake",
+                flow=flow.name,
+            )
 
 
 def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:

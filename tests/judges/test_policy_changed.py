@@ -17,6 +17,7 @@ from tests.kit.records import (
     committed,
     consume,
     count,
+    create_topic,
     delete_topic,
     new_topic,
     produce,
@@ -174,3 +175,24 @@ def test_law_f_a_death_at_the_first_claim_or_record_under_another_policy_costs_n
         flow.mirror(policy)
         flow.assert_whole(policy)
     assert [flow.holds(policy) for policy in ("old", "new")] == [12, 12]
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_a_ledger_that_counts_lives_of_a_topic_that_a_new_lake_does_not_know_is_refused(
+    east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+) -> None:
+    flow = Renamed(east, central, tmp_path)
+    flow.mirror("old")
+    delete_topic(east, flow.topic)
+    create_topic(east, flow.topic, 2)
+    produce(east, flow.topic, 6, seed=2)
+    flow.mirror("old")
+    produce(east, flow.topic, 3, seed=3)
+    conf = flow.write("old", lake="another")
+    done = run_cli("run", "--once", conf)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"knows generation 2 of {flow.topic}, but the newest in this lake is 1" in words(done.stdout + done.stderr)
+    assert flow.holds("old") == 16, "law F: it sent what the lake before had sent"
+    flow.flow["name"] += "-again"
+    flow.mirror("new", lake="another")
+    flow.assert_whole("new")
