@@ -164,15 +164,15 @@ class LakeBuilder:
     def location(self, table: str) -> str:
         return f"{self.root}/{_folder(table)}"
 
-    def mirror(self, **flow: Any) -> Mirror:
+    def mirror(self, spark: Any = None, **flow: Any) -> Mirror:
         """Open a mirror of a flow from east to central, whose clusters do not answer."""
         flows = [{"source": "east", "target": "central", "topics": ".*", **flow}]
-        return load(write_conf(self.folder, dict.fromkeys(("east", "central"), "127.0.0.1:1"), flows))
+        return load(write_conf(self.folder, dict.fromkeys(("east", "central"), "127.0.0.1:1"), flows), spark=spark)
 
     @cached_property
     def lake(self) -> Any:
-        """Open the lake, for tests of what takes one."""
-        return self.mirror().lake
+        """Open the lake, for tests of what takes one; who asks it for Spark fails."""
+        return self.mirror(spark=object()).lake
 
 
 def _folder(table: str) -> str:

@@ -84,7 +84,8 @@ def test_a_command_on_a_lake_of_another_release_ends_with_exit_3_cause_and_remed
     assert "docs/upgrades.md" in document["remedy"]
 
 
-def test_a_table_that_was_not_made_holds_nothing_yet(built: LakeBuilder, lake: Lake) -> None:
+def test_a_table_that_was_not_made_holds_nothing_yet(built: LakeBuilder) -> None:
+    lake = built.mirror().lake
     for table in ("withheld", "removed"):
         shutil.rmtree(built.location(table))
     text = "SELECT count(*) AS n FROM {gaps} AS g LEFT JOIN {withheld} AS w ON g.topic = w.topic"
