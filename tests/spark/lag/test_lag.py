@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,22 +35,17 @@ from mirrorlake.lag.sql import (
 )
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake import relay_part
-from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.samples import load_last_samples, prune_samples
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
+from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
+from tests.kit.lake import FLOW, NOON, Row, arrow, map_row, position_rows, rows, sample_rows
 from tests.spark.frames import assert_rows
+from tests.unit.lag.kit import at
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-FLOW = "east->central"
 LANDED = (0, 1, 2, 3, 5, 6, 7, 8, 9)
-
-
-def at(seconds: float) -> datetime:
-    return NOON + timedelta(seconds=seconds)
 
 
 def pos(
@@ -62,39 +57,17 @@ def pos(
     generation: int = 1,
     group: str | None = None,
     cluster: str = "east",
-) -> tuple[Any, ...]:
-    flow = FLOW if kind == "republished" else None
-    return (cluster, flow, topic, generation, 0, kind, group, position, None, at(seconds))
+) -> Row:
+    [row] = position_rows(at(seconds), topic, generation, **{kind: position})
+    return {**row, "source": cluster, "group_id": group}
 
 
-def look(
-    seconds: float, subject: str, name: str, *, complete: bool = False, error: str | None = None
-) -> tuple[Any, ...]:
-    return (at(seconds), subject, name, complete, 0, 0, 0, error)
+def looks(seconds: float, *, complete: bool = False, error: str = "") -> list[Row]:
+    return sample_rows(at(seconds), complete=complete, error=error)
 
 
-def looks(seconds: float, *, complete: bool = False, error: str | None = None) -> list[tuple[Any, ...]]:
-    return [
-        look(seconds, "cluster", "east", complete=complete and not error, error=error),
-        look(seconds, "cluster", "central", complete=complete),
-        look(seconds, "relay", "east", complete=complete),
-        look(seconds, "flow", FLOW, complete=complete),
-    ]
-
-
-def record(offset: int, *, topic: str = "t", generation: int = 1) -> tuple[Any, ...]:
-    return (topic, generation, 0, offset, at(offset), 0, None, None, None, at(offset + 1))
-
-
-def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, seconds: float) -> tuple[Any, ...]:
-    count = last - first + 1 - sum(length for _, length in holes)
-    held = [{"first": hole, "length": length} for hole, length in holes]
-    return (FLOW, "t", 1, 0, first, last, held, "east.t", 0, downstream, count, 0, first, 1, at(seconds), None)
-
-
-def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    # Columns that are left out are null.
-    return [dict(zip(table.columns, row, strict=False)) for row in rows]
+def record(offset: int, *, generation: int = 1) -> Row:
+    return rows("t", 0, offset, generation=generation, timestamp=at(offset), landed_at=at(offset + 1))[0]
 
 
 Question = Callable[[LagTables], LagQuery]
@@ -120,20 +93,20 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 def tables(
     spark: SparkSession,
-    positions: list[tuple[Any, ...]],
-    samples: list[tuple[Any, ...]],
+    positions: list[Row],
+    samples: list[Row],
     *,
-    relay: Sequence[tuple[Any, ...]] = (),
-    runs: Sequence[tuple[Any, ...]] = (),
-    withheld: Sequence[tuple[Any, ...]] = (),
+    relay: Sequence[Row] = (),
+    offset_map: Sequence[Row] = (),
+    withheld: Sequence[Row] = (),
 ) -> LagTables:
-    rows = [(POSITIONS, positions), (SAMPLES, samples), (OFFSET_MAP, runs), (WITHHELD, withheld), (RELAY, relay)]
+    held = {"positions": positions, "samples": samples, "offset_map": offset_map, "withheld": withheld, "relay": relay}
     flow = {"flow": FLOW, "source": "east", "target": "central"}
     return LagTables(
         lake=Lake(spark, LakeConfig(root="/nowhere")),
         relays="(SELECT 'east' AS source, topic, generation, partition, `offset`, timestamp FROM {relay})",
         tables={
-            **{table.name: arrow_table(table, named(table, held)) for table, held in rows},
+            **{name: arrow(name, some) for name, some in held.items()},
             "flows": pa.Table.from_pylist([flow]),
         },
     )
@@ -159,13 +132,15 @@ def story(spark: SparkSession) -> LagTables:
         pos(21, "group", 9, group="billing"),
     ]
     samples = [*looks(5, complete=True), *looks(20), *looks(30), *looks(40, error="it is away"), *looks(50)]
-    kept_back = (FLOW, "t", 1, 0, 3, 3, [{"first": 3, "length": 1}], 1, "filtered", "rule", "1", "", 0, 1, at(30))
+    kept_back = {"flow": FLOW, "topic": "t", "generation": 1, "partition": 0, "first_offset": 3, "last_offset": 3}
+    kept_back |= {"ranges": [{"first": 3, "length": 1}]}
+    sent = map_row([0, 1, 2, 5, 6, 7, 8, 9], 100, "t", committed_at=at(30))
     return tables(
         spark,
         positions,
         samples,
         relay=[record(offset) for offset in LANDED],
-        runs=[run(0, 9, [(3, 2)], 100, 30), run(0, 9, [(3, 2)], 100, 30)],
+        offset_map=[sent, sent],
         withheld=[kept_back],
     )
 
@@ -316,8 +291,8 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
         *(pos(second, "group", second, group="billing") for second in (1, 2)),
         pos(2, "landed", 2),
     ]
-    lake.append_rows(POSITIONS, named(POSITIONS, positions))
-    lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)]))
+    lake.append_rows(POSITIONS, positions)
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
     assert not prune_samples(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
     day = timedelta(days=1)
     assert prune_samples(lake, before=at(5), now=at(10) + day)
@@ -341,8 +316,8 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
         pos(4, "last_stable", 4),
         pos(5, "group", 5, group="billing"),
     ]
-    lake.append_rows(POSITIONS, named(POSITIONS, positions))
-    lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)]))
+    lake.append_rows(POSITIONS, positions)
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
     found = load_last_samples(lake)
     assert {(key.kind, offset) for held in found.positions.values() for key, offset in held.items()} == {
         ("last_stable", 3),

@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema import LakeConfig
-from mirrorlake.lake import RELAY, Lake, arrow_table
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.content import content_of, joined, values_of
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import FolderRelay, Relay, SessionRelay, open_relay
-
-AT = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)
-
-
-def rows(partition: int, offsets: list[int], landed_at: datetime) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": "t",
-            "generation": 1,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": AT + timedelta(milliseconds=offset),
-            "timestamp_type": 0,
-            "key": None if offset % 3 else b"k",
-            "value": b"%d" % offset,
-            "headers": [{"key": "h", "value": None}] if offset % 2 else None,
-            "landed_at": landed_at,
-        }
-        for offset in offsets
-    ]
+from tests.kit.lake import LakeBuilder, rows
 
 
-def test_both_ways_to_read_a_relay_agree(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
-    lake.create_all(["east"])
-    parts = [
-        rows(0, [1, 2, 5, 6], AT),
-        rows(0, [7, 9], AT + timedelta(seconds=1)),
-        # Landed once more, and two partitions in one file.
-        [*rows(0, [5, 9], AT + timedelta(seconds=2)), *rows(1, [0, 1], AT + timedelta(seconds=2))],
-    ]
-    for part in parts:
-        frame = spark.createDataFrame(arrow_table(RELAY, part)).coalesce(1)
-        lake.append(frame, lake.relay_location("east"))
+def test_both_ways_to_read_a_relay_agree(spark: SparkSession, built: LakeBuilder) -> None:
+    built.land("t", 0, [1, 2, 5, 6]).land("t", 0, [7, 9])
+    # Landed once more, and two partitions in one file.
+    built.turn(rows("t", 0, 5, 9), rows("t", 1, 0, 1))
+    lake = Lake(spark, LakeConfig(root=str(built.root)))
     folder = open_relay(lake, "east")
     session = SessionRelay(lake, "east")
     assert isinstance(folder, FolderRelay)
