@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,6 @@ class TopicState:
     topic_id: str
     partitions: int
     replicas: int = 0
-    configs: Mapping[str, str] = field(default_factory=dict)
     leaderless: frozenset[int] = frozenset()
 
 

@@ -58,13 +58,14 @@ def _kept_there(context: Context, standing: SentUpTo, topic: str) -> str:
     """Return how long a target retains the records sent to it, in words."""
     flow, remote = standing.flow, standing.flow.remote_topic(topic)
     try:
-        state = context.admin(flow.target).describe([remote]).get(remote)
-    except ClusterError:
-        return f"not known: {flow.target} does not answer"
+        admin = context.admin(flow.target)
+        configs = admin.configs([remote])[remote] if admin.describe([remote]) else None
+    except ClusterError as error:
+        return f"not known: {error.cause}"
     except UsageError:
         return f"not known: this settings file has no cluster {flow.target}"
-    if state is None:
+    if configs is None:
         return f"not at all: {flow.target} has no {remote}"
-    found = [f"{name}={state.configs[name]}" for name in _KEEPING if name in state.configs]
+    found = [f"{name}={configs[name]}" for name in _KEEPING if name in configs]
     rest = [] if len(found) == len(_KEEPING) else [f"the rest by the defaults of {flow.target}"]
     return ", ".join([*found, *rest])

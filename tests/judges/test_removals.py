@@ -115,7 +115,7 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
 
 @pytest.mark.law("C", "D", "E", "F")
 def test_law_e_an_erasure_of_what_was_sent_and_of_what_waits_and_beside_a_verification(pair: Pair) -> None:
-    pair.create()
+    pair.create(retention_ms="604800000")
     count_all = 6_000
 
     def is_hers(number: int) -> bool:
@@ -134,6 +134,7 @@ def test_law_e_an_erasure_of_what_was_sent_and_of_what_waits_and_beside_a_verifi
     with staying_on(mirror) as failures:
         done = mirror.erase("east", pair.topic, key="ada", reason="request 4711", apply=True)
         assert (done.records, done.ok) == (count_all // 50, True)
+        assert [one.keeps for one in done.targets] == ["retention.ms=604800000, the rest by the defaults of central"]
         mirror.resume(flow="east->central")
         source = pair.source()
         last = {[record.value for record in records if record.key != b"ada"][-1] for records in source.values()}
