@@ -78,7 +78,10 @@ def check_generations(flow: FlowConfig, positions: Iterable[SourcePartition], kn
     Law E: a new lake counts them anew, and a position of a topic that was deleted long ago would be one of the present topic.
     """
     for source in positions:
-        newest = known[source.topic].generation_of(source.partition) if source.topic in known else 1
+        # What the lake does not know, or the flow does not carry, has no record that could be skipped.
+        if source.topic not in known or not flow.carries(source.topic):
+            continue
+        newest = known[source.topic].generation_of(source.partition)
         if source.generation > newest:
             raise SafetyError(
                 f"the ledger {flow.ledger_topic} on {flow.target} knows generation {source.generation} of {source.topic}, but the "
