@@ -416,7 +416,7 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     topic, java_group = f"orders-{tag}", f"java-{tag}"
     create_topic(source, topic, PARTITIONS)
     written = fill(source, topic)
-    groups = {f"{name}-{tag}": unread // PARTITIONS for name, unread in UNREAD.items()}
+    groups = {f"{one}-{tag}": unread // PARTITIONS for one, unread in UNREAD.items()}
     for group, left in groups.items():
         at = {p: records[-left][0] if left else end_of(source, topic, p) for p, records in written.items()}
         commit(source, group, topic, at)
@@ -428,15 +428,17 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     assert len(of_java(source, topic, "--from-beginning", "--max-messages", 1_000)) == 1_000
     reached = {group: committed(source, group, topic, PARTITIONS) for group in (*groups, java_group)}
 
-    flow = {"source": "east", "target": "central", "topics": "orders-.*", "groups": f".*-{tag}"}
+    # The shared target has ledgers of other tests' flows from the shared source.
+    name = f"five-{tag}"
+    flow = {"name": name, "source": "east", "target": "central", "topics": "orders-.*", "groups": f".*-{tag}"}
     mirror = make_mirror({"east": source, "central": central}, [flow])
     mirror.run(once=True)
-    plan = mirror[FLOW].groups()
+    plan = mirror[name].groups()
     assert {p.group for p in plan} == {*groups, java_group}
     assert all(p.action == "in_step" and p.resume.exact for p in plan), f"--once keeps groups in step:\n{plan}"
     source.kill()
     conf = str(tmp_path / "mirror.yml")
-    recorded = told("groups", "--flow", FLOW, "--recorded", "--conf", conf)["groups"]
+    recorded = told("groups", "--flow", name, "--recorded", "--conf", conf)["groups"]
     assert {row["action"] for row in recorded} == {"in_step"}, "the lake knows the groups when the source is gone"
 
     unread = {

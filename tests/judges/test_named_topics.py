@@ -11,7 +11,8 @@ from mirrorlake.sandbox import KafkaCluster
 from tests.kit.commands import run_cli, told, write_conf
 from tests.kit.records import consume, create_topic, new_topic, produce, topic_name
 
-FLOW = "east->central"
+# Its name is its own, and so is its ledger: the shared target has those of other tests.
+FLOW = "named"
 
 
 @pytest.mark.law("E")
@@ -29,7 +30,13 @@ def test_a_topic_that_the_settings_name_and_a_rule_takes_away_is_told_by_every_c
     }
     for name in (f"{tag}.replica", f"{tag}.pii", f"central.{tag}"):
         create_topic(east, name, 1)
-    flow = {"source": "east", "target": "central", "topics": [there, *rules], "groups": f"billing, connect-{tag}"}
+    flow = {
+        "name": FLOW,
+        "source": "east",
+        "target": "central",
+        "topics": [there, *rules],
+        "groups": f"billing, connect-{tag}",
+    }
     clusters = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
     conf = str(write_conf(tmp_path, clusters, [flow], east={"never_leave": [rf"{tag}\.p.*"]}))
 
@@ -61,7 +68,7 @@ def test_a_flow_whose_pattern_selects_nothing_is_told(
 ) -> None:
     tag = topic_name()
     clusters = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    flow = {"source": "east", "target": "central", "topics": f"{tag}-.*"}
+    flow = {"name": FLOW, "source": "east", "target": "central", "topics": f"{tag}-.*"}
     conf = str(write_conf(tmp_path, clusters, [flow]))
     [note] = told("topics", "--cluster", "east", "--conf", conf)["notes"]
     assert note["name"] == f"{tag}-.*"
@@ -83,7 +90,7 @@ def test_a_user_topic_that_ends_in_heartbeats_keeps_its_name_under_identity(
     create_topic(east, topic, 1)
     produce(east, topic, 5, partitions=1)
     clusters = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    flow = {"source": "east", "target": "central", "topics": topic, "policy": "identity"}
+    flow = {"name": FLOW, "source": "east", "target": "central", "topics": topic, "policy": "identity"}
     conf = str(write_conf(tmp_path, clusters, [flow]))
     told("run", "--once", "--conf", conf)
     assert [record.content for record in consume(central, topic)[0]] == [
