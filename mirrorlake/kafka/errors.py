@@ -34,6 +34,8 @@ _UNREACHABLE = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
+    # The broker that was asked has left the metadata, as the only one does that is shut down.
+    KafkaError._DESTROY_BROKER,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
 }
 _FORBIDDEN = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -101,6 +102,8 @@ def test_what_was_waited_for_is_what_the_next_question_finds(east: KafkaCluster)
         assert admin.configs([name]) == {name: wanted}
 
 
+# A client that never answers again would be waited for without an end.
+_LONGEST_S = 900
 _ASKING = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +133,8 @@ def test_who_asks_whether_the_only_broker_answers_outlives_its_end(make_cluster:
     with subprocess.Popen(asking, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         lines = iter(process.stdout.readline, "")
+        limit = threading.Timer(_LONGEST_S, process.kill)
+        limit.start()
         try:
             assert "True\n" in lines
             for _ in range(3):
@@ -138,4 +143,5 @@ def test_who_asks_whether_the_only_broker_answers_outlives_its_end(make_cluster:
                 cluster.start()
                 assert "True\n" in lines
         finally:
+            limit.cancel()
             process.kill()
