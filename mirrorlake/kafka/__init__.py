@@ -2,7 +2,7 @@
 
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets
-from mirrorlake.kafka.errors import COORDINATOR_MOVING, retry_transient
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, retry_transient, wait_until
 from mirrorlake.kafka.fetched_rows import FetchedRows, UnreadableHeaders
 from mirrorlake.kafka.fetcher import Fetched, Fetcher, PositionGone
 from mirrorlake.kafka.groups import Committed, Groups

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
@@ -34,6 +34,7 @@ from mirrorlake.kafka.errors import (
     client_log,
     need_of_selection,
     retry_transient,
+    wait_until,
 )
 from mirrorlake.kafka.partition_offsets import PartitionOffsets
 from mirrorlake.kafka.reach import advertised_error
@@ -204,7 +205,7 @@ class ClusterAdmin(PartitionOffsets):
             )
             self._errors.require_advertised(found)
             if not found.brokers:
-                # Brokers that begin or end answer so. Over such an answer to `describe_cluster`, librdkafka 2.14 aborts the process.
+                # Brokers that begin or end answer so. Over such an answer to `describe_cluster`, librdkafka 2.16 aborts the process.
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker is in service"))  # noqa: SLF001
         return found
 
@@ -304,18 +305,12 @@ class ClusterAdmin(PartitionOffsets):
         The controller confirms a change a moment before all brokers know it.
         """
         made = list(changes)
-        self._wait_until(lambda: self._is_shown(made))
+        self._wait_shown(lambda: self._is_shown(made))
 
-    def _wait_until(self, is_shown: Callable[[], bool]) -> None:
-        checks = Retrying(
-            retry=retry_if_result(lambda shown: not shown),
-            stop=stop_after_delay(_SHOWN_TIMEOUT_S),
-            wait=wait_fixed(_POLL_INTERVAL_S),
-            retry_error_callback=lambda _: False,
-        )
+    def _wait_shown(self, is_shown: Callable[[], bool]) -> None:
         # A principal that may change topics need not be allowed to describe them.
         with suppress(ClusterError):
-            checks(is_shown)
+            wait_until(is_shown, timeout_s=_SHOWN_TIMEOUT_S, interval_s=_POLL_INTERVAL_S)
 
     def _is_shown(self, changes: Sequence[Change]) -> bool:
         counts = {one.name: one.after["partitions"] for one in changes if (one.kind, one.action) == ("topic", "create")}
@@ -393,7 +388,7 @@ class ClusterAdmin(PartitionOffsets):
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-        self._wait_until(lambda: not self.describe([name]))
+        self._wait_shown(lambda: not self.describe([name]))
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; one that has as many already stays as it is."""

@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+    wait_random_exponential,
+)
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, NotAuthorized
 from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
@@ -294,3 +301,14 @@ def retry_transient(transient: Collection[int], *, timeout_s: float | None = Non
         wait=wait_random_exponential(multiplier=0.1, max=2),
         reraise=True,
     )
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float, interval_s: float) -> bool:
+    """Check a condition until it holds or the time is over, and return whether it holds."""
+    checks = Retrying(
+        retry=retry_if_result(lambda holds: not holds),
+        stop=stop_after_delay(timeout_s),
+        wait=wait_fixed(interval_s),
+        retry_error_callback=lambda _: False,
+    )
+    return bool(checks(condition))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.errors import wait_until
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import LostTopic, is_different_topic, known_id, truncated_id
@@ -26,12 +25,7 @@ def describe_with_retry(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, 
         found.update(admin.describe(wanted - found.keys()))
         return wanted == found.keys()
 
-    Retrying(
-        retry=retry_if_result(lambda whole: not whole),
-        stop=stop_after_delay(_RETRY_TIMEOUT_S),
-        wait=wait_fixed(0.2),
-        retry_error_callback=lambda _: False,
-    )(describe)
+    wait_until(describe, timeout_s=_RETRY_TIMEOUT_S, interval_s=0.2)
     return found
 
 

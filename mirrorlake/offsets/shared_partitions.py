@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions
+from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions, wait_until
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -98,13 +96,7 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
         committed = target.last_stable_offsets(ledgers)
         return all(committed[lane] >= end for lane, end in written.items())
 
-    waiting = Retrying(
-        retry=retry_if_result(lambda decided: not decided),
-        stop=stop_after_delay(_STABLE_TIMEOUT_S),
-        wait=wait_fixed(0.05),
-        retry_error_callback=lambda _: False,
-    )
-    if not waiting(is_decided):
+    if not wait_until(is_decided, timeout_s=_STABLE_TIMEOUT_S, interval_s=0.05):
         log.info("ledger.open_transaction flows=%s", ",".join(flow.name for flow in flows))
         return {}
     return stable
