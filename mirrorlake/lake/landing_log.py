@@ -180,13 +180,13 @@ class LandingLog:
             raise lander_replaced_error(self._relay_claim.alias, self._newest)
 
     def _load(self) -> None:
-        seat = self._relay_claim
-        with translating_store_errors(seat.path, TableNotFoundError):
-            table = open_table(seat.path)
+        claim = self._relay_claim
+        with translating_store_errors(claim.path, TableNotFoundError):
+            table = open_table(claim.path)
             self._version = table.version()
             self._number = _number(table.metadata().configuration)
-            self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
-            missed = 0 if seat.group is None else self._version - self._others_to
+            self._done = {app: table.transaction_version(app) or -1 for app in (self._app, claim.app)}
+            missed = 0 if claim.group is None else self._version - self._others_to
             self._is_plain = is_plain_table(table)
             commits = table.history(max(missed, _SIGNED_AMONG))
         self._landed_at = _newest(commits) or self._landed_at
@@ -201,8 +201,8 @@ class LandingLog:
         self._version += 1
 
     def _note_commit(self, signed: LandingCommit | None) -> None:
-        seat = self._relay_claim
-        if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
+        claim = self._relay_claim
+        if signed is not None and signed.checkpoint == claim.number and signed.group not in (None, claim.group):
             self._others = furthest((self._others, signed.read_to or {}))
             if self._version % timing().log_checkpoint_commits == 0:
                 # The task of that group writes the log checkpoint.
