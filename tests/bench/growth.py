@@ -3,10 +3,7 @@
 python -m tests.bench.growth relay    # batches, looks, look-ups and plans; files are named by the log only
 python -m tests.bench.growth turn     # turns of landing, by partitions: written, committed, listed and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
-python -m tests.bench.growth busy     # an hour's map of 1 000 busy partitions: rows and bytes a record, look-ups
 python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
-python -m tests.bench.growth day      # turns of a trickle with upkeep between them: files, log, starts, memory
-python -m tests.bench.growth removed  # log checkpoints, by files that were rewritten and not yet deleted
 python -m tests.bench.growth drain    # the memory of a drain of 10 M records; starts brokers and Spark
 """
 
@@ -14,11 +11,9 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -26,17 +21,16 @@ from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from prometheus_client import generate_latest
 
-from mirrorlake.config.schema import FlowConfig, MaintenanceConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import Lag, Status, measure
 from mirrorlake.lag.sampler import Sampler
@@ -66,21 +60,15 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance.compaction import compact_relay
-from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.offset_map import MappedRange, NotYetRepublished
+from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.model.remotes import Remote
-from mirrorlake.offsets.neighbours import find_neighbours
-from mirrorlake.offsets.offset_maps import load_recorded_maps
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.records.passport import Registry
-from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import open_relay
 from tests.bench.contest import Contest
@@ -105,10 +93,8 @@ from tests.bench.generated import (
 from tests.bench.processes import ProcessTree, watch_to_end
 from tests.bench.workload import Topic
 
-# A lane that commits four times a second writes so many runs a day.
-RUNS_A_DAY = 345_600
-# A record a second in each of so many partitions, and turns of a quarter of a second.
-BUSY, TURNS_A_SECOND = 1_000, 4
+# A lane that commits four times a second writes so many runs a day, of so many records each.
+RUNS_A_DAY, RUN = 345_600, 250
 FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
 
 
@@ -118,26 +104,23 @@ def main(part: str, *about: str) -> None:
         "relay": relay,
         "turn": turn,
         "map": _map,
-        "busy": _busy,
         "status": status,
-        "day": day,
-        "removed": removed,
         "drain": drain,
     }[part](*about)
 
 
-def _runs(period: int, partitions: int, *, runs: int = RUNS_A_DAY, records: int = 250, markers: int = 0) -> pa.Table:
-    """Make the runs of a day, or period, in turn of all partitions; sorted by partition, as upkeep leaves them."""
-    each = runs // partitions
-    numbers = pa.array(np.tile(np.arange(period * each, (period + 1) * each), partitions), pa.int64())
+def _runs(day: int, partitions: int) -> pa.Table:
+    """Make the runs of a day, in turn of all partitions; sorted by partition, as upkeep leaves them."""
+    each = RUNS_A_DAY // partitions
+    numbers = pa.array(np.tile(np.arange(day * each, (day + 1) * each), partitions), pa.int64())
     partition = pa.array(np.repeat(np.arange(partitions), each), pa.int32())
-    upstream = pc.multiply(numbers, records)
+    upstream = pc.multiply(numbers, RUN)
     values: dict[str, Any] = {
         "flow": FLOW.name,
         "source_topic": "orders",
         "generation": 1,
         "target_topic": "east.orders",
-        "record_count": records,
+        "record_count": RUN,
         "holes": [],
         "lane": 0,
         "epoch": 1,
@@ -147,8 +130,8 @@ def _runs(period: int, partitions: int, *, runs: int = RUNS_A_DAY, records: int 
         "source_partition": partition,
         "target_partition": partition,
         "first_upstream": upstream,
-        "last_upstream": pc.add(upstream, records - 1),
-        "first_downstream": pc.multiply(numbers, records + markers),
+        "last_upstream": pc.add(upstream, RUN - 1),
+        "first_downstream": upstream,
         "ledger_seq": numbers,
     }
     types, count = arrow_types(OFFSET_MAP), len(numbers)
@@ -171,7 +154,7 @@ def _map() -> None:
                 for day in range(days):
                     tables.append(place, _runs(day, partitions))
                 lake.append_rows(METADATA, known_topics({"orders": "id"}, partitions))
-                end = RUNS_A_DAY // partitions * days * 250
+                end = RUNS_A_DAY // partitions * days * RUN
                 asked, last = end // 2, partitions - 1
 
                 def look_up() -> None:
@@ -202,79 +185,6 @@ def _map() -> None:
                     look_where_there_is_no_record=cost(look_past_the_end),
                     passport=cost(passport),
                 )
-
-
-def _transactions(number: int, *, markers: int) -> Iterator[LedgerRecord]:
-    """Make the ledger records of 5 s in which each of the busy partitions gets a record a second, in turns of 0.25 s."""
-    turn = BUSY // TURNS_A_SECOND
-    for at in range(number * 5 * TURNS_A_SECOND, (number + 1) * 5 * TURNS_A_SECOND):
-        offset, first = at // TURNS_A_SECOND, at % TURNS_A_SECOND * turn
-        for lane in range(2):
-            mine = [n for n in range(first, first + turn) if lane_of("orders", n, lanes=2) == lane]
-            runs = [
-                MappedRange(
-                    source=SourcePartition("orders", 1, n),
-                    target=TopicPartition("east.orders", n),
-                    first_upstream=offset,
-                    last_upstream=offset,
-                    first_downstream=offset * (1 + markers),
-                    count=1,
-                )
-                for n in mine
-            ]
-            yield LedgerRecord(
-                claim=Claim(flow=FLOW.name, lane=lane, lanes=2, epoch=1),
-                seq=at,
-                runs=tuple(runs),
-                remotes={"orders": Remote("east.orders", "id")},
-                committed_at_ms=int(NOON.timestamp() * 1000) + at * 1000 // TURNS_A_SECOND,
-            )
-
-
-def _busy() -> None:
-    for delivery, markers in (("exactly_once", 1), ("at_least_once", 0)):
-        with new_lake("orders") as (lake, _):
-            copy, cpu = LedgerCopy(lake, FLOW).owned_by(1), 0.0
-            for number in range(64):
-                records = list(_transactions(number, markers=markers))
-                began = time.process_time()
-                copy.add(records)
-                cpu += time.process_time() - began
-            table, sent = TableMaintenance(lake.meta_location(OFFSET_MAP)), 64 * 5 * BUSY
-            rows, fresh = table.live()["num_records"], table.live()["size_bytes"]
-            say(
-                delivery=delivery,
-                records=sent,
-                rows_a_record=pc.sum(rows).as_py() / sent,
-                bytes_a_record=round(pc.sum(fresh).as_py() / sent, 1),
-                copy_cpu_us_a_record=round(cpu / sent * 1e6, 1),
-            )
-            began = time.process_time()
-            while compact_side_table(table, OFFSET_MAP).files:
-                pass
-            say(
-                after_upkeep=len(table.live()),
-                bytes_a_record=round(pc.sum(table.live()["size_bytes"]).as_py() / sent, 1),
-                upkeep_cpu_us_a_record=round((time.process_time() - began) / sent * 1e6, 1),
-            )
-    with new_lake("orders") as (lake, _):
-        tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
-        tables.append(place, _runs(0, BUSY, runs=3600 * BUSY, records=1, markers=1))
-        lake.append_rows(METADATA, known_topics({"orders": "id"}, BUSY))
-        asked = 1800
-        group = [(SourcePartition("orders", 1, n), asked) for n in range(BUSY)]
-
-        def look_up() -> None:
-            found = translate_offset(lake, FLOW, topic="orders", partition=BUSY - 1, offset=asked)
-            assert getattr(found, "offset", None) == 2 * asked
-
-        def translate_group() -> None:
-            assert len(find_neighbours(load_recorded_maps(lake, [FLOW]), FLOW.name, group)) == BUSY
-
-        size = sum(path.stat().st_size for path in Path(place).glob("*.parquet"))
-        say(rows=3600 * BUSY, mb=size >> 20)
-        say(look_up=cost(look_up))
-        say(group_of_all_partitions=cost(translate_group, times=1))
 
 
 PARTITIONS, FILES = (10, 100, 1_000), (1_000, 100_000)
@@ -337,7 +247,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
     def verify() -> None:
         held = open_relay(lake, "east")
         assert len(held.landed) == partitions
-        assert all(held.files(source, OffsetRange(asked, asked + 1)) for source in sources)
+        assert all(held.count(source, OffsetRange(asked, asked + EACH)) == EACH for source in sources)
 
     def passport() -> None:
         found = registry.passport("east", TopicPartition("t0", 0), asked)
@@ -405,132 +315,6 @@ def turn() -> None:
                 commit_ms=_least(commit),
                 look_ms=look_ms,
                 read_ms=_least(read),
-            )
-
-
-_TRICKLES = (8, 100, 1_000)
-# Upkeep's passes, and the turns between two of them: 3 000 where a turn comes each 100 ms.
-_PASSES, _TURNS = 4, 300
-_EVERY = timedelta(minutes=5)
-# Rewritten files stay on disk, and in each log checkpoint, for six hours: those of ten turns a second.
-_REMOVED = 216_000
-
-
-def day(turns: str = str(_TURNS), passes: str = str(_PASSES), only: str = "") -> None:
-    """Land turns and do upkeep on them as it comes in a day; each partition has a record in every tenth turn."""
-    for partitions in (int(only),) if only else _TRICKLES:
-        with growth_folder() as folder:
-            _trickle(folder, partitions, int(turns), int(passes))
-
-
-def _trickle(folder: str, partitions: int, turns: int, passes: int) -> None:
-    tables = FolderTables()
-    sources = [SourcePartition(f"topic-{n // 20}", 1, n % 20) for n in range(partitions)]
-    ends = dict.fromkeys(sources, 0)
-    tables.create(folder, RELAY)
-    kept = MaintenanceConfig()
-    tables.set_properties(
-        folder,
-        {
-            CHECKPOINT_PROPERTY: "1",
-            "delta.enableExpiredLogCleanup": "false",
-            "delta.logRetentionDuration": f"interval {kept.keep_log // timedelta(minutes=1)} minutes",
-            "delta.deletedFileRetentionDuration": "interval 6 hours",
-        },
-    )
-    landing, upkeep = LandingLog(RelayClaim("east", folder, 1, "me")), TableMaintenance(folder)
-    now, batch = datetime.now(timezone.utc) - passes * _EVERY, 0
-    for number in range(1, passes + 1):
-        cpu = time.process_time()
-        for _ in range(turns):
-            batch, now = batch + 1, now + _EVERY / turns
-            # Eight partitions have a record one after another.
-            some = sources[batch % 10 :: 10] if partitions > 10 else [sources[batch % partitions]]
-            rows = relay_rows({source: ends[source] for source in some}, 1, now)
-            files = list(write_files(folder, RELAY_ROWS, rows, uncompressed=True))
-            ends |= {source: ends[source] + 1 for source in some}
-            landing.append(files, batch, now, is_whole=batch % 100 == 0)
-        landing_s = time.process_time() - cpu
-        _age(folder, _EVERY)
-        before = _standing(folder)
-        cpu = time.process_time()
-        upkeep.checkpoint(after=300)
-        upkeep.clean_log(keep=kept.keep_log, now=datetime.now(timezone.utc), is_signed=False)
-        compact_relay(upkeep, "east", [], now=now + timedelta(minutes=3), max_wait=timedelta(days=1))
-        spent = time.process_time() - cpu
-        say(
-            partitions=partitions,
-            upkeep=number,
-            turns=batch,
-            turn_cpu_ms=round(landing_s / turns * 1000, 2),
-            upkeep_cpu_s=round(spent, 2),
-            **{f"before_{key}": value for key, value in before.items()},
-            **{f"after_{key}": value for key, value in _standing(folder).items()},
-        )
-
-
-def _age(folder: str, by: timedelta) -> None:
-    """Make the log older, by what its files' times say: a pass of upkeep comes sooner here than in a day."""
-    for file in Path(folder, "_delta_log").iterdir():
-        seen = file.stat().st_mtime - by.total_seconds()
-        os.utime(file, (seen, seen))
-
-
-def _standing(folder: str) -> dict[str, object]:
-    log = list(Path(folder, "_delta_log").iterdir())
-    return {
-        "files": len(DeltaTable(folder).file_uris()),
-        "log_files": len(log),
-        "log_mb": round(sum(one.stat().st_size for one in log) / 1e6, 1),
-        "reader_cpu_ms": least(lambda: RelayLog(FolderTables(), folder).files({})),
-        "checkpoint_cpu_ms": least(DeltaTable(folder).create_checkpoint),
-        "follower_mb": int(
-            subprocess.run([sys.executable, "-c", _FOLLOWER, folder], check=True, capture_output=True, text=True).stdout
-        ),
-    }
-
-
-_FOLLOWER = """
-import sys
-from tests.bench.growth import follower_mb
-print(follower_mb(sys.argv[1]))
-"""
-
-
-def follower_mb(folder: str) -> int:
-    """Return by how much a process grows that begins to follow a relay, in MB."""
-    before, relay = _resident(), RelayLog(FolderTables(), folder)
-    held = relay.files({})
-    assert held
-    return (_resident() - before) >> 20
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def removed() -> None:
-    """Measure a log checkpoint by the files that were rewritten in the last six hours, which it names until they are deleted."""
-    for count in (0, _REMOVED // 6, _REMOVED):
-        with growth_folder() as folder:
-            FolderTables().create(folder, RELAY)
-            table, now_ms = DeltaTable(folder), time.time_ns() // 1_000_000
-            for first in range(0, count, 12_000):
-                names = [f"{uuid4()}.fresh.parquet" for _ in range(first, min(first + 12_000, count))]
-                gone: list[AddAction | RemoveAction] = [RemoveAction(name, False, now_ms, 5_000, {}) for name in names]
-                gone.append(AddAction(f"{first}.zstd.parquet", 1, {}, now_ms, False, "{}"))
-                table.create_write_transaction(gone, "append", table.schema())
-                table.update_incremental()
-            table.create_checkpoint()
-
-            def checkpoint() -> None:
-                DeltaTable(folder).create_checkpoint()
-
-            say(
-                removed=count,
-                checkpoint_cpu_ms=least(checkpoint),
-                open_cpu_ms=least(lambda: DeltaTable(folder)),
-                mb=round(sum(one.stat().st_size for one in Path(folder, "_delta_log").glob("*.parquet")) / 1e6, 1),
             )
 
 
