@@ -20,7 +20,7 @@ from mirrorlake.config import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.kit.processes import wait_until
-from tests.kit.records import commit, create_topic, odd_record, send, send_transactions, topic_name
+from tests.kit.records import commit, create_topic, odd_record, send, send_transactions, topic_name, topics_of
 from tests.servers.lab import CUT, WAIT_MS, Lab, open_notebook, screenshot, serious, write_notebook
 from tests.servers.lakes import MakeMirror
 
@@ -158,6 +158,8 @@ def test_a_status_opens_to_partitions_and_its_chart_takes_the_theme(world: World
     colour = page.evaluate(f"{probe} const c = getComputedStyle(d).color; d.remove(); return c; }}", wanted)
     # Plotly makes its titles again whenever its place changes.
     expect(page.locator(".ml-lag-chart .xtitle").first).to_have_css("fill", colour)
+    page.locator(".ml-lag-measure select").select_option("Offset lag")
+    expect(page.locator(".ml-lag-chart .ytitle").first).to_have_text("offsets")
 
 
 def test_records_are_looked_for_followed_and_found_again_on_the_other_sides(world: World, east: KafkaCluster) -> None:
@@ -256,7 +258,10 @@ def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
     assert not world.dialogs, "record content is text, and no script"
 
 
-def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(world: World) -> None:
+@pytest.mark.law("G")
+def test_law_g_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(
+    world: World, east: KafkaCluster, central: KafkaCluster
+) -> None:
     page = world.page
     page.set_viewport_size({"width": 1280, "height": 900})
     world.tab("Set up")
@@ -275,6 +280,12 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
         page.locator(".ml-flow-topics input").fill(topics)
 
     step("1 Clusters")
+    page.locator(".ml-cluster-alias input").fill("spare")
+    page.locator(".ml-cluster-servers input").fill(east.bootstrap_servers)
+    page.locator(".ml-cluster-test").click()
+    expect(page.locator(".ml-cluster-result")).to_contain_text("answers")
+    page.locator(".ml-cluster-add").click()
+    expect(page.locator(".ml-cluster-list")).to_contain_text("spare")
     page.locator(".ml-wizard-next").click()
     step("2 Flow")
     page.locator(".ml-flow-discard").click()
@@ -314,18 +325,23 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
     expect(page.locator(".ml-flow-form")).to_contain_text(f"{FLOW}-2")
     page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\.00[0-2]")
 
-    before = world.conf.read_text()
+    before, there = world.conf.read_text(), topics_of(central)
     step("3 Review and apply")
     expect(page.locator(".ml-lake-where")).to_contain_text(str(world.conf.parent / "lake"))
     page.locator(".ml-review").click()
     plan = page.locator(".ml-plan")
-    expect(plan).to_contain_text("4 topics, 2 settings, 2 ledgers")
+    expect(plan).to_contain_text("4 topics, 3 settings, 2 ledgers")
     assert plan.evaluate("one => one.scrollWidth <= one.clientWidth"), "a name of 249 characters tears no table"
     expect(page.locator(".ml-review-state")).to_contain_text("2 flows")
     screenshot(page, "console-set-up-plan", at=plan)
+    expect(page.locator(".ml-apply")).to_be_disabled()
+    assert topics_of(central) == there, "law G: looking changes nothing"
     page.locator(".ml-confirm input").fill("2 flows")
     page.locator(".ml-apply").click()
     expect(page.locator(".ml-applied")).to_contain_text("applied")
+    made = {name for name in topics_of(central) - there if world.prefix in name}
+    assert len(made) == 4
+    assert made > {f"east.{world.prefix}.many.00{n}" for n in range(3)}
     expect(page.locator(".ml-run-elsewhere")).to_contain_text(f"mirrorlake run --conf {world.conf}")
     expect(page.locator(".ml-run-elsewhere")).to_contain_text("not saved yet")
     assert world.conf.read_text() == before

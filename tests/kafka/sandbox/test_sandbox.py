@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.sandbox import KafkaCluster, Listener
+from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox import broker as broker_module
 from mirrorlake.sandbox import cluster as cluster_module
 from mirrorlake.sandbox.ports import free_ports
@@ -148,15 +148,6 @@ def test_a_storage_made_from_kept_features_is_that_of_the_storage_tool(
     ids = [javaproperties.loads(one["meta.properties"].decode()) for one in (tool, kept)]
     assert ids[0].keys() == ids[1].keys()
     assert {key for key in ids[0] if ids[0][key] != ids[1][key]} == {"cluster.id", "directory.id"}
-
-
-def test_a_cluster_has_further_listeners(make_cluster: MakeCluster) -> None:
-    own = make_cluster(listeners=[Listener(name="SECOND", protocol="PLAINTEXT")]).start()
-    second = own.address("SECOND")
-    assert second != own.bootstrap_servers
-    assert admin_of(second).list_topics(timeout=30).brokers
-    with pytest.raises(SandboxError, match="no listener 'THIRD'"):
-        own.address("THIRD")
 
 
 def test_an_address_is_known_only_after_the_port_is(make_cluster: MakeCluster) -> None:

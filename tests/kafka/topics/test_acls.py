@@ -54,16 +54,6 @@ def test_a_refused_list_is_no_empty_list(guarded_clusters: Clusters) -> None:
         admin.acls.delete([acl("x")])
 
 
-def test_a_principal_with_describe_alone_sees_that_there_are_none(guarded_clusters: Clusters) -> None:
-    root, mirror = (admin_as(guarded_clusters["east"], user) for user in ("root", "mirror"))
-    grant = acl("kafka-cluster", "DESCRIBE", resource="CLUSTER", principal="User:mirror")
-    root.acls.create([grant])
-    assert settled(root, [grant])
-    assert listed(mirror) == [grant]
-    root.acls.delete([grant])
-    assert settled(root, [])
-
-
 def test_a_cluster_without_an_authorizer_says_so(east: KafkaCluster) -> None:
     assert ClusterAdmin("east", {"bootstrap.servers": east.bootstrap_servers}).acls.list() is None
 

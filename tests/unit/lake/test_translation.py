@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import mirrorlake
 from mirrorlake.lake import translation
 
 _TEXT = "SELECT unix_millis(max(observed_at)) AS at FROM {positions} WHERE topic = :topic"
@@ -75,9 +74,3 @@ def test_a_place_that_cannot_be_written_only_costs_time(tmp_path: Path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "file"))
     assert _asked()[0] == translation.in_duckdb(_TEXT)
-
-
-def test_no_window_reaches_to_the_end_of_its_partition() -> None:
-    files = Path(mirrorlake.__file__).parent.rglob("*.py")
-    found = [file.name for file in files if "UNBOUNDED FOLLOWING" in file.read_text()]
-    assert found == [], "Spark goes through what follows again at every row: order it downwards, or ask for `lead`"

@@ -145,19 +145,6 @@ def test_what_is_unforeseen_is_raised() -> None:
         run_in_threads(["a", "broken"], answered)
 
 
-def test_live_tasks_of_this_process_end_when_they_are_asked_to(tmp_path: Path) -> None:
-    run_marker = RunMarker(tmp_path / "live", 1)
-
-    def lives(_: str) -> Iterator[TaskResult]:
-        while run_marker.exists():
-            threading.Event().wait(0.01)
-        yield TaskResult("ended")
-
-    with LiveTasks(None, ["a", "b"], lives, run_marker=run_marker, name="test", grace_s=30.0) as tasks:
-        assert not tasks.wait(0.1)
-    assert tasks.results() == [TaskResult("ended")] * 2
-
-
 def test_tasks_that_end_apart_come_each_to_its_own_end_and_an_error_of_one_leaves_the_others_to_go_on(
     tmp_path: Path,
 ) -> None:

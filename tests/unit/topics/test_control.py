@@ -121,18 +121,6 @@ def test_plain_content_is_the_same_for_settings_that_mean_the_same() -> None:
     assert identity(plain(loads(spelled))) == identity(plain(loads(SETTINGS)))
 
 
-def test_a_first_apply_shows_no_edits_and_a_second_one_changes_nothing() -> None:
-    config, table = loads(SETTINGS), Table()
-    assert not control_step.settings_plan(config, table)  # type: ignore[arg-type]
-    assert control_step.put_in_force(config, table)  # type: ignore[arg-type]
-    assert not control_step.put_in_force(config, table)  # type: ignore[arg-type]
-    edited = loads(SETTINGS.replace("topics: orders", "topics: 'orders, clicks', lanes: 5"))
-    [change] = control_step.settings_plan(edited, table).changes  # type: ignore[arg-type]
-    assert (change.where, change.kind, change.action, change.name) == ("settings", "flow", "change", "east->west")
-    assert change.before == {"lanes": None, "topics": ["orders"]}
-    assert change.after == {"lanes": 5, "topics": ["orders", "clicks"]}
-
-
 def test_one_flow_can_be_put_in_force_alone() -> None:
     two = SETTINGS + "  - {name: back, source: west, target: east, topics: pay}\n"
     table = Table()

@@ -499,8 +499,10 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_differs_is_found_again(
         if not first.reports[0].differences:
             assert (opened.clusters["east"].fetches, again.proofs) == (0, ()), "law E: read again"
             assert again.reports[0].verified == first.reports[0].verified
+        world.step += 1
         whole = opened.verify(full=True)
         assert named(whole.reports[0]) == named(first.reports[0])
+        assert whole.proofs == first.proofs, "law C: the digest knows of how much is fetched at a time"
 
 
 @pytest.mark.law("E")

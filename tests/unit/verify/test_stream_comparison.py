@@ -1,16 +1,13 @@
-"""Two streams of records in order, compared: random runs, holes, chunks and faults; no broker."""
+"""Two streams of records in order, compared: compacted logs, runs with holes, and digests; no broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mirrorlake.kafka.fetched_rows import _SCHEMA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -22,10 +19,6 @@ from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.stream_comparison import StreamComparison
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
-_BLOBS = st.sampled_from([None, b"", b"a", b"bb", b"\x00" * 9])
-_HEADERS = st.sampled_from(
-    [None, (("h", None),), (("h", b""),), (("h", b"1"), ("h", b"1")), (("h", b"1"), ("g", None))]
-)
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -45,117 +38,8 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     )
 
 
-def chunks(rows: Sequence[Row], sizes: Sequence[int]) -> Iterator[list[Row]]:
-    at, number = 0, 0
-    while at < len(rows):
-        size = sizes[number % len(sizes)]
-        yield list(rows[at : at + size])
-        at, number = at + size, number + 1
-
-
 def tp(number: int) -> TopicPartition:
     return TopicPartition("r", number)
-
-
-def matched(merge: StreamComparison) -> list[int]:
-    return [one.matched for one in merge.by_feed]
-
-
-@dataclass
-class World:
-    """Two source partitions in some target partitions: who stands where, and how both sides come in chunks."""
-
-    relay: list[list[Row]]
-    target: list[list[Row]]
-    places: list[OffsetColumns]
-    ends: list[int]
-    fed_sizes: list[int]
-    fetched_sizes: list[int]
-    where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-
-    def merge(self) -> StreamComparison:
-        feeds = [
-            Feed(
-                key=FeedKey("f", SourcePartition("t", 1, number)),
-                offsets=places,
-                targets=tuple(FeedTarget(tp=tp(target)) for target in range(len(self.target))),
-            )
-            for number, places in enumerate(self.places)
-        ]
-        fetched = {tp(number): FetchedPart(span=OffsetRange(0, end)) for number, end in enumerate(self.ends)}
-
-        def rows(feed: Feed) -> Iterator[pa.RecordBatch]:
-            return map(batch, chunks(self.relay[feed.source.partition], self.fed_sizes))
-
-        merge = StreamComparison(feeds, fetched, rows=rows, fed_is_source=True)
-        streams = [list(chunks(rows, self.fetched_sizes)) for rows in self.target]
-        while any(streams):
-            for number, parts in enumerate(streams):
-                if parts:
-                    part = parts.pop(0)
-                    merge.take(tp(number), batch(part), part[-1][0] + 1)
-        for number, end in enumerate(self.ends):
-            merge.take(tp(number), None, end)
-        merge.finish()
-        return merge
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Draw records, spread by chance over target partitions in transactions, with markers and aborted records between."""
-    targets = draw(st.integers(1, 3))
-    relay: list[list[Row]] = []
-    for _ in range(draw(st.integers(1, 2))):
-        count = draw(st.integers(0, 40))
-        holes = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
-        offsets = np.cumsum(holes).tolist()
-        rows = [(o, 5, draw(_BLOBS), b"%d" % o if draw(st.booleans()) else None, draw(_HEADERS)) for o in offsets]
-        relay.append(rows)
-    ends, target = [0] * targets, [[] for _ in range(targets)]  # type: ignore[var-annotated]
-    stretches: list[list[tuple[int, int, int]]] = [[] for _ in relay]
-    where: dict[tuple[int, int], tuple[int, int]] = {}
-    left = [list(rows) for rows in relay]
-    while any(left):
-        number = draw(st.sampled_from([n for n, rows in enumerate(left) if rows]))
-        size = draw(st.integers(1, 12))
-        taken, left[number] = left[number][:size], left[number][size:]
-        for row in taken:
-            if draw(st.integers(0, 9)) == 0:
-                continue  # filtered
-            to = draw(st.integers(0, targets - 1))
-            stretches[number].append((row[0], ends[to], to))
-            where[to, ends[to]] = (number, row[0])
-            target[to].append((ends[to], *row[1:]))
-            ends[to] += 1
-        ends = [end + draw(st.integers(0, 2)) for end in ends]
-    places = [
-        OffsetColumns(
-            upstream=np.array([u for u, _, _ in several], np.int64),
-            downstream=np.array([d for _, d, _ in several], np.int64),
-            lengths=np.ones(len(several), np.int64),
-            labels=np.array([to for _, _, to in several], np.int64),
-        )
-        for several in stretches
-    ]
-    sizes = st.lists(st.integers(1, 17), min_size=1, max_size=4)
-    return World(relay, target, places, ends, draw(sizes), draw(sizes), where)
-
-
-@pytest.mark.law("C")
-@settings(max_examples=150, deadline=None)
-@given(worlds())
-def test_law_c_what_is_equal_is_proven_whatever_the_chunks(world: World) -> None:
-    merge = world.merge()
-    assert merge.mismatches == []
-    assert sum(matched(merge)) == sum(map(len, world.target))
-    assert all(not one.suspects.offsets for one in merge.by_feed)
-    for (feed, way), proven in merge.proven.items():
-        whole = Digest()
-        upstream = sorted(u for (to, _), (number, u) in world.where.items() if (number, to) == (feed, way))
-        rows = {row[0]: row for row in world.relay[feed]}
-        whole.add(np.array(upstream), content_of(batch([rows[u] for u in upstream])))
-        assert proven.digest == whole.text(), "the digest knows of chunks"
-        assert proven.records == len(upstream)
 
 
 def compacted(rows: list[Row], *, fed_is_source: bool) -> StreamComparison:
@@ -206,9 +90,12 @@ def runs_of(*runs: tuple[int, int, int, Any]) -> pa.Table:
 def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
     rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(6)]
     places = OffsetColumns.from_runs(runs_of((0, 2, 0, []), (3, 5, 4, [])), np.zeros(2, np.int64))
-    target = [*rows[:3], (3, 5, b"x", b"x", None), *((o + 1, *row) for o, *row in rows[3:])]
-    world = World([rows], [target], [places], [7], [4], [4])  # type: ignore[list-item]
-    merge = world.merge()
+    feed = Feed(key=FeedKey("f", SourcePartition("r", 1, 0)), offsets=places, targets=(FeedTarget(tp=tp(0)),))
+    fetched = {tp(0): FetchedPart(span=OffsetRange(0, 7))}
+    merge = StreamComparison([feed], fetched, rows=lambda _: iter([batch(rows)]), fed_is_source=True)
+    merge.take(tp(0), batch([*rows[:3], (3, 5, b"x", b"x", None)]), 4)
+    merge.take(tp(0), batch([(o + 1, *row) for o, *row in rows[3:]]), 7)  # type: ignore[misc]
+    merge.finish()
     assert [found.offset for found in merge.mismatches] == [3]
     assert merge.by_feed[0].suspects.offsets == {3}, "the next verification looks there again"
 
