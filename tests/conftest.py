@@ -47,9 +47,11 @@ pytest_plugins += ["tests.kit.golden", "tests.kit.lake"]
 # What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of
 # 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders.
 _LONGEST = (
+    "judges/test_kept_tables.py",
+    "judges/test_typed_tables.py",
     "judges/test_connect.py",
     "judges/test_failover.py",
-    "spark/tables/test_tables.py",
+    "spark/tables/test_others.py",
     "notebooks/test_browser.py",
     "spark/publish/test_publish.py",
     "spark/lag/test_lag.py",
