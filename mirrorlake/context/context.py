@@ -21,7 +21,6 @@ from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, libr
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
-from mirrorlake.schemas import SchemaRegistry
 from mirrorlake.topics import FilledTopics, LakeTopics, TopicSource
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ class Context:
         self._admin_options: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
-        self._registries: dict[str, SchemaRegistry] = {}
         self._starting = threading.Lock()
         self._started_plainly = False
         self._sharing = threading.RLock()
@@ -283,16 +281,6 @@ class Context:
             reader=self.reader,
             ledger=self.ledger,
         )
-
-    def registry(self, alias: str) -> SchemaRegistry | None:
-        """Return the schema registry of a cluster's topics; None without one in the settings."""
-        settings = self.config.cluster(alias).registry
-        if settings is None:
-            return None
-        options = settings.options()
-        if alias not in self._registries or self._registries[alias].options != options:
-            self._registries[alias] = SchemaRegistry(options, name=f"of {alias}")
-        return self._registries[alias]
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         return RecordReader(alias, self.reader_options(alias), committed=committed, probes=True)

@@ -17,8 +17,6 @@ from mirrorlake.lake.landing_commits import (
     LandingCommit,
     RelayClaim,
     batch_time,
-    parse_read_to,
-    read_to_document,
 )
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.landing_progress import ReadProgress

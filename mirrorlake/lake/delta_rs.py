@@ -60,6 +60,9 @@ class FolderTables:
         with self._newest(path) as table:
             return table.version()
 
+    def forget(self, path: str) -> None:
+        self._open.pop(path, None)
+
     def has_version(self, path: str, version: int) -> bool:
         return self.version(path) >= version
 

@@ -25,7 +25,7 @@ from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +68,15 @@ class Lake(LakeReader):
         if not self.exists(self.meta_location(table)):
             self._create(self.meta_location(table), table)
 
-    def create_typed(self, location: str, table: TableSchema) -> None:
-        """Create a typed table unless it exists; Spark alone writes them."""
+    def replace_typed(self, session: SparkSession, rows: str, location: str, table: TableSchema) -> None:
+        """Create a typed table with the rows of a view, or replace all that it has, in one commit; Spark alone writes them."""
         self.refuse_spark(f"the table {table.name}")
-        self._through_spark.create(location, table)
+        self._through_spark.replace(session, rows, location, table)
+
+    def forget_table(self, location: str) -> None:
+        """Forget what is known of a table that was moved away: another one may take its place."""
+        self._folder.forget(location)
+        self._through_spark.forget_log()
 
     def takes_files(self, location: str) -> bool:
         """Return whether files that workers wrote can be committed to a table without Spark."""
@@ -88,10 +93,6 @@ class Lake(LakeReader):
         if ":/" not in location:
             require_seen(location, files)
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
-
-    def save_typed(self, writer: DataFrameWriter, location: str) -> None:
-        """Write to a typed table by a writer with options."""
-        self._through_spark.save(writer, location)
 
     def compact_by_spark(self, location: str) -> tuple[int, int, int]:
         """Compact a table with deletion vectors; return the number of old files, their bytes, and the number of new files."""

@@ -168,6 +168,22 @@ class SparkTables:
         if self._is_catalog and "DATABRICKS_RUNTIME_VERSION" in os.environ:
             self._keep_as_written(location)
 
+    def replace(self, session: SparkSession, rows: str, location: str, table: TableSchema) -> None:
+        """Create a table with the rows of a session's view, or replace all that it has, in one commit."""
+        properties = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in table.properties.items())
+        by = ", ".join(f"`{name}`" for name in table.partition_by)
+        partitions = f"PARTITIONED BY ({by}) " if by else ""
+        session.sql(
+            f"CREATE OR REPLACE TABLE {self.sql_name(location)} USING delta {partitions}"  # noqa: S608 - names of the lake
+            f"COMMENT {quote(table.comment)} TBLPROPERTIES ({properties}) AS SELECT * FROM {rows}"
+        )
+
+    def forget_log(self) -> None:
+        """Let Spark forget logs: it takes files of the same names for the same."""
+        self._there.clear()
+        self.session.catalog.clearCache()
+        self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # noqa: SLF001 - Python has no name for it
+
     def _keep_as_written(self, location: str) -> None:
         """Disable Unity Catalog's rewriting of a table's files, which is harmless but expensive."""
         from pyspark.errors import PySparkException

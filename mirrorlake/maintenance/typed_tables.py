@@ -12,7 +12,7 @@ from mirrorlake.maintenance.retention import Guard, KeepReason
 from mirrorlake.maintenance.tiers import KeptFile
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
-from mirrorlake.tables import RowEraser, TypedTable, expire_rows, find_tables, list_tables, read_progress
+from mirrorlake.tables import TypedTable, erase_rows, expire_rows, find_tables, list_tables, read_progress
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,11 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
     for one in removed:
         ranges = one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),)
         spans.setdefault(one.source, []).extend((first, first + length) for first, length in ranges)
-    eraser = RowEraser(context, source, spans)
     known = {one.name: one for one in list_tables(context.config, {source: {at.topic for at in spans}})}
     of_other_topics = {one.name for one in find_tables(context)}
     names = {name for name in known if lake.exists(lake.typed_location(name))}
     names |= {*lake.typed_names()} - of_other_topics
-    return {name: eraser.erase(name, known.get(name)) for name in sorted(names)}
+    return {name: erase_rows(context, name, known.get(name), source, spans) for name in sorted(names)}
 
 
 def unread_by_tables(context: Context) -> dict[str, list[Guard]]:

@@ -17,7 +17,7 @@ from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.events import OutageWatch
 from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
-from mirrorlake.mirror.parked_streams import Notices
+from mirrorlake.mirror.parked_streams import Notices, Stream, park_stream
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.serve_metrics import measured
@@ -281,7 +281,14 @@ class Runner:
     ) -> TableResult:
         if (pause := state.of_table(table.name)) is not None:
             return TableResult(table.name, 0, paused=(pause,))
-        done = self._streams.keep_table(table, stop, once=True, tell=tell)
+        try:
+            done = self._streams.keep_table(table, stop, once=True, tell=tell)
+        except Exception as error:
+            # No retry follows: the table shows why, until a later run clears it.
+            stream = Stream(name=table.stream, made_of="", call=lambda _: None)
+            parked = park_stream(stream, error, None, now=self._context.now, never_came=False)
+            Notices(self._context).update(state, {table.stream: replace(parked, retry_at=None)}, {})
+            raise
         self._clear(table.stream, state)
         return done
 

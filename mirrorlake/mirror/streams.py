@@ -34,7 +34,7 @@ class Streams:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._queries = tables.SharedQueries(context)
+        self._queries = tables.SharedQuery(context)
 
     def land(
         self,

@@ -1,7 +1,6 @@
-"""Read Avro records of several schema versions into the columns of one table.
+"""Avro records, each read with the schema that it was written with.
 
-The reader schema is the newest writer schema with the fields that older ones had. A record is read with its own writer schema
-into it (Avro 1.12, "Schema Resolution"): a field that it lacks gets its default, and numbers are promoted.
+There is no reader's schema, so no defaults and no aliases: a member that a writer's schema lacks is missing in its values.
 """
 
 from __future__ import annotations
@@ -9,278 +8,185 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, time
-from decimal import Decimal
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta, timezone
+from decimal import MAX_PREC, Context, Decimal
+from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
+from mirrorlake.tables.kinds import MAX_COLUMNS, Kind, count_columns, merged
+from mirrorlake.tables.registry import FRAME_BYTES, NotATable, Schema, parse_schema_id
 
-from mirrorlake.tables.avro_schema import PRIMITIVES, compact, expanded_schema, reader_of, sole_type, type_name
-from mirrorlake.tables.codec import NotATable, WriterKey, locate_id
-from mirrorlake.tables.json_types import MAX_COLUMNS, TEXT, count_columns
-from mirrorlake.tables.kinds import refuse_contradiction
-
-if TYPE_CHECKING:
-    from mirrorlake.schemas import Schema
-
-_INSTANT = pa.timestamp("us", "UTC")
-# Delta has no time of day; local timestamps are kept as if they were UTC.
-_LOGICAL = {
-    "date": pa.date32(),
-    "timestamp-millis": _INSTANT,
-    "timestamp-micros": _INSTANT,
-    "local-timestamp-millis": _INSTANT,
-    "local-timestamp-micros": _INSTANT,
-    "time-millis": TEXT,
-    "time-micros": TEXT,
-    "uuid": TEXT,
+# Kinds of types, and the logical types by which fastavro makes their values; `mirrorlake-` ones are below.
+_KINDS: dict[str, tuple[Kind, str | None]] = {
+    "null": ("null", None),
+    "boolean": ("boolean", None),
+    "int": ("int", None),
+    "int-date": ("date", "date"),
+    "int-time-millis": ("text", "mirrorlake-time"),
+    # No column of times has the digits of `timestamp-nanos`.
+    "long": ("long", None),
+    "long-time-micros": ("text", "mirrorlake-time"),
+    "long-timestamp-millis": ("timestamp", "timestamp-millis"),
+    "long-timestamp-micros": ("timestamp", "timestamp-micros"),
+    "long-local-timestamp-millis": ("timestamp", "timestamp-millis"),
+    "long-local-timestamp-micros": ("timestamp", "timestamp-micros"),
+    "float": ("double", None),
+    "double": ("double", None),
+    "bytes": ("binary", None),
+    "fixed": ("binary", None),
+    "fixed-uuid": ("text", "mirrorlake-uuid"),
+    # A uuid is its text as it came.
+    "string": ("text", None),
 }
 _MAX_PRECISION = 38
-_PYTHON = {
-    bool: ("boolean",),
-    int: ("int", "long"),
-    float: ("float", "double"),
-    str: ("string", "enum"),
-    bytes: ("bytes", "fixed"),
-    list: ("array",),
-    dict: ("map",),
-}
-
-_Convert = Callable[[Any], Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EXACT = Context(prec=MAX_PREC)
+# Nothing that a reader without a schema of its own needs; a wrong default is no reason to refuse a schema.
+_NOTES = {"doc", "default", "aliases"}
 
 
-class AvroCodec:
-    locate = staticmethod(locate_id)
-
-    def writer(self, schema: Schema, named: tuple[Any, ...]) -> Any:  # noqa: ARG002  a schema has one type
-        found = expanded_schema(schema)
-        arrow_type(found)
-        return found
-
-    def merge(self, newer: Any, older: Any) -> Any:
-        made = reader_of(newer, older)
-        whole = arrow_type(made)
-        for one in (newer, older):
-            refuse_contradiction(arrow_type(one), whole)
-        return made
-
-    def state(self, writer: Any) -> Any:
-        return writer
-
-    def reader(self, state: Any, writers: Mapping[WriterKey, Any]) -> AvroReader:
-        return AvroReader("null" if state is None else state, dict(writers))
-
-    def defaults(self, state: Any) -> Mapping[tuple[str, ...], Any]:
-        return defaults_of(state)
+def locate(payload: bytes) -> tuple[tuple[int], int] | None:
+    schema_id = parse_schema_id(payload)
+    return None if schema_id is None else ((schema_id,), FRAME_BYTES)
 
 
-def arrow_type(kind: Any) -> pa.DataType:
-    """Return the Arrow type of an expanded schema.
+def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:  # noqa: ARG001  a schema has one type
+    """Return the kind of a schema's values, and the schema that `parser` takes."""
+    from fastavro import parse_schema
 
-    Raises:
-        NotATable: it has too many columns.
-    """
-    found = _arrow_type(kind)
-    if count_columns(found) > MAX_COLUMNS:
-        raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
-    return found
-
-
-def _arrow_type(kind: Any) -> pa.DataType:
-    if isinstance(kind, list):
-        branches = [one for one in kind if one != "null"]
-        if len(branches) < 2:
-            return _arrow_type(branches[0]) if branches else pa.null()
-        return pa.struct([(_branch(one), _arrow_type(one)) for one in branches])
-    name = type_name(kind)
-    if name == "record":
-        return pa.struct([pa.field(one["name"], _arrow_type(one["type"])) for one in kind["fields"]])
-    if name == "array":
-        return pa.list_(_arrow_type(kind["items"]))
-    if name == "map":
-        return pa.map_(TEXT, _arrow_type(kind["values"]))
-    logical = kind.get("logicalType") if isinstance(kind, dict) else None
-    if logical == "decimal" and kind["precision"] <= _MAX_PRECISION:
-        return pa.decimal128(kind["precision"], kind.get("scale", 0))
-    if logical == "decimal":
-        return TEXT
-    return _LOGICAL.get(str(logical), PRIMITIVES[name])
+    types: dict[str, Any] = {}
+    try:
+        for reference in schema.all_references():
+            parse_schema(_document(reference.schema.text), types)
+        return _Types(types).read(parse_schema(_document(schema.text), types))
+    except NotATable:
+        raise
+    except Exception as error:
+        raise NotATable(f"its schema is not Avro: {type(error).__name__}") from None
 
 
-def _branch(kind: Any) -> str:
-    """Return the column of a union's branch: the name of its type, without a namespace."""
-    name = kind.get("name") if isinstance(kind, dict) else None
-    return str(name or type_name(kind)).rpartition(".")[2]
+def _document(text: str) -> Any:
+    return json.loads(text, object_hook=lambda given: {name: given[name] for name in given if name not in _NOTES})
 
 
-def _converter(kind: Any) -> _Convert | None:
-    if isinstance(kind, list):
-        branches = [one for one in kind if one != "null"]
-        return _union_converter(branches) if len(branches) > 1 else _of_one(branches[0]) if branches else None
-    name = type_name(kind)
-    if name == "record":
-        members = {one["name"]: convert for one in kind["fields"] if (convert := _converter(one["type"])) is not None}
-        return (lambda value: _members(value, members)) if members else None
-    if name == "array":
-        return _list_converter(_converter(kind["items"]))
-    if name == "map":
-        inner = _converter(kind["values"])
-        return lambda value: [(key, one if one is None or inner is None else inner(one)) for key, one in value.items()]
-    is_logical = isinstance(kind, dict) and "logicalType" in kind
-    return str if is_logical and _arrow_type(kind) == TEXT else None
+class _Types:
+    """The named types of schemas that fastavro parsed. Each is defined where it is met first, so a schema has all that it needs."""
 
+    def __init__(self, parsed: Mapping[str, Any]) -> None:
+        self._parsed = parsed
+        # The kind of a type and a short name; None as long as its own fields are read.
+        self._met: dict[str, tuple[Kind, str] | None] = {}
 
-def _list_converter(inner: _Convert | None) -> _Convert | None:
-    return None if inner is None else lambda value: [None if one is None else inner(one) for one in value]
+    def read(self, given: Any) -> tuple[Kind, Any]:
+        """Return the kind of a type, and the type that its values are read with."""
+        kind: Kind = "null"
+        if isinstance(given, list):
+            branches = []
+            for one in given:
+                inner, branch = self.read(one)
+                kind = merged(kind, inner)
+                branches.append(branch)
+            return kind, branches
+        if isinstance(given, str):
+            return self._named(self._parsed[given]) if given not in _KINDS else (_KINDS[given][0], given)
+        name = given["type"]
+        if name == "map":
+            kind, values = self.read(given["values"])
+            return {"map": kind}, {"type": "map", "values": values}
+        if name == "array":
+            kind, items = self.read(given["items"])
+            if kind in ("null", {"members": {}}):
+                raise NotATable("its schema has a list of values without bytes, which is as long as a payload says")
+            return {"list": kind}, {"type": "array", "items": items}
+        return self._named(given) if name in ("record", "error", "enum", "fixed") else _scalar(given)
 
-
-def _of_one(kind: Any) -> _Convert:
-    inner = _converter(kind)
-
-    def convert(value: Any) -> Any:
-        # fastavro tells the name of a record that stands in a union.
-        value = value[1] if isinstance(value, tuple) else value
-        return value if inner is None else inner(value)
-
-    return convert
-
-
-def _members(value: dict[str, Any], members: Mapping[str, _Convert]) -> dict[str, Any]:
-    for name, convert in members.items():
-        if (member := value.get(name)) is not None:
-            value[name] = convert(member)
-    return value
-
-
-def _union_converter(branches: list[Any]) -> _Convert:
-    by_name = {_branch(one): _converter(one) for one in branches}
-    full = {str(one["name"]): _branch(one) for one in branches if isinstance(one, dict) and "name" in one}
-    by_type = {type_name(one): _branch(one) for one in branches}
-    by_logical = {
-        one["logicalType"]: _branch(one) for one in branches if isinstance(one, dict) and "logicalType" in one
-    }
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, tuple):
-            name, value = full[value[0]], value[1]
+    def _named(self, given: Any) -> tuple[Kind, Any]:
+        name = given["name"]
+        if name in self._met:
+            known = self._met[name]
+            if known is None:
+                raise NotATable(f"the type {name} contains itself, and a table has no such column")
+            return known
+        self._met[name] = None
+        short = f"t{len(self._met)}"
+        kind: Kind = "text"
+        if given["type"] == "enum":
+            made = {"type": "enum", "symbols": given["symbols"]}
+        elif given["type"] == "fixed":
+            kind, made = _scalar(given)
         else:
-            name = _branch_of(value, by_type, by_logical)
-        inner = by_name[name]
-        return {name: value if inner is None else inner(value)}
-
-    return convert
-
-
-def _branch_of(value: Any, by_type: Mapping[str, str], by_logical: Mapping[str, str]) -> str:
-    for names in _PYTHON.get(type(value), ()), _LOGICAL_PYTHON.get(type(value), ()):
-        for name in names:
-            if name in by_type or name in by_logical:
-                return by_logical.get(name) or by_type[name]
-    return next(iter(by_type.values()))
+            members = [(one["name"], *self.read(one["type"])) for one in given["fields"]]
+            kind = {"members": {member: inner for member, inner, _ in members}}
+            made = {"type": "record", "fields": [{"name": member, "type": one} for member, _, one in members]}
+            # Counted in each record: of records that hold others several times the last one would never be counted.
+            if count_columns(kind) > MAX_COLUMNS:
+                raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
+        self._met[name] = kind, short
+        return kind, {**made, "name": short}
 
 
-_LOGICAL_PYTHON = {
-    Decimal: ("decimal",),
-    datetime: tuple(name for name in _LOGICAL if "timestamp" in name),
-    time: ("time-millis", "time-micros"),
-    UUID: ("uuid",),
-}
+def _scalar(given: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    """Return the kind and the type of a primitive or fixed one; a logical type that Avro does not know for it is left out."""
+    name, precision, scale = given["type"], given.get("precision") or 0, given.get("scale") or 0
+    logical = given.get("logicalType")
+    made = {"type": name, "size": given["size"]} if name == "fixed" else {"type": name}
+    if logical == "decimal" and name in ("bytes", "fixed") and precision:
+        kind = f"decimal({precision},{scale})" if precision <= _MAX_PRECISION else "text"
+        made |= {"logicalType": f"mirrorlake-{kind.partition('(')[0]}", "precision": precision, "scale": scale}
+        return kind, made
+    plain, reads = _KINDS.get(f"{name}-{logical}", _KINDS[name])
+    return plain, made | ({"logicalType": reads} if reads else {})
 
 
-@dataclass(frozen=True)
-class AvroReader:
-    """Read payloads of known writer schemas into one reader schema; picklable for Spark's workers."""
+def parser(made: Any) -> Callable[[bytes], Any]:
+    from fastavro import parse_schema, schemaless_reader
+    from fastavro.read import LOGICAL_READERS
 
-    reader: Any
-    writers: Mapping[WriterKey, Any] = field(default_factory=dict)
+    LOGICAL_READERS.update(_READERS)
+    schema = parse_schema(made)
 
-    @cached_property
-    def kind(self) -> pa.DataType:
-        return arrow_type(self.reader)
-
-    @cached_property
-    def _compact(self) -> Any:
-        from fastavro import parse_schema
-
-        parsed = parse_schema(compact(self.reader))
-        # fastavro gives a missing field its default as JSON has it: bytes as text, times as numbers.
-        for kind in (parsed, *parsed.get("__named_schemas", {}).values()) if isinstance(parsed, dict) else ():
-            _decode_defaults(kind)
-        return parsed
-
-    @cached_property
-    def _writers(self) -> dict[WriterKey, Any]:
-        from fastavro import parse_schema
-
-        return {key: parse_schema(compact(writer)) for key, writer in self.writers.items()}
-
-    @cached_property
-    def _convert(self) -> _Convert | None:
-        return _converter(self.reader)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return AvroReader, (self.reader, self.writers)
-
-    def read(self, writer: WriterKey, payload: bytes) -> Any:
-        """Return a payload as `pyarrow.array` takes it; one that does not resolve to the reader schema is a ValueError."""
-        from fastavro import schemaless_reader
-
-        stream = io.BytesIO(payload)
+    def parse(body: bytes) -> Any:
+        stream = io.BytesIO(body)
         try:
-            value = schemaless_reader(stream, self._writers[writer], self._compact, return_record_name=True)
+            value = schemaless_reader(stream, schema, None)
         except Exception as error:
-            raise ValueError(f"is not of its schema {writer[1]}: {_kind(error)}") from None
+            raise ValueError(_reason(error)) from None
         if stream.read(1):
-            raise ValueError(f"is not of its schema {writer[1]}: bytes are left over")
-        value = value[1] if isinstance(value, tuple) else value
-        return value if self._convert is None or value is None else self._convert(value)
+            raise ValueError("bytes are left over")
+        return value
+
+    return parse
 
 
-def _decode_defaults(kind: Any) -> None:
-    if isinstance(kind, list):
-        for one in kind:
-            _decode_defaults(one)
-    elif isinstance(kind, dict):
-        for one in kind.get("fields", ()):
-            _decode_defaults(one["type"])
-            if "default" in one:
-                one["default"] = _decoded_default(one["type"], one["default"])
-        for part in ("items", "values", "type"):
-            _decode_defaults(kind.get(part))
+def _reason(error: Exception) -> str:
+    if isinstance(error, EOFError | IndexError):
+        return "it ends too soon"
+    if isinstance(error, UnicodeDecodeError):
+        return "a text in it is not UTF-8"
+    return "a time or a number in it is out of range"
 
 
-def _decoded_default(kind: Any, default: Any) -> Any:
-    """Return a field's default as a reader returns it; that of a union is of its first type."""
-    from fastavro import json_reader
-
-    branch = kind[0] if isinstance(kind, list) else kind
-    if not isinstance(default, str | int) or isinstance(default, bool) or not _needs_decoding(branch):
-        return default
-    return next(iter(json_reader(io.StringIO(json.dumps(default)), branch)))
+# fastavro calls these with a value, the type that it was written with, and a reader's.
 
 
-def _needs_decoding(kind: Any) -> bool:
-    return type_name(kind) in ("bytes", "fixed") or (isinstance(kind, dict) and "logicalType" in kind)
+def _time(micros: int, *_: Any) -> str:
+    if not 0 <= micros < 86_400_000_000:
+        raise ValueError
+    return (_EPOCH + timedelta(microseconds=micros)).time().isoformat()
 
 
-def _kind(error: Exception) -> str:
-    return "it ends too soon" if isinstance(error, EOFError | IndexError) else type(error).__name__
+def _decimal(data: bytes, given: Mapping[str, Any], *_: Any) -> Decimal:
+    """Return a decimal; of one with more digits than its type has, fastavro would round some away."""
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if abs(unscaled) >= 10 ** given["precision"]:
+        raise ValueError
+    return Decimal(unscaled).scaleb(-given["scale"], _EXACT)
 
 
-def defaults_of(kind: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Return the defaults of a record's fields that are not null, by path through records, as Arrow takes them."""
-    record = sole_type(kind)
-    if type_name(record) != "record":
-        return {}
-    fields = [one for one in record["fields"] if one.get("default") is not None]
-    empty = ("", 0)
-    values = (
-        AvroReader({**record, "fields": fields}, {empty: {**record, "fields": []}}).read(empty, b"") if fields else {}
-    )
-    found = {(*path, name): value for name, value in values.items()}
-    for one in record["fields"]:
-        found |= defaults_of(one["type"], (*path, one["name"]))
-    return found
+_READERS: dict[str, Callable[..., Any]] = {
+    "int-mirrorlake-time": lambda millis, *_: _time(1_000 * millis),
+    "long-mirrorlake-time": _time,
+    "fixed-mirrorlake-uuid": lambda data, *_: str(UUID(bytes=data)),
+    **dict.fromkeys(("bytes-mirrorlake-decimal", "fixed-mirrorlake-decimal"), _decimal),
+    **dict.fromkeys(("bytes-mirrorlake-text", "fixed-mirrorlake-text"), lambda *read: f"{_decimal(*read):f}"),
+}

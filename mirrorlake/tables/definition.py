@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config import closest
 from mirrorlake.config.schema import MirrorConfig, TableConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import UsageError
-from mirrorlake.lake import SIDE_TABLES, Lake, newest_topics
+from mirrorlake.errors import ColumnUnknown, UsageError
+from mirrorlake.lake import APPEND_ONLY, REMOVABLE, SIDE_TABLES, Lake, newest_topics
 from mirrorlake.model.parked import table_stream
+from mirrorlake.rules import View, make_flow_view
+from mirrorlake.tables.registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SETTINGS = "mirrorlake.settings"
 """The table property with the settings that a table was made with."""
 RECORDS = "records"
 """The view over all relays in SQL."""
-# Not every reader knows deletion vectors; a person may switch them on.
-_PLAIN_FILES = {"delta.enableDeletionVectors": "false"}
 # What a row means and how it is read: the rows of a table cannot be of two kinds.
 _MEANING = ("mode", "keys", "values")
 _STAYS = {"partition_by": "all rows, also new ones, lie as they did"}
@@ -57,13 +61,8 @@ class TypedTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table properties of a new table: its settings."""
-        return {**self.made_with, **_PLAIN_FILES}
-
-    @property
-    def made_with(self) -> dict[str, str]:
-        """The table property with the settings that the table's rows depend on."""
-        return {SETTINGS: json.dumps(self.settings, sort_keys=True)}
+        """The table properties of a new table; SETTINGS has the settings that its rows depend on."""
+        return {**APPEND_ONLY, **REMOVABLE, SETTINGS: json.dumps(self.settings, sort_keys=True)}
 
     def edits(self, properties: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
         """Return the settings that the table, by its properties, was made with otherwise: each before and now."""
@@ -73,10 +72,11 @@ class TypedTable:
     def meaning(self, key: str) -> str:
         """Say what another value of a setting means for the rows that are there."""
         said = "its stream waits" if key in _MEANING else _STAYS.get(key, "older rows stay as they are")
-        return f"{said} until it is built again: {self._rebuilding}"
+        return f"{said} until it is built again: {self.rebuilding}"
 
     @property
-    def _rebuilding(self) -> str:
+    def rebuilding(self) -> str:
+        """The command that builds it again."""
         return f"mirrorlake tables --rebuild {self.name} --apply"
 
     def refuse_edits(self, properties: Mapping[str, str]) -> None:
@@ -90,9 +90,32 @@ class TypedTable:
                 raise UsageError(
                     f"the table {self.name} was made with {key}: {before}, and the settings say {now}",
                     consequence="no record is written to it",
-                    remedy=f"{self._rebuilding}, give the new one another `name:`, or write {key}: {before}",
+                    remedy=f"{self.rebuilding}, give the new one another `name:`, or write {key}: {before}",
                     table=self.name,
                 )
+
+    def refuse_partitions(self, columns: StructType) -> None:
+        """Refuse columns by which the table cannot be partitioned as the settings say.
+
+        Raises:
+            ColumnUnknown: no record has brought one.
+            UsageError: its type is none of a partition.
+        """
+        kinds = {one.name: one.dataType.simpleString() for one in columns.fields}
+        for at, name in enumerate(self.config.partition_by):
+            if name in kinds and not re.match("array|binary|map|struct", kinds[name]):
+                continue
+            why = (
+                f"its column {name} is {kinds[name][:60]}"
+                if name in kinds
+                else f"its first records have no column {name}"
+            )
+            raise (UsageError if name in kinds else ColumnUnknown)(
+                f"the table {self.name} cannot be partitioned by {name} ({self.config.place}.partition_by[{at}]): {why}",
+                consequence="no record is written to it",
+                remedy="name a column of few values, derive it in `columns:`, or write its type in `schema:`; then resume the table",
+                table=self.name,
+            )
 
 
 def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> list[TypedTable]:
@@ -184,3 +207,28 @@ def unknown_table_error(name: str, known: Collection[str]) -> UsageError:
 def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, list[str]]:
     """Return the topics that were observed on each source, from the table `metadata`."""
     return {source: sorted(newest_topics(lake, source, "source", missing_ok=True)) for source in sources}
+
+
+def registries_of(context: Context, entry: TableConfig) -> Callable[[str], SchemaRegistry]:
+    """Return a function that returns the schema registry of a source's records: that of the entry, or of the source."""
+    if entry.registry is not None:
+        registry = SchemaRegistry(entry.registry.options(), name=f"of {entry.place}")
+        return lambda _: registry
+
+    @cache
+    def of_source(source: str) -> SchemaRegistry:
+        if (given := context.config.cluster(source).registry) is None:
+            raise UsageError(
+                f"the records of {source} name schemas, and its schema registry is not known",
+                consequence="the table is not written",
+                remedy=f"write `registry: {{url: ...}}` beside `values:`, or in clusters.{source}",
+            )
+        return SchemaRegistry(given.options(), name=f"of {source}")
+
+    return of_source
+
+
+def views_of(context: Context, entry: TableConfig) -> dict[str, View]:
+    """Return the rules that apply to the records of a table first, by source."""
+    flows = [context.config.flow(name) for name in entry.through]
+    return {flow.source: view for flow in flows if (view := make_flow_view(flow)) is not None}

@@ -1,21 +1,36 @@
-"""Plan the typed tables: those to create, change and remove, and the settings that existing rows were made with."""
+"""Plan the typed tables: those to create, change and remove, settings that existing rows were made with, and columns to come."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from mirrorlake.config import plain
 from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context
-from mirrorlake.lake import Lake
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.lake import RELAY, Lake, LakeQuery, RelayPart
 from mirrorlake.model.plan import Change, Note, Plan
-from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables
+from mirrorlake.tables.decode import MISFIT, RAW_KEY, RAW_VALUE, RowFormat
+from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables, registries_of, views_of
+from mirrorlake.tables.formats import KEPT, format_of
+from mirrorlake.tables.kinds import sql_name
+from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.topics import SETTINGS
 
 _COLUMNS = "come with the first records"
 _TO_COME = "new in the settings; its first record makes it"
 _GOES_ON = "new in the settings; the table that is there goes on"
+_WAITING = """
+    SELECT :source AS _source, r.topic AS _topic, r.generation AS _generation, r.partition AS _partition, r.`offset` AS _offset,
+        r.timestamp AS _timestamp, r.key, r.value, r.headers
+    FROM {relay} AS r JOIN {chosen} AS c ON r.topic = c.topic
+    LEFT JOIN {known} AS k ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
+    WHERE r.`offset` >= coalesce(k.position, 0) LIMIT 10000
+"""
 _GONE = "no longer in the settings; the table and its rows stay, and no record is added"
 
 
@@ -94,10 +109,52 @@ def _notes(context: Context, table: TypedTable) -> Iterable[Note]:
         location = lake.sql_name(lake.typed_location(table.name))
         why.append(f"SQL takes mirrorlake's own table for its name; query {location}, or give it another `name:`")
     if lake.exists(location := lake.typed_location(table.name)):
-        properties = lake.properties(location)
-        why += [
-            f"its rows were made with {key}: {before}, and the settings say {now}; {table.meaning(key)}"
-            for key, (before, now) in table.edits(properties).items()
-        ]
+        try:
+            why += columns_to_come(context, table, read_progress(lake, location))
+            properties = lake.properties(location)
+            why += [
+                f"its rows were made with {key}: {before}, and the settings say {now}; {table.meaning(key)}"
+                for key, (before, now) in table.edits(properties).items()
+            ]
+        except MirrorlakeError as error:
+            why.append(f"{error.cause}; next: {error.remedy}")
     for reason in why:
         yield Note(where="lake", kind="table", name=table.name, reason=reason)
+
+
+def columns_to_come(context: Context, table: TypedTable, progress: TableProgress) -> Iterable[str]:
+    """Tell which columns the first waiting records would add or widen; nothing where only Spark reaches the table."""
+    lake, config = context.lake, table.config
+    if lake.is_spark_only or config.changes == "refuse":
+        return
+    kept, registries = lake.properties(lake.typed_location(table.name)), registries_of(context, config)
+    key, value = (format_of(config, of, kept.get(name), registries, [*table.topics]) for of, name in KEPT.items())
+    rows = RowFormat(key, value, takes_misfits=True, needs_key=config.mode == "upsert", views=views_of(context, config))
+    seen: dict[str, list[Any]] = {RAW_KEY: [], RAW_VALUE: []}
+    for source, topics in table.topics.items():
+        part = RelayPart(progress.positions.get(source, {}))
+        given = {"known": part.known(), "chosen": pa.table({"topic": [*topics]})}
+        found = lake.query_table(LakeQuery(_WAITING, {RELAY.name: (source, part)}, given, {"source": source}))
+        for batch in found.combine_chunks().to_batches() if found is not None else ():
+            decoded = rows.decode(batch)
+            misfits = decoded.filter(pc.is_valid(decoded.column(MISFIT)))
+            for of, raw in ((key, RAW_KEY), (value, RAW_VALUE)):
+                seen[raw] += of.look(misfits.column(raw), misfits.column("_source"))
+    for of, raw in ((key, RAW_KEY), (value, RAW_VALUE)):
+        grown = of.grown(seen[raw], registries, widens=True, rebuilds=True)
+        have, wider = _leaves("", pa.struct([*of.fields.items()])), _leaves("", pa.struct([*grown.fields.items()]))
+        yield from (
+            f"waiting records add the column {name}, {kind}" for name, kind in wider.items() if name not in have
+        )
+        is_rebuilt = "; the table is built again" if of.is_rebuilt_for(grown) else ""
+        for name, kind in have.items():
+            if wider.get(name) != kind:
+                yield f"waiting records widen the column {name}, {kind}, to {wider.get(name, 'STRING')}{is_rebuilt}"
+
+
+def _leaves(path: str, type_: pa.DataType) -> dict[str, str]:
+    """Return the columns in a type, with their types in SQL, by path."""
+    if pa.types.is_struct(type_):
+        inner = [_leaves(f"{path}.{one.name}".lstrip("."), one.type) for one in type_]
+        return {name: kind for one in inner for name, kind in one.items()}
+    return _leaves(f"{path}[]", type_.value_type) if pa.types.is_list(type_) else {path: sql_name(type_)}

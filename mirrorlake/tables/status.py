@@ -1,24 +1,34 @@
-"""How the typed tables stand: columns, lag to the relays, bad records, pauses and faults."""
+"""How the typed tables stand: lag to the relays, bad records, pauses and faults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from mirrorlake.context import Context
-from mirrorlake.lake import LandedPositions, landed_positions
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.lake import Lake, LandedPositions, RelayPart, from_micros, landed_positions
 from mirrorlake.model.control import ControlState, Pause
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, format_duration, table
-from mirrorlake.tables.definition import find_tables
+from mirrorlake.tables.definition import TypedTable, find_tables
 from mirrorlake.tables.progress import TableProgress, read_progress
-from mirrorlake.tables.waits import read_waits
 
 # Records wait for some batches of a table that is in pace.
 _PATIENCE_MS, _BATCHES = 60_000, 12
+# The oldest waiting record is nearly always among the first ones.
+_NEAR = 1_000
+_WAITING = """
+    SELECT min(unix_micros(r.timestamp)) AS since, min(unix_micros(r.landed_at)) AS landed_at
+    FROM {relay} AS r JOIN {waiting} AS w ON r.topic = w.topic AND r.generation = w.generation AND r.partition = w.partition
+    WHERE r.`offset` >= w.position AND r.`offset` < w.next_offset
+"""
 _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_name"
 
 
@@ -47,12 +57,13 @@ class TableStatus:
     pause: Pause | None = None
     parked: Parked | None = None
     fault: str = ""
+    broken: str = ""
 
     @property
     def state(self) -> str:
-        """The table's state: `ok`, `behind`, `paused`, `parked`, `fault`, or `new` before its first record."""
-        if self.fault:
-            return "fault"
+        """The table's state: `ok`, `behind`, `paused`, `parked`, `fault`, `broken` (its log), or `new` before its first record."""
+        if self.fault or self.broken:
+            return "fault" if self.fault else "broken"
         if self.parked is not None:
             return "parked"
         if self.pause is not None:
@@ -67,7 +78,7 @@ class TableStatus:
 
         STOP and PAUSED of its stream; STALL where nothing moves though records wait, WARNING where they wait long.
         """
-        if self.state in ("fault", "parked"):
+        if self.state in ("fault", "broken", "parked"):
             return "STOP"
         if self.state == "paused":
             return "PAUSED"
@@ -76,8 +87,8 @@ class TableStatus:
         return "WARNING" if self.rested_ms is not None and self.rested_ms <= self.patience_ms else "STALL"
 
     def why(self) -> str:
-        if self.fault:
-            return self.fault
+        if self.fault or self.broken:
+            return self.fault or self.broken
         if self.parked is not None:
             return f"{self.parked.cause}; next: {self.parked.next_step}"
         if self.pause is not None:
@@ -134,35 +145,66 @@ def read_tables(
     bad = {row.table_name: int(row.bad) for row in lake.query_rows(_BAD, missing_ok=True)}
     sources = sorted({source for one in found for source in one.topics})
     reached = {source: (landed.get(source) or landed_positions(lake, source)).reached for source in sources}
-    existing = {one.name for one in found if lake.exists(lake.typed_location(one.name))}
-    progress = {
-        one.name: read_progress(lake, lake.typed_location(one.name)) if one.name in existing else TableProgress()
-        for one in found
-    }
-    waits = read_waits(lake, found, reached, {name: done.positions for name, done in progress.items()})
     now, control = context.now(), context.control().state() if state is None else state
-    return Tables(
-        tuple(
-            TableStatus(
-                name=one.name,
-                location=lake.typed_location(one.name),
-                mode=one.config.mode,
-                topics=one.topics,
-                offset_lag=waits[one.name].offsets,
-                bad_records=bad.get(one.name, 0),
-                exists=one.name in existing,
-                time_lag_ms=_age_ms(waits[one.name].since, now) or 0,
-                waited_ms=_age_ms(waits[one.name].landed_at, now) or 0,
-                rested_ms=_age_ms(progress[one.name].at, now),
-                patience_ms=max(_PATIENCE_MS, _BATCHES * round(one.config.every.total_seconds() * 1000)),
-                pause=control.of_table(one.name),
-                parked=control.parked.get(one.stream),
-                fault="" if one.fault is None else one.fault.cause,
-            )
-            for one in found
+
+    def status(one: TypedTable) -> TableStatus:
+        location, progress, broken = lake.typed_location(one.name), TableProgress(), ""
+        exists = lake.exists(location)
+        try:
+            progress = read_progress(lake, location) if exists else progress
+        except MirrorlakeError as error:
+            broken = f"{error.cause}; next: {error.remedy}"
+        offsets, since, landed_at = _wait(lake, one, reached, progress.positions)
+        return TableStatus(
+            name=one.name,
+            location=location,
+            mode=one.config.mode,
+            topics=one.topics,
+            offset_lag=offsets,
+            bad_records=bad.get(one.name, 0),
+            exists=exists,
+            time_lag_ms=_age_ms(since, now) or 0,
+            waited_ms=_age_ms(landed_at, now) or 0,
+            rested_ms=_age_ms(progress.at, now),
+            patience_ms=max(_PATIENCE_MS, _BATCHES * round(one.config.every.total_seconds() * 1000)),
+            pause=control.of_table(one.name),
+            parked=control.parked.get(one.stream),
+            fault="" if one.fault is None else one.fault.cause,
+            broken=broken,
         )
-    )
+
+    return Tables(tuple(map(status, found)))
 
 
 def _age_ms(time: datetime | None, now: datetime) -> int | None:
     return None if time is None else max(0, round((now - time).total_seconds() * 1000))
+
+
+def _wait(
+    lake: Lake,
+    table: TypedTable,
+    reached: Mapping[str, Mapping[SourcePartition, int]],
+    known: Mapping[str, Mapping[SourcePartition, int]],
+) -> tuple[int, datetime | None, datetime | None]:
+    """Return how many offsets wait, and the timestamp and the landing time of the oldest record among them.
+
+    Without a record the offsets are markers of transactions: then none waits. Reads no relay where nothing waits.
+    """
+    offsets, times = 0, list[tuple[datetime, datetime]]()
+    for source, topics in table.topics.items():
+        ends = {at: end for at, end in reached[source].items() if at.topic in topics}
+        starts = {at: min(known.get(source, {}).get(at, 0), end) for at, end in ends.items()}
+        starts = {at: start for at, start in starts.items() if start < ends[at]}
+        offsets += sum(ends[at] - start for at, start in starts.items())
+        near = {at: min(ends[at], start + _NEAR) for at, start in starts.items()}
+        for bounds in (near, ends) if starts else ():
+            rows = [{**asdict(at), "position": start, "next_offset": bounds[at]} for at, start in starts.items()]
+            part = RelayPart(starts, ends={at: bounds[at] for at in starts}, others=False)
+            waiting: dict[str, Any] = {"waiting": pa.Table.from_pylist(rows)}
+            [found] = lake.query_rows(_WAITING, relay=source, part=part, tables=waiting)
+            if found.since is not None:
+                times.append((from_micros(found.since), from_micros(found.landed_at)))
+                break
+    if not times:
+        return 0, None, None
+    return offsets, min(since for since, _ in times), min(at for _, at in times)

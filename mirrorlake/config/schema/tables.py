@@ -26,7 +26,8 @@ _COLUMN = re.compile(r"[A-Za-z]\w*")
 # The columns of a record's place that many records share.
 _PLACES = ("_source", "_topic", "_generation", "_partition")
 _INFERRED, _REGISTRY = "inferred", "registry"
-IN_REGISTRY = ("avro", "protobuf", "json_schema")
+IN_REGISTRY = ("avro", "protobuf")
+_IN_JSON = ("json", "json_schema")
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -50,18 +51,18 @@ class TableConfig(Settings):
     values: PayloadFormat = Field(default="json", description="the format of values")
     keys: PayloadFormat = Field(default="text", description="the format of keys")
     registry: RegistryConfig | None = Field(
-        default=None, description="the registry of the schemas that records name; the source's own without it"
+        default=None, description="the registry that Avro and Protobuf records name; the source's own without it"
     )
     schema_text: str = Field(
         default=_INFERRED,
         alias="schema",
-        description="inferred from records, registry, or columns: amount DECIMAL(12,2), ...",
+        description="inferred from records, registry, or columns of JSON: amount DECIMAL(12,2), ...",
     )
     through: tuple[str, ...] = Field(
         default=(), description="flows whose rules apply to the records of their source first"
     )
     changes: Literal["add", "refuse"] = Field(
-        default="add", description="whether records may add columns and widen types; else they are bad records"
+        default="add", description="whether later records may add columns and widen types; else they are bad records"
     )
     mode: Literal["append", "upsert"] = Field(
         default="append", description="a row a record, or the newest record of each key"
@@ -74,7 +75,8 @@ class TableConfig(Settings):
         default="quarantine", description="what to do with records that are no rows"
     )
     every: Annotated[Interval, at_least(timedelta(seconds=1), "each batch is a commit", 'write "1s" or more')] = Field(
-        default=timedelta(seconds=5), description="the shortest time between two batches"
+        default=timedelta(seconds=5),
+        description="the shortest time between two batches; the smallest of all tables counts",
     )
     retention: Annotated[Interval, at_least(timedelta(hours=1), "no row would stay", 'write "30d"')] | None = Field(
         default=None, description="rows whose record is older may leave the table; unlimited without it"
@@ -116,16 +118,14 @@ class TableConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> TableConfig:
         if self.schema_text == _REGISTRY and self.values not in IN_REGISTRY:
-            problem = f"values that are {self.values} name no schema of a registry"
+            problem = f"values that are {self.values} have no columns of a registry"
             remedy = f"leave it out, or write values: {', '.join(IN_REGISTRY)}"
             raise_any([SettingsFault(("schema",), problem, remedy)])
         if not self.is_inferred:
-            if self.values in IN_REGISTRY:
-                problem = f"values that are {self.values} have the columns of their registry"
-                raise_any([SettingsFault(("schema",), problem, "write schema: registry, or leave it out")])
-            if self.values != "json":
-                problem = f"values that are {self.values} have one column, value"
-                raise_any([SettingsFault(("schema",), problem, "leave it out, or write values: json")])
+            if self.values not in _IN_JSON:
+                own = "the columns of their registry" if self.values in IN_REGISTRY else "one column, value"
+                remedy = f"leave it out, or write values: {', '.join(_IN_JSON)}"
+                raise_any([SettingsFault(("schema",), f"values that are {self.values} have {own}", remedy)])
             with below("schema"):
                 columns_type(self.schema_text)
         raise_any(self._partition_faults())

@@ -120,6 +120,12 @@ def test_values_are_read_in_the_spellings_people_use() -> None:
     assert flow.sync.groups
 
 
+def test_json_behind_a_frame_needs_no_registry_and_takes_written_columns() -> None:
+    entry = "{topics: s, values: json_schema, keys: json_schema, schema: at DATE}"
+    settings = loads(f"{BASE}flows: [{{source: east, target: west, topics: a}}]\ntables: [{entry}]")
+    assert settings.tables[0].given_type.names == ["at"]
+
+
 def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ML_BUCKET", "s3a://bucket/lake/")
@@ -279,7 +285,12 @@ def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
     [
         (
             "tables: [{topics: s, schema: registry}]",
-            "tables[0].schema: values that are json name no schema of a registry",
+            "tables[0].schema: values that are json have no columns of a registry",
+        ),
+        ("tables: [{topics: s, values: avro}]", "tables[0].values: these records name schemas, and no schema registry"),
+        (
+            "tables: [{topics: s, values: avro, schema: n INT}]",
+            "tables[0].schema: values that are avro have the columns of their registry",
         ),
         (
             "tables: [{topics: s, values: text, schema: n INT}]",
@@ -288,6 +299,22 @@ def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
         ("tables: [{topics: s, columns: {_n: n}}]", "tables[0].columns._n: '_n' is not a column's name"),
         ("tables: [{topics: s, columns: {n: n +}}]", "tables[0].columns.n: it is not an expression of Spark SQL"),
         ("tables: [{topics: s, name: a/b}]", "tables[0].name: 'a/b' is not a table's name"),
+        ("tables: [{topics: s, sources: [east, moon]}]", "tables[0].sources[1]: no flow has 'moon' as its source"),
+        ("tables: [{topics: s, sources: [west]}]", "tables[0].sources[0]: no flow has 'west' as its source"),
+        ("tables: [{topics: a, name: s}, {topics: b, name: S}]", "tables[1].name: a second table 'S'"),
+        ("tables: [{topics: s, keys: protobuf}]", "tables[0].keys: and no schema registry of east is known"),
+        *(
+            (f"tables: [{{topics: s, {entry}}}]", f"tables[0].{said}")
+            for entry, said in {
+                "partition_by: [n, _offset]": "partition_by[1]: each record has a '_offset' of its own",
+                "partition_by: 'd, D', columns: {d: n + 1}": "partition_by[1]: 'D' stands there twice",
+                "partition_by: [m], schema: n BIGINT": "partition_by[0]: the table has no column 'm'",
+                "partition_by: [n], schema: n ARRAY<INT>": "partition_by[0]: 'n' is not of a type that partitions have",
+                "partition_by: [value], values: binary": "partition_by[0]: 'value' is not of a type that partitions have",
+                "columns: {day: n, Day: m}": "columns.Day: 'Day' is another column, too",
+                "columns: {value: n}, values: text": "columns.value: 'value' is another column, too",
+            }.items()
+        ),
         ("tracking: {uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is not a tracking URI"),
         ("tracking: {uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is not a tracking URI"),
         ("tracking: {enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),

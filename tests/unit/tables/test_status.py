@@ -1,28 +1,46 @@
-"""How typed tables stand in status, lag, metrics and events."""
+"""How typed tables stand in status, lag, metrics and events, and the page of one."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from mirrorlake.context import Context, utc_now
+from mirrorlake.errors import UsageError
 from mirrorlake.events import read_events
 from mirrorlake.lag import Figures
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import Status
-from mirrorlake.lake import BAD_RECORDS, landed_positions
+from mirrorlake.lake import BAD_RECORDS, FolderTables, landed_positions
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
-from mirrorlake.tables import TableStatus, read_tables
+from mirrorlake.tables import TableStatus, read_page, read_tables
+from mirrorlake.tables.page import MAX_SHOWN
 from tests.builders import NOON
+from tests.kit.commands import told
 from tests.kit.lake import LANDED_AT
 from tests.unit.tables.kit import keep, mirror
+
+REASONS = ["not JSON", "too deep", "not JSON"]
+SALES = pa.schema(
+    [
+        pa.field("_source", pa.string(), metadata={"comment": "Alias of the source cluster"}),
+        pa.field("_topic", pa.string()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("amount", pa.decimal128(12, 2)),
+        pa.field("lines", pa.list_(pa.struct({"item": pa.string()}))),
+    ]
+)
 
 
 @pytest.fixture
@@ -38,34 +56,23 @@ def stands(context: Context, *, after: timedelta = timedelta()) -> TableStatus:
     return found
 
 
-def park(context: Context, table: str) -> None:
-    said = {"error": "UsageError", "cause": "it failed", "remedy": "mend it", "exit_code": 2, "is_retried": False}
-    context.control().append(
-        PARK, Subject(kind=STREAM, name=f"table {table}"), value={"since": NOON.isoformat(), **said}
-    )
+def add_bad_records(context: Context) -> None:
+    bad = {"table_name": "sales", "source": "east", "topic": "sales", "generation": 1, "partition": 0, "key": None}
+    bad |= {"timestamp": NOON, "value": b"secret", "recorded_at": NOON}
+    context.lake.append_rows(BAD_RECORDS, [{**bad, "offset": at, "reason": why} for at, why in enumerate(REASONS)])
 
 
-def test_lag_is_that_of_the_records_which_wait_and_a_table_is_given_some_batches(
-    context: Context, tmp_path: Path
-) -> None:
-    keep(context, "sales", position=2)
+def test_lag_is_that_of_waiting_records_which_have_some_batches_of_time(context: Context, tmp_path: Path) -> None:
+    new = stands(context)
+    assert (new.state, new.verdict, "mirrorlake tables --run" in new.why()) == ("new", "STALL", True)
+    keep(context, position=2)
     early, late = stands(context, after=timedelta(seconds=30)), stands(context)
     # Record 3 was produced three seconds before all were landed.
     assert (early.offset_lag, early.time_lag_ms, early.waited_ms, early.verdict) == (2, 33_000, 30_000, "OK")
-    assert (late.state, late.verdict) == ("behind", "WARNING")
-    assert "batches come" in late.why()
-    slow = stands(mirror(tmp_path, {"topics": "sales", "every": "1m"}), after=timedelta(minutes=5))
-    assert slow.verdict == "OK"
-
-
-def test_a_table_without_batches_stalls(context: Context) -> None:
-    one = stands(context)
-    assert (one.state, one.verdict) == ("new", "STALL")
-    assert "mirrorlake tables --run" in one.why()
-
-
-def test_offsets_without_a_record_are_no_lag(context: Context) -> None:
-    keep(context, "sales", position=4)
+    assert (late.state, late.verdict, "batches come" in late.why()) == ("behind", "WARNING", True)
+    slow = mirror(tmp_path, {"topics": "sales", "every": "1m"})
+    assert stands(slow, after=timedelta(minutes=5)).verdict == "OK"
+    keep(context, position=4)
     reached = landed_positions(context.lake, "east").reached
     # Only markers of transactions follow.
     landed: Any = {"east": SimpleNamespace(reached={source: position + 2 for source, position in reached.items()})}
@@ -73,60 +80,128 @@ def test_offsets_without_a_record_are_no_lag(context: Context) -> None:
     assert (one.offset_lag, one.verdict) == (0, "OK")
 
 
-@pytest.mark.parametrize("how", ["parked", "paused", "fault"])
-def test_status_and_lag_show_a_table_that_stands_still_with_its_reason(tmp_path: Path, how: str) -> None:
-    twice = [{"topics": "sales", "name": "sales"}] if how == "fault" else []
+@pytest.mark.parametrize(
+    ("state", "verdict", "why"),
+    [
+        ("parked", "STOP", "it failed; next: mend it"),
+        ("paused", "PAUSED", "mirrorlake resume --table"),
+        ("fault", "STOP", "two entries of `tables:` make the table sales"),
+        ("broken", "STOP", "next: mirrorlake tables --rebuild sales --apply"),
+    ],
+)
+def test_status_and_lag_show_a_table_that_is_stopped_with_its_reason(
+    tmp_path: Path, state: str, verdict: str, why: str
+) -> None:
+    twice = [{"topics": "sales", "name": "sales"}] if state == "fault" else []
     context = mirror(tmp_path, {"topics": "sales"}, *twice, topics=["sales"])
-    keep(context, "sales", position=4)
-    if how == "parked":
-        park(context, "sales")
-    if how == "paused":
+    keep(context, position=4)
+    if state == "parked":
+        said = {"error": "UsageError", "cause": "it failed", "remedy": "mend it", "exit_code": 2, "is_retried": False}
+        parked = Subject(kind=STREAM, name="table sales")
+        context.control().append(PARK, parked, value={"since": NOON.isoformat(), **said})
+    if state == "paused":
         pause_stream(context, table="sales", reason="a look")
-    verdict, why = {
-        "parked": ("STOP", "it failed; next: mend it"),
-        "paused": ("PAUSED", "mirrorlake resume --table"),
-        "fault": ("STOP", "two entries of `tables:` make the table sales"),
-    }[how]
+    if state == "broken":
+        Path(context.lake.typed_location("sales"), "_delta_log", f"{0:020}.json").write_text("{")
     one = stands(context)
     status = Status(flows=(), observed_at=NOON, tables=(one,))
-    assert (one.verdict, one.state, status.verdict) == (verdict, how, verdict)
-    assert why in one.why()
     judged = LagVerdict(hops=(), status=status)
-    assert not judged.is_fine
+    assert (one.verdict, one.state, status.verdict, judged.is_fine) == (verdict, state, verdict, False)
+    assert why in one.why()
+    assert (judged.as_dict()["tables"][0]["verdict"], status.as_dict()["tables"][0]["state"]) == (verdict, state)
     for shown in (status, judged):
-        text = " ".join(shown.to_text().split())
-        assert "sales" in text
-        assert verdict in text
-    assert judged.as_dict()["tables"][0]["verdict"] == verdict
-    assert status.as_dict()["tables"][0]["state"] == how
-    if how == "parked":
-        assert "table sales is parked" in status.to_text()
+        assert {"sales", verdict} <= {*shown.to_text().split()}
+    assert ("table sales is parked" in status.to_text()) == (state == "parked")
+    events = {(event.kind, event.subject) for event in read_events(context, NOON - timedelta(days=1))}
+    assert ((state, "table sales") in events) == (state in ("parked", "paused"))
 
 
-def test_a_page_of_lag_ends_with_the_tables(context: Context) -> None:
-    keep(context, "sales", position=1)
+def test_lag_and_metrics_have_the_hop_in_table(context: Context) -> None:
+    keep(context, position=1)
+    add_bad_records(context)
+    one = stands(context, after=timedelta(seconds=10))
     row = {"flow": "f", "topic": "sales", "generation": 1, "partition": 0, "hop": "landed", "group_id": None}
     row |= {"cluster": "east", "position": 4, "end_position": 4, "offset_lag": 0, "time_lag_ms": 0}
-    assert "in_table" in LagPage([SimpleNamespace(**row, observed_at=NOON)], tables=[stands(context)]).to_text()
-
-
-def test_metrics_have_lag_and_bad_records_of_each_table(context: Context) -> None:
-    keep(context, "sales", position=1)
-    bad = {"table_name": "sales", "source": "east", "topic": "sales", "generation": 1, "partition": 0, "offset": 0}
-    bad |= {"timestamp": NOON, "key": None, "value": b"{", "reason": "the value is not JSON", "recorded_at": NOON}
-    context.lake.append_rows(BAD_RECORDS, [bad])
-    one = stands(context, after=timedelta(seconds=10))
+    assert "in_table" in LagPage([SimpleNamespace(**row, observed_at=NOON)], tables=[one]).to_text()
     metrics = Metrics()
     metrics.show(Figures(at=NOON, lag=LagVerdict(hops=(), status=Status(flows=(), observed_at=NOON, tables=(one,)))))
-    value = metrics.registry.get_sample_value
-    assert value("mirrorlake_table_offset_lag", {"table": "sales"}) == 3
-    assert value("mirrorlake_table_time_lag_seconds", {"table": "sales"}) == 13
-    assert value("mirrorlake_table_bad_records", {"table": "sales"}) == 1
+    names = [f"mirrorlake_table_{name}" for name in ("offset_lag", "time_lag_seconds", "bad_records")]
+    assert [metrics.registry.get_sample_value(name, {"table": "sales"}) for name in names] == [3, 13, 3]
 
 
-def test_events_tell_of_paused_and_parked_tables(context: Context) -> None:
-    park(context, "sales")
-    pause_stream(context, table="sales", reason="a look")
-    told = [(one.kind, one.subject) for one in read_events(context, NOON - timedelta(days=1))]
-    assert ("parked", "table sales") in told
-    assert ("paused", "table sales") in told
+# -- the page -----------------------------------------------------------------------------------------------------------
+
+
+def sale(offset: int, at: datetime | None, *, topic: str = "sales") -> dict[str, Any]:
+    place = {"_source": "east", "_topic": topic, "_offset": offset, "_timestamp": at}
+    return {**place, "amount": Decimal(offset) / 4, "lines": [{"item": "<b>"}]}
+
+
+def keep_sales(context: Context, *batches: Sequence[dict[str, Any]]) -> None:
+    for number, rows in enumerate(batches, 1):
+        keep(context, position=number, rows=pa.Table.from_pylist([*rows], SALES))
+
+
+def offsets(context: Context, newest: int) -> list[int]:
+    return [row["_offset"] for row in read_page(context, "sales", newest=newest).newest]
+
+
+def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context: Context, tmp_path: Path) -> None:
+    day = [[NOON + timedelta(hours=hour, minutes=minute) for minute in range(10)] for hour in (3, 0, 2, 1)]
+    batches = [[sale(10 * at + n, time) for n, time in enumerate(times)] for at, times in enumerate(day)]
+    keep_sales(context, *batches, [sale(99, None)])
+    add_bad_records(context)
+    page = read_page(context, "sales", newest=12)
+    kinds = {"_timestamp": "TIMESTAMP", "amount": "DECIMAL(12,2)", "lines": "ARRAY<STRUCT<item: STRING>>"}
+    assert {one.name: one.type for one in page.columns[3:]} == kinds
+    assert page.columns[0].comment == "Alias of the source cluster"
+    assert (page.rows, page.bad_reasons) == (41, {"not JSON": 2, "too deep": 1})
+    assert offsets(context, 12) == [*range(9, -1, -1), 29, 28]
+    assert offsets(context, 100)[-2:] == [10, 99], "without a time it is the last"
+    text, html = page.to_text(rows=None), page.to_html(rows=None)
+    for said in ("41 rows", "Alias of the source cluster", "not JSON", '[{"item": "<b>"}]', "2.25"):
+        assert said in text
+    assert "secret" not in text, "a bad record is counted, and not shown"
+    assert "<b>" not in html.replace("<b>sales</b>", "")
+    shown = told("tables", "--table", "sales", "--conf", str(tmp_path / "mirror.yml"))
+    assert (shown["status"]["verdict"], shown["rows"], len(shown["columns"])) == ("OK", 41, 6)
+    newest = shown["newest"][0]
+    assert (newest["_offset"], newest["amount"], newest["lines"]) == (9, "2.25", [{"item": "<b>"}])
+
+
+def test_newest_rows_are_read_from_the_files_that_may_have_them(context: Context) -> None:
+    keep_sales(context, *([sale(n, NOON + timedelta(hours=n))] for n in range(4)))
+    location = Path(context.lake.typed_location("sales"))
+    min(location.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    assert offsets(context, 2) == [3, 2]
+
+
+def test_rows_of_a_topic_that_never_leaves_are_not_shown(tmp_path: Path) -> None:
+    context = mirror(tmp_path, {"topics": "sales.*", "name": "sales"}, topics=["sales", "sales.pii"])
+    keep_sales(context, [sale(1, NOON), sale(2, NOON, topic="sales.pii")])
+    assert offsets(context, 5) == [2, 1]
+    east = {"bootstrap_servers": "127.0.0.1:1", "never_leave": "sales.pii"}
+    context.config.clusters["east"] = type(context.config.clusters["east"]).model_validate(east)
+    assert offsets(context, 5) == [1]
+    notes = read_page(context, "sales", newest=5).notes
+    assert notes == ("rows of sales.pii are not shown: the settings say that it never leaves east",)
+
+
+def test_a_page_tells_what_it_does_not_show(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = read_page(context, "sales", newest=5)
+    assert (page.status.state, page.columns) == ("new", ())
+    assert "its first record makes it" in page.to_text()
+    keep(context, position=1, rows=pa.Table.from_pylist([{**sale(1, NOON), **{f"c{n}": n for n in range(100)}}]))
+    page = read_page(context, "sales", newest=5)
+    assert (len(page.columns), len(page.newest[0])) == (106, MAX_SHOWN)
+    assert page.notes == (f"rows show the first {MAX_SHOWN} of 106 columns",)
+    query = "SELECT * FROM sales ORDER BY _timestamp DESC LIMIT 5"
+    said = f'are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
+    monkeypatch.setattr(FolderTables, "has_deletion_vectors", lambda *_: True)
+    page = read_page(context, "sales", newest=5)
+    assert (page.newest, page.rows, len(page.columns), page.notes) == ((), None, 106, (f"rows {said}",))
+    monkeypatch.setattr(context.lake, "content", lambda _: None)
+    page = read_page(context, "sales", newest=5)
+    assert (page.newest, page.columns, page.notes) == ((), (), (f"columns and rows {said}",))
+    with pytest.raises(UsageError, match="did you mean 'sales'"):
+        read_page(context, "sale", newest=5)

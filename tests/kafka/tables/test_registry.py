@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from mirrorlake.config.schema import RegistryConfig
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.schemas import SchemaRegistry
+from mirrorlake.tables.registry import SchemaRegistry
 from tests.servers.registry import RegistryServer
 
 

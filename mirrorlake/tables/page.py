@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
-from mirrorlake.config.schema import MirrorConfig, NameMatcher
+from mirrorlake.config.schema import NameMatcher
 from mirrorlake.context import Context
 from mirrorlake.lake import TableColumn
 from mirrorlake.render import (
@@ -16,7 +16,6 @@ from mirrorlake.render import (
     JsonDisplayable,
     LinkedText,
     Sheet,
-    Table,
     badge,
     brief,
     format_count,
@@ -70,48 +69,36 @@ class TablePage(JsonDisplayable):
 
     def sheet(self) -> Sheet:
         """Show the table with its columns and newest rows."""
-        head = self.head()
-        columns = [(one.name, one.type, one.comment or None) for one in self.columns]
-        parts = (
-            *([table(plural(len(columns), "column"), ["column", "type", "comment"], columns)] if columns else []),
-            *([self._newest_table()] if self.newest else []),
-        )
-        return Sheet(title=head.title, badge=head.badge, facts=head.facts, parts=(*head.parts, *parts))
+        head, columns = self.head(), [(one.name, one.type, one.comment or None) for one in self.columns]
+        parts = [table(plural(len(columns), "column"), ["column", "type", "comment"], columns)] if columns else []
+        if self.newest:
+            names = list(self.newest[0])
+            rows = [[middle(value_text(row[name]), MAX_NAME) for name in names] for row in self.newest]
+            parts.append(table("newest rows", names, rows, least=("_generation", "_partition", "_source", "_topic")))
+        return replace(head, parts=(*head.parts, *parts))
 
     def head(self) -> Sheet:
         """Show the table without its columns and rows."""
         one = self.status
-        reasons = [(reason, records) for reason, records in self.bad_reasons.items()]
         topics = [
             (source, LinkedText(topic, link("topic", source, topic)))
             for source, names in one.topics.items()
             for topic in names
         ]
-        return Sheet(
-            title=one.name,
-            badge=badge(one.verdict),
-            facts=(
-                one.state,
-                one.mode,
-                None if self.rows is None else plural(self.rows, "row"),
-                None if self.size_bytes is None else format_size(self.size_bytes),
-                f"offset lag {format_count(one.offset_lag)}",
-                f"time lag {format_duration(one.time_lag_ms)}",
-                self.observed_at,
-            ),
-            parts=(
-                *([one.why()] if one.why() else []),
-                f"at {one.location}",
-                table("", ["source", "topic"], topics),
-                *([table(plural(one.bad_records, "bad record"), ["reason", "records"], reasons)] if reasons else []),
-                *self.notes,
-            ),
+        reasons = [table(plural(one.bad_records, "bad record"), ["reason", "records"], [*self.bad_reasons.items()])]
+        facts = (
+            one.state,
+            one.mode,
+            None if self.rows is None else plural(self.rows, "row"),
+            None if self.size_bytes is None else format_size(self.size_bytes),
+            f"offset lag {format_count(one.offset_lag)}",
+            f"time lag {format_duration(one.time_lag_ms)}",
+            self.observed_at,
         )
-
-    def _newest_table(self) -> Table:
-        names = list(self.newest[0])
-        rows = [[middle(value_text(row[name]), MAX_NAME) for name in names] for row in self.newest]
-        return table("newest rows", names, rows, least=("_generation", "_partition", "_source", "_topic"))
+        parts: list[Any] = [one.why()] if one.why() else []
+        parts += [f"at {one.location}", table("", ["source", "topic"], topics)]
+        parts += [*(reasons if self.bad_reasons else []), *self.notes]
+        return Sheet(title=one.name, badge=badge(one.verdict), facts=facts, parts=tuple(parts))
 
 
 def read_page(context: Context, name: str, *, newest: int) -> TablePage:
@@ -126,39 +113,37 @@ def read_page(context: Context, name: str, *, newest: int) -> TablePage:
         raise unknown_table_error(name, found)
     status = found[name]
     reasons = lake.query_rows(_REASONS, name=name, missing_ok=True) if status.bad_records else []
-    page: dict[str, Any] = {
-        "status": status,
-        "bad_reasons": {row.reason: int(row.records) for row in reasons},
-        "observed_at": context.now(),
-    }
+    page = TablePage(
+        status=status, bad_reasons={row.reason: int(row.records) for row in reasons}, observed_at=context.now()
+    )
     if not status.exists:
-        return TablePage(**page, notes=("its first record makes it; until then it has no column",))
+        return replace(page, notes=("its first record makes it; until then it has no column",))
+    if status.broken:
+        return page
     content = lake.content(status.location)
     query = f"SELECT * FROM {view_name(name)} ORDER BY _timestamp DESC LIMIT {newest}"  # noqa: S608 - a name
     by_spark = f'are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
     if content is None:
-        return TablePage(**page, notes=(f"columns and rows {by_spark}",))
-    columns = content.columns()
-    page["columns"], (page["rows"], page["size_bytes"]) = columns, content.size()
+        return replace(page, notes=(f"columns and rows {by_spark}",))
+    columns, (rows, size) = content.columns(), content.size()
+    page = replace(page, columns=columns, rows=rows, size_bytes=size)
     if not content.is_readable:
-        return TablePage(**page, notes=(f"rows {by_spark}",))
+        return replace(page, notes=(f"rows {by_spark}",))
     names = [one.name for one in columns[:MAX_SHOWN]]
     read = content.newest_rows(names, by=_NEWEST, count=newest).to_pylist() if newest else []
-    shown, notes = _visible(context.config, read)
-    if len(names) < len(columns):
-        notes.append(f"rows show the first {len(names)} of {format_count(len(columns))} columns")
-    return TablePage(**page, newest=tuple(shown), notes=tuple(notes))
-
-
-def _visible(config: MirrorConfig, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    topics = {(row["_source"], row["_topic"]) for row in rows}
-    denied = {(source, topic) for source, topic in topics if NameMatcher(config.never_leave(source)).matches(topic)}
-    shown = [row for row in rows if (row["_source"], row["_topic"]) not in denied]
-    said = [
+    denied = {
+        (row["_source"], row["_topic"])
+        for row in read
+        if NameMatcher(context.config.never_leave(row["_source"])).matches(row["_topic"])
+    }
+    notes = [
         f"rows of {topic} are not shown: the settings say that it never leaves {source}"
         for source, topic in sorted(denied)
     ]
-    return shown, said
+    if len(names) < len(columns):
+        notes.append(f"rows show the first {len(names)} of {format_count(len(columns))} columns")
+    shown = tuple(row for row in read if (row["_source"], row["_topic"]) not in denied)
+    return replace(page, newest=shown, notes=tuple(notes))
 
 
 def value_text(value: Any) -> str:

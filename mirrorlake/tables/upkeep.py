@@ -1,0 +1,213 @@
+"""What leaves a typed table: erased rows, rows past its retention, and all of it where it is built again."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from mirrorlake.context import Context
+from mirrorlake.errors import SafetyError
+from mirrorlake.lake import BAD_RECORDS, Lake
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.progress import ProgressCallback
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural
+from mirrorlake.tables.decode import PLACE, TOMBSTONE
+from mirrorlake.tables.definition import TypedTable, find_table
+from mirrorlake.tables.progress import UPKEEP, claim_batch, read_progress, retried
+from mirrorlake.tables.relay import TableRelay, session_of
+from mirrorlake.tables.rows import IDENTITY, KNOWN_BAD, newest_of_keys, viewed
+from mirrorlake.tables.stream import SharedQuery, TableStream
+from mirrorlake.tables.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+Spans = Mapping[SourcePartition, Sequence[tuple[int, int]]]
+OK, LOST, BROKEN = "ok", "lost", "broken"
+_WHERE_IT_CAME = [f"erased{name}" for name in PLACE]
+
+
+def erase_rows(context: Context, name: str, table: TypedTable | None, source: str, spans: Spans) -> int:
+    """Erase the rows that come from erased records of a source, which its relay has lost before; return their number.
+
+    `spans` are upstream offsets as `(first, end)`; `table` is None if no entry of the settings makes it. Of an upserted table, the
+    newest records that the relay still has come back: also where only a tombstone was erased.
+    """
+    lake = context.lake
+    # A batch of a running query with such a record is dropped, and read again from the relay.
+    claim_batch(lake, name)
+    count = retried(partial(_erase, context, name, table, source, spans), name)
+    # Without rows of erased records, too: newer ones of their keys may have replaced them.
+    retried(partial(lake.purge_deleted, lake.typed_location(name)), name)
+    return count
+
+
+def _erase(context: Context, name: str, table: TypedTable | None, source: str, spans: Spans) -> int:
+    from pyspark.sql import functions as F
+
+    lake, session = context.lake, session_of(context.lake.spark)
+    rows = lake.load_typed(session.read, name)
+    known = [(*asdict(at).values(), *span) for at, several in spans.items() for span in several]
+    erased = F.broadcast(
+        session.createDataFrame(known, "topic string, generation int, partition int, first bigint, end bigint")
+    )
+    is_of = [F.col(f"_{of}") == F.col(of) for of in ("topic", "generation", "partition")]
+    within = (F.col("_offset") >= F.col("first")) & (F.col("_offset") < F.col("end"))
+    gone = rows.where(F.col("_source") == source).join(erased, [*is_of, within], "left_semi").persist()
+    try:
+        count: int = gone.count()
+        if table is not None and table.config.mode == "upsert":
+            _replace(lake, name, gone, _left(context, table, rows))
+        elif count:
+            same = " AND ".join(f"t.{at} = s.{at}" for at in PLACE)
+            with viewed(gone.select(*PLACE)) as view:
+                session.sql(
+                    f"MERGE INTO {lake.sql_name(lake.typed_location(name))} t USING {view} s ON {same} WHEN MATCHED THEN DELETE"
+                )
+    finally:
+        gone.unpersist()
+    return count
+
+
+def _left(context: Context, table: TypedTable, rows: DataFrame) -> DataFrame:
+    """Return the newest record of each key that the relay has and the table has not."""
+    relay = TableRelay(context.lake, table, rows.sparkSession)
+    relay.refresh()
+    writer = TableWriter(context, table, relay, owner=UPKEEP)
+    writer.open()
+    records = writer.rows(writer.judge(relay.before(writer.progress.positions)))
+    newest = newest_of_keys(records).where(f"NOT {TOMBSTONE}").drop(TOMBSTONE)
+    return newest.join(rows.select(*PLACE), PLACE, "left_anti")
+
+
+def _replace(lake: Lake, name: str, gone: DataFrame, left: DataFrame) -> None:
+    """Let the records that are left take the place of erased rows, and of keys that an erased tombstone deleted."""
+    from pyspark.sql import functions as F
+
+    places = gone.select(*IDENTITY, *(F.col(at).alias(old) for at, old in zip(PLACE, _WHERE_IT_CAME, strict=True)))
+    changes = left.withColumn("is_left", F.lit(True)).join(places, IDENTITY, "full_outer")
+    columns = ", ".join(f"`{column}`" for column in left.columns)
+    values, updates = (
+        ", ".join(each.format(column) for column in left.columns) for each in ("s.`{}`", "t.`{0}` = s.`{0}`")
+    )
+    is_erased = " AND ".join(f"t.{at} = s.{old}" for at, old in zip(PLACE, _WHERE_IT_CAME, strict=True))
+    same = " AND ".join(f"t.{column} = s.{column}" for column in IDENTITY)
+    with viewed(changes) as view:
+        changes.sparkSession.sql(
+            f"MERGE INTO {lake.sql_name(lake.typed_location(name))} t USING {view} s ON {same}"  # noqa: S608 - names of columns
+            f" WHEN MATCHED AND {is_erased} AND s.is_left THEN UPDATE SET {updates} WHEN MATCHED AND {is_erased} THEN DELETE"
+            f" WHEN NOT MATCHED AND s.is_left THEN INSERT ({columns}) VALUES ({values})"
+        )
+
+
+def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:
+    """Delete the rows with an older record timestamp, and return their number; with `plan` they stay."""
+    where = f"_timestamp < TIMESTAMP '{before.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+    rows: int = lake.typed(name).where(where).count()
+    if rows and not plan:
+        # Carries the table's progress on: the log of a table without new records may be cleaned of its batches.
+        claim_batch(lake, name)
+        location = lake.typed_location(name)
+        delete = f"DELETE FROM {lake.sql_name(location)} WHERE {where}"  # noqa: S608 - a time
+        retried(lambda: lake.spark.sql(delete), name)
+        retried(lambda: lake.purge_deleted(location), name)
+    return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TableRebuild(JsonDisplayable):
+    """A typed table that was built again, or with `planned` would be.
+
+    Attributes:
+        table: its name.
+        old: how the old table was found: `ok`, `lost` (it is not there) or `broken` (it cannot be read).
+        old_rows: the rows of the old table, or None if they cannot be read.
+        rows: the rows of the new table; None in a plan.
+        bad_records: its bad records.
+        moved_to: where a broken table was moved.
+        planned: nothing was done yet.
+    """
+
+    json_include: ClassVar[tuple[str, ...]] = ()
+
+    table: str
+    old: str
+    old_rows: int | None
+    rows: int | None = None
+    bad_records: int = 0
+    moved_to: str = ""
+    planned: bool = True
+
+    def sheet(self) -> Sheet:
+        """Show what was, and what is."""
+        facts = [f"the table is {self.old}" + ("" if self.old_rows is None else f", {plural(self.old_rows, 'row')}")]
+        if self.rows is not None:
+            facts.append(f"{plural(self.rows, 'row')} now, bad records: {format_count(self.bad_records)}")
+        facts += [f"the broken table is in {self.moved_to}"] if self.moved_to else []
+        facts += ["next: the same command with --apply"] if self.planned else []
+        mood = badge("plan", "note") if self.planned else badge("rebuilt", "good")
+        return Sheet(title=f"table {self.table}", badge=mood, facts=tuple(facts))
+
+
+def rebuild_table(context: Context, name: str, *, apply: bool, tell: ProgressCallback) -> TableRebuild:
+    """Build a typed table again from the relay, as its next batch, which replaces all that it has in one commit.
+
+    First it is made stale: a running query drops its batch, and may be the one that builds it.
+    """
+    table, lake = find_table(context, name), context.lake
+    location, moved_to = lake.typed_location(name), ""
+    old, old_rows = _look(lake, name)
+    if not apply:
+        return TableRebuild(table=name, old=old, old_rows=old_rows)
+    if old == OK:
+        claim_batch(lake, name, makes_stale=True)
+    elif old == BROKEN:
+        moved_to = _move_aside(lake, name)
+    stream = TableStream(context, table, tell=tell, queries=SharedQuery(context), owner=f"{UPKEEP} {uuid.uuid4().hex}")
+    try:
+        stream.run(threading.Event(), once=True)
+    except SafetyError:
+        if read_progress(lake, location).is_stale:
+            raise
+        log.info("table.built_by_another table=%s", name)
+    bad = 0
+    if lake.exists(lake.meta_location(BAD_RECORDS)):
+        [found] = lake.query_rows(KNOWN_BAD, name=name)
+        bad = int(found.records)
+    rows = lake.typed(name).count() if lake.exists(location) else 0
+    return TableRebuild(
+        table=name, old=old, old_rows=old_rows, rows=rows, bad_records=bad, moved_to=moved_to, planned=False
+    )
+
+
+def _look(lake: Lake, name: str) -> tuple[str, int | None]:
+    try:
+        if not lake.exists(lake.typed_location(name)):
+            return LOST, None
+        read_progress(lake, lake.typed_location(name))
+        return OK, lake.typed(name).count()
+    except Exception:
+        log.info("table.broken table=%s", name, exc_info=True)
+        return BROKEN, None
+
+
+def _move_aside(lake: Lake, name: str) -> str:
+    location = lake.typed_location(name)
+    if lake.is_catalog:
+        lake.spark.sql(f"DROP TABLE IF EXISTS {lake.sql_name(location)}")
+        return ""
+    aside = Path(location).parents[1] / "broken" / f"{name}-{uuid.uuid4().hex[:8]}"
+    aside.parent.mkdir(exist_ok=True)
+    shutil.move(location, aside)
+    lake.forget_table(location)
+    return str(aside)

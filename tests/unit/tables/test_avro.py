@@ -1,0 +1,133 @@
+"""Values of Avro by their writer's schema alone, as fastavro writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+
+from mirrorlake.tables.avro import compiled, locate, parser
+from mirrorlake.tables.registry import NotATable, Reference, Schema
+
+AT = datetime(2026, 7, 1, 12, 0, 0, 1_000, timezone.utc)
+FULL, NUMBER = Decimal("0." + "9" * 38), uuid.UUID(int=7)
+RANGE = "a time or a number in it is out of range"
+
+
+def record(name: str, /, **fields: Any) -> dict[str, Any]:
+    members = [{"name": field, "type": kind} for field, kind in fields.items()]
+    return {"type": "record", "name": name, "namespace": "shop", "fields": members}
+
+
+def logical(base: str, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical_type, **more}
+
+
+def decimal(precision: int, scale: int, base: str = "bytes", **more: Any) -> dict[str, Any]:
+    return logical(base, "decimal", precision=precision, scale=scale, **more)
+
+
+def encoded(kind: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(kind), value)
+    return stream.getvalue()
+
+
+def kind_and_value(kind: Any, body: bytes, *references: Reference) -> tuple[Any, Any]:
+    found, made = compiled(Schema(1, "AVRO", json.dumps(kind), references), (1,))
+    return found, parser(json.loads(json.dumps(made)))(body)
+
+
+CITY, CITY_KIND = record("City", name="string"), {"members": {"name": "text"}}
+ORDER = record("Order", to=CITY, via={"type": "array", "items": "shop.City"}, none="null")
+ORDERED = {"to": {"name": "Ulm"}, "via": [{"name": "Bonn"}], "none": None}
+# A type with a value that is written, its kind, and what is read if that is another value.
+CASES: list[tuple[Any, ...]] = [
+    ("float", 0.5, "double"),
+    ("bytes", b"\0\xff", "binary"),
+    ({"type": "fixed", "name": "F", "size": 2}, b"ab", "binary"),
+    ({"type": "enum", "name": "E", "symbols": ["S", "L"]}, "L", "text"),
+    (logical("int", "date"), date(2026, 7, 1), "date"),
+    (logical("long", "timestamp-millis"), AT, "timestamp"),
+    (logical("long", "local-timestamp-micros"), AT.replace(tzinfo=None), "timestamp", AT),
+    (logical("long", "timestamp-nanos"), 2**62 + 1, "long"),
+    (logical("int", "time-millis"), time(1, 2, 3), "text", "01:02:03"),
+    (logical("long", "time-micros"), time(1, 2, 3, 4), "text", "01:02:03.000004"),
+    (logical("string", "uuid"), NUMBER, "text", str(NUMBER)),
+    (logical("fixed", "uuid", name="U", size=16), NUMBER.bytes, "text", str(NUMBER)),
+    (decimal(10, 2), Decimal("-1.5"), "decimal(10,2)", Decimal("-1.50")),
+    (decimal(38, 38, "fixed", name="D", size=20), FULL, "decimal(38,38)"),
+    (decimal(39, 9), Decimal("0.000000001"), "text", "0.000000001"),
+    (logical("bytes", "decimal"), b"a", "binary"),
+    (["null", logical("int", "date")], None, "date"),
+    (["null", "int", "double"], 7, "double"),
+    (["string", decimal(4, 1), CITY], {"name": "Ulm"}, "text"),
+    ({"type": "map", "values": ["null", "int"]}, {"a": 1, "b": None}, {"map": "int"}),
+    (ORDER, ORDERED, {"members": {"to": CITY_KIND, "via": {"list": CITY_KIND}, "none": "null"}}),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
+    kind, written, expected, read = (*case, case[1])[:4]
+    found, value = kind_and_value(kind, encoded(kind, written))
+    assert (found, repr(value)) == (expected, repr(read))
+
+
+def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_even_a_wrong_one() -> None:
+    city = Reference("city", Schema(2, "AVRO", json.dumps(CITY)))
+    zone = Reference("zone", Schema(3, "AVRO", json.dumps(record("Zone", into="City")), (city,)))
+    order = record("Order", zone="Zone")
+    order["fields"][0] |= {"default": "x", "aliases": ["number"], "doc": "of the shop"}
+    body = encoded(record("Order", zone=record("Zone", into=CITY)), {"zone": {"into": {"name": "Ulm"}}})
+    kind = {"members": {"zone": {"members": {"into": CITY_KIND}}}}
+    assert kind_and_value(order, body, zone) == (kind, {"zone": {"into": {"name": "Ulm"}}})
+
+
+def test_where_a_body_begins() -> None:
+    assert [locate(data) for data in (b"\0\0\0\1\0body", b"\0\xff\xff\xff\xff")] == [((256,), 5), ((2**32 - 1,), 5)]
+    assert [locate(data) for data in (b"\1\0\0\1\0body", b"\0\0\0\1", b"")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "reason"),
+    [
+        (record("A", id="int", name="string"), b"\x0e\x14secret", "it ends too soon"),
+        (record("A", id="int"), b"\x0esecret", "bytes are left over"),
+        ("string", b"\x0e\xffsecret", "a text in it is not UTF-8"),
+        (logical("long", "timestamp-micros"), encoded("long", 2**60), RANGE),
+        (logical("int", "date"), encoded("int", 2**30), RANGE),
+        (logical("int", "time-millis"), encoded("int", 86_400_000), RANGE),
+        (logical("long", "time-micros"), encoded("long", -1), RANGE),
+        (decimal(3, 1), encoded("bytes", (1_000).to_bytes(2, "big")), RANGE),
+    ],
+)
+def test_a_body_that_is_not_of_its_schema_is_refused_without_a_part_of_it(kind: Any, body: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        kind_and_value(kind, body)
+
+
+DOUBLING = record("R0", a="int")
+for _number in range(1, 60):
+    DOUBLING = record(f"R{_number}", a=DOUBLING, b=f"R{_number - 1}")
+NO_TABLES = {
+    "{": "its schema is not Avro: JSONDecodeError",
+    '"shop.Unknown"': "its schema is not Avro: UnknownType",
+    "[" * 100_000: "its schema is not Avro: RecursionError",
+    json.dumps(record("Node", next=["null", "Node"])): "the type shop.Node contains itself",
+    json.dumps({"type": "array", "items": "null"}): "a list of values without bytes",
+    json.dumps(record("A", **{f"f{n}": "int" for n in range(1_001)})): "more than 1000 columns",
+    json.dumps(DOUBLING): "more than 1000 columns",
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), NO_TABLES.items(), ids=NO_TABLES.values())
+def test_what_is_no_table(text: str, reason: str) -> None:
+    with pytest.raises(NotATable, match=reason):
+        compiled(Schema(1, "AVRO", text), (1,))
