@@ -66,7 +66,7 @@ _LONGEST = (
     "judges/test_cluster.py",
     "judges/test_cli.py",
     "stores/test_sql.py",
-    "spark/tables/test_registry.py",
+    "spark/tables/test_running.py",
     "notebooks/test_page.py",
     "judges/test_targets.py",
     "notebooks/test_notebooks.py",

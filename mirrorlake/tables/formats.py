@@ -181,7 +181,7 @@ class JsonFormat(Format):
             own, fault = self._judged(document)
             if fault:
                 faults[row], documents[row] = fault, None
-            elif misfit := _cached(verdicts, own, self.columns.kind):
+            elif misfit := self._cached(verdicts, own):
                 misfits[row], documents[row] = misfit, None
         return Decoded(self.columns.of_values(documents), faults, misfits)
 
@@ -195,9 +195,10 @@ class JsonFormat(Format):
         of_side = dict.fromkeys((False, True), known)
         judged = map(self._judged, self._documents(payloads)[0])
         for own in {msgspec.json.encode(own): own for own, fault in judged if not fault}.values():
-            if self._merge(of_side[False], own) == of_side[False]:
+            alone = self._merge(known, own)
+            if count_columns(alone) > MAX_COLUMNS or self._merge(of_side[False], own) == of_side[False]:
                 continue
-            side = self.columns.is_rebuilt_for(self._merge(known, own))
+            side = self.columns.is_rebuilt_for(alone)
             wider = self._merge(of_side[side], own)
             if wider != of_side[side] and count_columns(wider) <= MAX_COLUMNS:
                 of_side[side] = wider
@@ -233,6 +234,13 @@ class JsonFormat(Format):
         if self.columns.members is not None and own != NULL and not is_object(own):
             return own, f"is {value_name(document)}, where the table has members"
         return own, ""
+
+    def _cached(self, verdicts: dict[bytes, str], own: Kind) -> str:
+        """Return where a kind differs from the table's, or "" if that holds it; most records are of few kinds."""
+        text, known = msgspec.json.encode(own), self.columns.kind
+        if text not in verdicts:
+            verdicts[text] = "" if self._merge(known, own) == known else difference(own, known, ())
+        return verdicts[text]
 
 
 @dataclass(frozen=True)
@@ -386,14 +394,6 @@ def _parser(decoder: Any, *, is_framed: bool) -> Callable[[bytes], Any]:
         return decoder.decode(payload[FRAME_BYTES:])
 
     return framed if is_framed else decoder.decode
-
-
-def _cached(verdicts: dict[bytes, str], own: Kind, known: Kind) -> str:
-    """Return where a kind differs from one that the table knows, or "" if that holds it; most records are of few kinds."""
-    text = msgspec.json.encode(own)
-    if text not in verdicts:
-        verdicts[text] = "" if merged(known, own) == known else difference(own, known, ())
-    return verdicts[text]
 
 
 def difference(own: Kind, known: Kind, path: tuple[str, ...]) -> str:

@@ -144,7 +144,7 @@ def _struct(alias: str) -> str:
 
 def merge(rows: DataFrame, table: str, on: list[str], clauses: str, **signed: Any) -> None:
     """Run a MERGE of rows, `s`, into a table, `t`; `{updates}` and `{inserts}` of the clauses are the table's columns of rows."""
-    names = [name for name in rows.columns if name != TOMBSTONE and not name.startswith("erased")]
+    names = [name for name in rows.columns if name != TOMBSTONE]
     updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in names)
     columns, values = (", ".join(f"{of}`{name}`" for name in names) for of in ("", "s."))
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in on)

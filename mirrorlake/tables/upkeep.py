@@ -23,7 +23,7 @@ from mirrorlake.tables.decode import PLACE, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable, find_table
 from mirrorlake.tables.progress import UPKEEP, claim_batch, read_progress, retried
 from mirrorlake.tables.relay import TableRelay, session_of
-from mirrorlake.tables.rows import IDENTITY, KNOWN_BAD, newest_of_keys, viewed
+from mirrorlake.tables.rows import KNOWN_BAD, merge, merge_newest, newest_of_keys
 from mirrorlake.tables.stream import SharedQuery, TableStream
 from mirrorlake.tables.writer import TableWriter
 
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 Spans = Mapping[SourcePartition, Sequence[tuple[int, int]]]
 OK, LOST, BROKEN = "ok", "lost", "broken"
-_WHERE_IT_CAME = [f"erased{name}" for name in PLACE]
 
 
 def erase_rows(context: Context, name: str, table: TypedTable | None, source: str, spans: Spans) -> int:
@@ -56,58 +55,30 @@ def _erase(context: Context, name: str, table: TypedTable | None, source: str, s
     from pyspark.sql import functions as F
 
     lake, session = context.lake, session_of(context.lake.spark)
-    rows = lake.load_typed(session.read, name)
+    # Without columns of values, whose names are those of strangers.
+    places = lake.load_typed(session.read, name).select(*PLACE)
     known = [(*asdict(at).values(), *span) for at, several in spans.items() for span in several]
-    erased = F.broadcast(
-        session.createDataFrame(known, "topic string, generation int, partition int, first bigint, end bigint")
-    )
+    erased = session.createDataFrame(known, "topic string, generation int, partition int, first bigint, end bigint")
     is_of = [F.col(f"_{of}") == F.col(of) for of in ("topic", "generation", "partition")]
     within = (F.col("_offset") >= F.col("first")) & (F.col("_offset") < F.col("end"))
-    gone = rows.where(F.col("_source") == source).join(erased, [*is_of, within], "left_semi").persist()
-    try:
-        count: int = gone.count()
-        if table is not None and table.config.mode == "upsert":
-            _replace(lake, name, gone, _left(context, table, rows))
-        elif count:
-            same = " AND ".join(f"t.{at} = s.{at}" for at in PLACE)
-            with viewed(gone.select(*PLACE)) as view:
-                session.sql(
-                    f"MERGE INTO {lake.sql_name(lake.typed_location(name))} t USING {view} s ON {same} WHEN MATCHED THEN DELETE"
-                )
-    finally:
-        gone.unpersist()
+    gone = places.where(F.col("_source") == source).join(F.broadcast(erased), [*is_of, within], "left_semi")
+    count: int = gone.count()
+    location = lake.sql_name(lake.typed_location(name))
+    if count:
+        merge(gone, location, PLACE, "WHEN MATCHED THEN DELETE")
+    if table is not None and table.config.mode == "upsert":
+        merge_newest(_left(context, table, places), location)
     return count
 
 
-def _left(context: Context, table: TypedTable, rows: DataFrame) -> DataFrame:
+def _left(context: Context, table: TypedTable, places: DataFrame) -> DataFrame:
     """Return the newest record of each key that the relay has and the table has not."""
-    relay = TableRelay(context.lake, table, rows.sparkSession)
+    relay = TableRelay(context.lake, table, places.sparkSession)
     relay.refresh()
     writer = TableWriter(context, table, relay, owner=UPKEEP)
     writer.open()
     records = writer.rows(writer.judge(relay.before(writer.progress.positions)))
-    newest = newest_of_keys(records).where(f"NOT {TOMBSTONE}").drop(TOMBSTONE)
-    return newest.join(rows.select(*PLACE), PLACE, "left_anti")
-
-
-def _replace(lake: Lake, name: str, gone: DataFrame, left: DataFrame) -> None:
-    """Let the records that are left take the place of erased rows, and of keys that an erased tombstone deleted."""
-    from pyspark.sql import functions as F
-
-    places = gone.select(*IDENTITY, *(F.col(at).alias(old) for at, old in zip(PLACE, _WHERE_IT_CAME, strict=True)))
-    changes = left.withColumn("is_left", F.lit(True)).join(places, IDENTITY, "full_outer")
-    columns = ", ".join(f"`{column}`" for column in left.columns)
-    values, updates = (
-        ", ".join(each.format(column) for column in left.columns) for each in ("s.`{}`", "t.`{0}` = s.`{0}`")
-    )
-    is_erased = " AND ".join(f"t.{at} = s.{old}" for at, old in zip(PLACE, _WHERE_IT_CAME, strict=True))
-    same = " AND ".join(f"t.{column} = s.{column}" for column in IDENTITY)
-    with viewed(changes) as view:
-        changes.sparkSession.sql(
-            f"MERGE INTO {lake.sql_name(lake.typed_location(name))} t USING {view} s ON {same}"  # noqa: S608 - names of columns
-            f" WHEN MATCHED AND {is_erased} AND s.is_left THEN UPDATE SET {updates} WHEN MATCHED AND {is_erased} THEN DELETE"
-            f" WHEN NOT MATCHED AND s.is_left THEN INSERT ({columns}) VALUES ({values})"
-        )
+    return newest_of_keys(records).where(f"NOT {TOMBSTONE}").join(places, PLACE, "left_anti")
 
 
 def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:

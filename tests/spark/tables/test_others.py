@@ -29,12 +29,10 @@ from tests.kit.lake import NOON
 from tests.kit.typed import BOTH, UPSERT, World
 from tests.kit.typed_fold import Entry, Record
 
-# -- while a batch is under way -----------------------------------------------------------------------------------------
-
 
 def waiting(world: World) -> list[Callable[[], object]]:
     """Read what waits for each table as its next batch; return what writes these batches."""
-    context, late = world.open()._context, []
+    context, late = world.open()._context, list[Callable[[], object]]()
     for table in find_tables(context):
         relay = TableRelay(context.lake, table, session_of(world.spark))
         relay.refresh()
@@ -47,7 +45,6 @@ def waiting(world: World) -> list[Callable[[], object]]:
 
 
 def erase(world: World) -> None:
-    """Erase by an act that is killed, and finished by the next."""
     with dying("remove.purged"):
         world.erase(0, 2, 4)
     again = world.open().erase("east", "sales", where="offset = 9", reason="again", apply=True)
@@ -85,9 +82,6 @@ def test_law_f_a_batch_that_was_read_before_is_dropped(
             write()
     world.keep()
     world.check(proves=True)
-
-
-# -- between two batches ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.law("F")
@@ -145,17 +139,13 @@ def test_law_f_two_generations_of_a_partition_are_read_once_each(tmp_path: Path,
     assert all(world.open().verify_table(name).equal for name in world.entries)
 
 
-# -- upkeep -------------------------------------------------------------------------------------------------------------
-
-
 def upkeep(mirror: Mirror) -> LakeUpkeep:
-    now, needed = datetime.now(timezone.utc) + timedelta(days=9), unread_by_tables(mirror._context)
-    clusters = mirror.config.clusters
-    return LakeUpkeep(mirror.lake, mirror.config.maintenance, now=lambda: now, clusters=clusters, needed=needed)
+    config, now = mirror.config, datetime.now(timezone.utc) + timedelta(days=9)
+    known: Any = {"clusters": config.clusters, "needed": unread_by_tables(mirror._context)}
+    return LakeUpkeep(mirror.lake, config.maintenance, now=lambda: now, **known)
 
 
-def on_disk(world: World, name: str) -> set[int]:
-    """Return the offsets in all files of a table."""
+def offsets_on_disk(world: World, name: str) -> set[int]:
     files = [path for path in world.location(name).rglob("*.parquet") if "_delta_log" not in path.parts]
     return {offset for path in files for offset in pq.ParquetFile(path).read(["_offset"])["_offset"].to_pylist()}
 
@@ -172,7 +162,7 @@ def test_law_f_erased_records_leave_the_files_of_partitioned_tables(tmp_path: Pa
     world.keep()
     world.erase(1, 4, 5)
     world.check(proves=True)
-    assert all(on_disk(world, name).isdisjoint({1, 4, 5}) for name in world.entries)
+    assert all(offsets_on_disk(world, name).isdisjoint({1, 4, 5}) for name in world.entries)
     assert removed_from(world.open().lake, "east")[-1].evidence["tables"] == {"newest": 2, "sales": 2}
 
 
@@ -183,7 +173,7 @@ def test_law_f_deletion_vectors_that_a_person_set_spare_rows_and_hide_no_erased_
     world = World(tmp_path, spark, {"topics": "sales", **UPSERT})
     world.land(*(Record({"n": number}, f"k{number}") for number in range(20)))
     world.keep()
-    mirror, place = world.open(), world.location("sales")
+    mirror, place = world.open(), str(world.location("sales"))
     spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
     def check() -> None:
@@ -206,7 +196,7 @@ def test_law_f_deletion_vectors_that_a_person_set_spare_rows_and_hide_no_erased_
     check()
     # A newer record of its key has its row, and the file named it still, behind a vector.
     world.erase(20)
-    assert 20 not in on_disk(world, "sales")
+    assert 20 not in offsets_on_disk(world, "sales")
     # A column that widens builds the table again.
     world.land(Record({"n": "x"}, "k3"))
     world.keep()

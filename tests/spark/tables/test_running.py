@@ -24,7 +24,6 @@ from tests.kit.typed_fold import Record
 
 
 def has(world: World, name: str, number: int) -> bool:
-    # It may not be there yet.
     with suppress(Exception):
         return (number,) in world.columns(name, "n")
     return False
@@ -74,10 +73,10 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
         settings_in_force.put_in_force(edited.config, edited._context.control())
         land("sales", "newest", "late")
         land("sales", "newest", "late")
-    assert messages("tables.query_started") == ["tables.query_started sources=east,west every_s=1"]
+    # One of all tables, and another where an erasure had all of them leave it at once.
+    assert {*messages("tables.query_started")} == {"tables.query_started sources=east,west every_s=1"}
     assert {one.name: one.state for one in world.open().tables().tables}["stops"] == "parked"
     assert [n for (n,) in world.columns("stops", "n")] == [-1, 0, 1, 3, 4, -1, 0, 1, 2, 3, 4]
-    # The relay has lost the first record before the last table was made.
     world.check("sales", "newest", "late")
     for name in world.entries:
         versions = [DeltaTable(world.location(name)).transaction_version(app_of(other)) for other in world.entries]
@@ -115,9 +114,6 @@ def test_law_f_a_query_goes_on_when_maintenance_has_deleted_commits_that_it_has_
     world.check(proves=True)
 
 
-LATE = {"topics": "late"}
-
-
 @pytest.mark.parametrize(
     ("entries", "state", "refused"),
     [
@@ -132,8 +128,7 @@ def test_a_table_that_is_paused_or_at_fault_waits_alone_until_it_is_mended(
     tmp_path: Path, spark: SparkSession, entries: list[dict[str, Any]], state: str, refused: str
 ) -> None:
     world = World(tmp_path, spark)
-    # Two entries of one name.
-    world.entries = {str(number): entry for number, entry in enumerate([*entries, LATE])}
+    world.entries = {str(number): entry for number, entry in enumerate([*entries, {"topics": "late"}])}
     for topic in ("sales", "orders", "late"):
         world.land(Record({"n": 1, "who": {"age": 3}}, topic=topic))
     if state == "paused":
@@ -147,7 +142,7 @@ def test_a_table_that_is_paused_or_at_fault_waits_alone_until_it_is_mended(
         # The first record with the column mends it.
         world.land({"n": 2, "no": "X"})
     else:
-        world.set_tables({"topics": "sales"}, LATE)
+        world.set_tables({"topics": "sales"}, {"topics": "late"})
     world.keep()
     assert world.columns("sales", "n")[0] == (1,)
     assert {one.state for one in world.open().tables().tables} == {"ok"}
@@ -165,5 +160,3 @@ def test_a_table_is_not_written_by_settings_that_its_rows_contradict(tmp_path: P
     world.land({"n": 3})
     world.keep()
     world.check(proves=True)
-    with pytest.raises(UsageError, match="no entry of `tables:` makes the table orders"):
-        world.open().rebuild_table("orders")

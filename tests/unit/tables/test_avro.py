@@ -83,11 +83,12 @@ def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
 def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_even_a_wrong_one() -> None:
     city = Reference("city", Schema(2, "AVRO", json.dumps(CITY)))
     zone = Reference("zone", Schema(3, "AVRO", json.dumps(record("Zone", into="City")), (city,)))
-    order = record("Order", zone="Zone")
+    order = record("Order", id="int", zone="Zone")
     order["fields"][0] |= {"default": "x", "aliases": ["number"], "doc": "of the shop"}
-    body = encoded(record("Order", zone=record("Zone", into=CITY)), {"zone": {"into": {"name": "Ulm"}}})
-    kind = {"members": {"zone": {"members": {"into": CITY_KIND}}}}
-    assert kind_and_value(order, body, zone) == (kind, {"zone": {"into": {"name": "Ulm"}}})
+    value = {"id": 7, "zone": {"into": {"name": "Ulm"}}}
+    body = encoded(record("Order", id="int", zone=record("Zone", into=CITY)), value)
+    kind = {"members": {"id": "int", "zone": {"members": {"into": CITY_KIND}}}}
+    assert kind_and_value(order, body, zone) == (kind, value)
 
 
 def test_where_a_body_begins() -> None:

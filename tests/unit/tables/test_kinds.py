@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import reduce
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema import TableConfig
@@ -28,7 +28,12 @@ NAMES = st.sampled_from(["id", "Id", "ID", "unit price", "unit_price", "é", "9"
 DOCUMENTS = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=8
 )
+# What meets in a column: numbers that only some columns hold, and values that have no column yet.
+VALUES: list[Any] = [*NUMBERS, None, True, "x", [], [None], {}, [1], {"n": 1}, {"N": [0.5]}]
+NEAR = st.sampled_from(VALUES)
+NEAR |= st.lists(NEAR, max_size=2) | st.dictionaries(st.sampled_from(["n", "N"]), NEAR, max_size=2)
 MANY = st.lists(DOCUMENTS, max_size=6) | st.lists(st.dictionaries(NAMES, DOCUMENTS, max_size=4), max_size=6)
+MANY |= st.lists(st.dictionaries(st.sampled_from("ab"), NEAR, max_size=2), max_size=4)
 
 
 def format_for(of: str = "values", kept: str | None = None, **entry: Any) -> Format:
@@ -46,9 +51,10 @@ def payloads(documents: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
 
 
 def grown(known: Format, documents: Sequence[Any], **how: bool) -> Format:
-    """Return the format after a batch; what workers look at comes as JSON."""
-    seen = json.loads(json.dumps(known.look(*payloads(documents))))
-    return known.grown(seen, no_registry, **{"widens": True, "rebuilds": True, **how})
+    """Return the format after a batch; two workers look at its misfits, and tell of them as JSON."""
+    misfits = [documents[row] for row in known.decode(*payloads(documents)).misfits]
+    seen = [one for mine in (misfits[::2], misfits[1::2]) for one in known.look(*payloads(mine))]
+    return known.grown(json.loads(json.dumps(seen)), no_registry, **{"widens": True, "rebuilds": True, **how})
 
 
 def decoded(known: Format, documents: Sequence[Any]) -> list[str]:
@@ -83,9 +89,12 @@ def folded(of: str, documents: Sequence[Any]) -> list[str]:
 
 
 @given(st.sampled_from(["values", "keys"]), st.lists(MANY, max_size=4))
-@example("keys", [[{}], [{"id": False}]])
-@example("values", [[[]], [{}]])
 def test_law_f_no_cut_into_batches_changes_a_row(of: str, batches: list[list[Any]]) -> None:
+    check(of, *batches)
+
+
+def check(of: str, *batches: Sequence[Any]) -> None:
+    """Decode batches one after another, those of before again where the table is built again, and compare with the fold."""
     known, rows = format_for(of), list[str]()
     for number, batch in enumerate(batches, 1):
         wider = grown(known, batch)
@@ -94,6 +103,13 @@ def test_law_f_no_cut_into_batches_changes_a_row(of: str, batches: list[list[Any
         known = format_for(of, wider.kept)
         assert known == wider
     assert rows == folded(of, [*chain.from_iterable(batches)])
+
+
+def test_law_f_any_two_values_merge_in_one_batch_and_in_two() -> None:
+    for one, other in product(VALUES, repeat=2):
+        for of, first, second in (("values", one, other), ("keys", one, other), ("values", {"n": one}, {"n": other})):
+            check(of, [first, second])
+            check(of, [first], [second])
 
 
 @given(MANY, MANY)
@@ -194,10 +210,11 @@ def test_32_levels_and_1_000_columns_are_taken_and_the_next_record_is_not() -> N
     many = [{f"m{number}": 1} for number in range(1_500)]
     known = grown(format_for(), many)
     assert (len(known.fields), decoded(known, many).count("bad")) == (1_000, 500)
+    assert len(format_for().look(*payloads(many))) == 1_000
     # None of the many kinds takes another along where the table cannot be built again.
     widens = [{"m0": "x", f"n{number}": 1} for number in range(200)]
     known = grown(format_for(), [{"m0": 1}])
-    assert {*grown(known, [*widens, {"n7": 1}], rebuilds=False).fields} == {"m0", "n7"}
+    assert {*grown(known, [*widens, {"n8": 1}], rebuilds=False).fields} == {"m0", "n8"}
 
 
 # Of a type: what it takes, and what it refuses.
