@@ -22,7 +22,6 @@ class Markup(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.foreign: list[str] = []
         self.elements: list[str] = []
-        self.styles: set[str] = set()
         self._open: list[str] = []
         self._text: list[str] = []
         self.feed(unwrapped(html))
@@ -43,8 +42,6 @@ class Markup(HTMLParser):
             is_foreign = name not in _ATTRIBUTES or (name == "data-opens" and not _PATH.fullmatch(text))
             if is_foreign or (name == "style" and ("url" in text or "@import" in text)):
                 self.foreign.append(f"<{tag} {name}={value}>")
-            if name == "style":
-                self.styles.add(value or "")
 
     def handle_endtag(self, tag: str) -> None:
         if not self._open or self._open.pop() != tag:

@@ -100,12 +100,6 @@ def test_a_password_in_the_open_is_refused_and_not_repeated() -> None:
         assert "hunter2" not in str(refused.value)
 
 
-def test_every_fault_of_a_draft_is_named_at_once() -> None:
-    with pytest.raises(ConfigError) as refused:
-        with_flow(TWO, source="east", target="nowhere", topics="orders*").config()
-    assert len(refused.value.faults) == 2
-
-
 def test_a_cluster_is_checked_before_a_flow_needs_it() -> None:
     assert TWO.cluster("east").servers() == "e:9092"
     wrong = with_cluster(TWO, "east", servers="e", never_leave="(")

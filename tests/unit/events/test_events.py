@@ -403,14 +403,3 @@ def test_passes_of_upkeep_that_rewrote_files_are_one_event_a_day(lived: Lived) -
     [other_day] = [one for one in feed.news() if one.kind == "upkeep"]
     assert other_day.effect == "1 pass: 9 old files deleted, most of them of relay of east"
     assert len(lived.told("upkeep")) == 2
-
-
-def test_a_feed_tells_each_event_when_it_begins_and_when_it_ends(lived: Lived) -> None:
-    lived.mirror.pause(flow="east->west")
-    feed = EventFeed(lived.mirror.events, mark=NOON)
-    assert [one.kind for one in feed.news()] == ["paused"]
-    assert feed.news() == ()
-    lived.looks(10, away="west")
-    lived.mirror.resume(flow="east->west")
-    assert [(one.kind, one.is_open) for one in feed.news()] == [("paused", False), ("cluster away", True)]
-    assert feed.news() == ()

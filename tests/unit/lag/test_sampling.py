@@ -13,7 +13,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.lake.samples import LastSamples, PositionKey, SubjectSample, sample_row
-from tests.builders import NOON, mirror_config
+from tests.builders import NOON
 
 
 def key(partition: int) -> PositionKey:
@@ -100,10 +100,3 @@ def test_how_far_a_partition_is_landed_and_republished(
     holds: int | None, seen_to: int, end: int, sent: int, expected: tuple[int, int]
 ) -> None:
     assert landed_and_republished(holds=holds, seen=seen_to, end=end, sent=sent) == expected
-
-
-def test_sampling_has_defaults() -> None:
-    sampling = mirror_config().sampling
-    assert (sampling.every, sampling.keep) == (timedelta(seconds=30), timedelta(days=90))
-    assert sampling.group_selection.matches("anything")
-    assert not mirror_config(sampling={"groups": "app-.*"}).sampling.group_selection.matches("other")

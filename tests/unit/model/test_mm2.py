@@ -162,7 +162,6 @@ def test_source_offsets_of_connect_are_read(key: bytes, value: bytes | None, exp
         (b'["c",{"cluster":"A","partition":2,"topic":"t"}]', b'{"offset":"1"}'),
         (b'["c",{"cluster":"A","partition":2,"topic":"t"}]', b'{"offset":-1}'),
         (b'["c",{"cluster":"A","partition":2,"topic":"t"}]', b"[1]"),
-        (b'["c",{"cluster":"A","partition":2,"topic":"t"}]', b"{"),
     ],
 )
 def test_source_offsets_that_say_nothing_are_refused(key: bytes | None, value: bytes) -> None:

@@ -50,18 +50,6 @@ def rows(*hops: tuple[str, str | None], minutes: int = 4, partitions: int = 3) -
 HOPS: list[tuple[str, str | None]] = [("landed", None), ("republished", None), ("consumed", "billing")]
 
 
-@pytest.mark.parametrize(("measure", "column"), [("time", "time_lag_ms"), ("offsets", "offset_lag")])
-def test_the_lag_of_a_figure_is_that_of_the_rows(measure: Any, column: str) -> None:
-    given_rows = rows(*HOPS)
-    expected: Points = {}
-    for row in given_rows:
-        name = f"east->central {row['hop']}" + (f" by {row['group_id']}" if row["group_id"] else "")
-        at = (name, row["observed_at"].to_pydatetime())
-        before = expected.get(at) or 0.0
-        expected[at] = max(before, row[column] / 1000) if measure == "time" else before + row[column]
-    assert shown(lag_chart(pd.DataFrame(given_rows), measure=measure)) == pytest.approx(expected)
-
-
 def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
     latency = pd.DataFrame(
         {"bucket": NOON + timedelta(minutes=m), "flow": "f", "topic": t, "records": 9}

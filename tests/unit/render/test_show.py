@@ -31,13 +31,6 @@ from tests.unit.markup import ATTACKS, Markup
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 # Text that browsers and terminals care about comes up more often than chance would have it.
 NASTY = st.one_of(st.text(), st.sampled_from(ATTACKS), st.text(alphabet="<>\"'&;=/!-x \n\x1b\u202e"))
-KNOWN_STYLES = {
-    style
-    for word in ("OK", "note", "behind", "STOP", "paused")
-    for style in Markup(
-        Sheet(title="", badge=badge(word), parts=("", table("", ["a", "b"], [[1, ""], [2, b""]]))).html()
-    ).styles
-}
 CELLS = st.one_of(NASTY, NASTY.map(str.encode), st.binary(), st.none(), st.integers(), st.booleans(), st.floats())
 
 
@@ -156,16 +149,6 @@ def test_nothing_gets_out_of_a_table(
     assert len(lines) <= len(rows) + 3
 
 
-@settings(max_examples=60)
-@given(NASTY, NASTY, NASTY, NASTY)
-def test_nothing_gets_out_of_a_sheet(title: str, word: str, fact: str, line: str) -> None:
-    sheet = Sheet(title=title, badge=badge(word), facts=(fact,), parts=(line, table(title, [word], [[fact]])))
-    html = Markup(sheet.html())
-    assert html.foreign == []
-    assert html.styles <= KNOWN_STYLES
-    assert all(clean(one) == one for one in sheet.text().split("\n"))
-
-
 def test_rows_are_capped_with_a_line_that_says_how_many_more() -> None:
     found = table("t", ["n"], [[n] for n in range(1234)])
     assert found.text().endswith("\n49\n… and 1 184 more rows of 1 234")
@@ -195,14 +178,6 @@ def test_cells_have_their_units() -> None:
 def test_numbers_and_offsets_stand_to_the_right_whatever_the_script() -> None:
     text = table("", ["offset", "名前", "n"], [["7", "漢字", 1], ["1234567", "é", None]]).text()
     assert text.split("\n") == [" offset  名前  n", "      7  漢字  1", "1234567  é     –"]
-
-
-def test_a_badge_is_a_sign_and_a_word_and_the_word_has_the_colour_of_the_text() -> None:
-    words = ("OK", "STALL", "paused", "moved")
-    assert [str(badge(word)) for word in words] == ["✓ OK", "✗ STALL", "‖ paused", "· moved"]
-    found = Markup(badge("OK").html())
-    assert found.text == "✓ OK"
-    assert [rule for style in found.styles for rule in style.split(";") if rule.startswith("color:")] == []
 
 
 def test_a_face_needs_no_style_sheet_no_script_and_no_network() -> None:

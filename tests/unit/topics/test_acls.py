@@ -160,13 +160,7 @@ def shown(translated: Translated) -> list[str]:
             ["ALLOW READ literal east.ab", "ALLOW READ literal east.abc"],
         ),
         (allow("ab", pattern="PREFIXED"), flow_of("a.*"), ["ALLOW READ prefixed east.ab"]),
-        (allow("*"), flow_of("ab, b.*", existing=["ab"]), ["ALLOW READ literal east.ab"]),
         (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), ["ALLOW READ literal east.ab"]),
-        (
-            allow("a", pattern="PREFIXED"),
-            flow_of("a[bc]"),
-            ["ALLOW READ literal east.ab", "ALLOW READ literal east.ac"],
-        ),
         (
             allow("ab", pattern="PREFIXED"),
             flow_of(exclude=".*secret"),
