@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 
-from tests.bench import always_on, drain, tables
+from tests.bench import always_on, drain, loops, tables
 from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
 from tests.bench.results import MIRRORLAKE, Book, Say, markdown
@@ -17,10 +17,11 @@ from tests.bench.results import MIRRORLAKE, Book, Say, markdown
 SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
     "always-on": always_on.measure,
     "drain": drain.measure,
+    "loops": loops.measure,
     "tables": tables.measure,
 }
 # Nobody else is measured by these.
-_OURS = {"tables"}
+_OURS = {"loops", "tables"}
 
 
 def main(arguments: list[str]) -> int:
