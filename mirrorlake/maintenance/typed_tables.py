@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from mirrorlake.context import Context
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.maintenance.results import Expired, KeptTable
 from mirrorlake.maintenance.retention import Guard, KeepReason
 from mirrorlake.maintenance.tiers import KeptFile
@@ -17,6 +19,7 @@ from mirrorlake.tables import TypedTable, erase_rows, expire_rows, find_tables, 
 log = logging.getLogger(__name__)
 
 _LATE = timedelta(days=1)
+_NOTHING: Mapping[str, Mapping[SourcePartition, int]] = {}
 
 
 def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed]) -> Mapping[str, int]:
@@ -35,15 +38,29 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
     of_other_topics = {one.name for one in find_tables(context)}
     names = {name for name in known if lake.exists(lake.typed_location(name))}
     names |= {*lake.typed_names()} - of_other_topics
-    return {name: erase_rows(context, name, known.get(name), source, spans) for name in sorted(names)}
+    found, failures = dict[str, int](), list[Exception]()
+    for name in sorted(names):
+        try:
+            found[name] = erase_rows(context, name, known.get(name), source, spans)
+        except Exception as error:
+            log.warning("erase.failed table=%s why=%s", name, str(error).partition("\n")[0])
+            failures.append(error)
+    # The others have lost the rows by now; the erasure is not done before this one has, too.
+    for failure in failures:
+        raise failure
+    return found
 
 
 def unread_by_tables(context: Context) -> dict[str, list[Guard]]:
     found = dict[str, list[Guard]]()
     if any(cluster.retention for cluster in context.config.clusters.values()):
         for table in find_tables(context):
-            location = context.lake.typed_location(table.name)
-            positions = read_progress(context.lake, location).positions if context.lake.exists(location) else {}
+            location, positions = context.lake.typed_location(table.name), _NOTHING
+            # Of a table that cannot be read, the relay keeps all records.
+            with suppress(MirrorlakeError):
+                positions = (
+                    read_progress(context.lake, location).positions if context.lake.exists(location) else _NOTHING
+                )
             for source in table.topics:
                 found.setdefault(source, []).append(not_in_table(table, source, positions.get(source, {})))
     return found

@@ -90,12 +90,7 @@ class Streams:
     def table_identity(self, table: TypedTable) -> str:
         """Return the fingerprint of all settings that a typed table depends on."""
         # The query reads the topics by their pattern, so new ones restart it only if each has a table of its own.
-        return identity(
-            [
-                plain(self._context.config)["tables"][self._context.config.tables.index(table.config)],
-                sorted(table.topics),
-            ]
-        )
+        return identity([table.config.model_dump(mode="json"), sorted(table.topics)])
 
     def landing_identity(self, alias: str) -> str:
         """Return the fingerprint of all settings that landing a source depends on."""

@@ -138,6 +138,16 @@ def _scalar(given: Mapping[str, Any]) -> tuple[Kind, dict[str, Any]]:
     return plain, made | ({"logicalType": reads} if reads else {})
 
 
+def is_plain(made: Any) -> bool:
+    """Return whether each place has values of one type; those of several are cast to what holds all of them."""
+    if isinstance(made, list):
+        return sum(one != "null" for one in made) < 2 and all(map(is_plain, made))
+    if not isinstance(made, dict):
+        return True
+    inner = [one["type"] for one in made.get("fields", ())]
+    return all(map(is_plain, [*inner, *(made[part] for part in ("items", "values") if part in made)]))
+
+
 def parser(made: Any) -> Callable[[bytes], Any]:
     from fastavro import parse_schema, schemaless_reader
     from fastavro.read import LOGICAL_READERS

@@ -21,7 +21,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED as IS_FILTERED
 from mirrorlake.rules import View
 from mirrorlake.runtime import WorkerLog
-from mirrorlake.tables.formats import Format
+from mirrorlake.tables.formats import KEY, Format
 
 COORDINATES = {
     "_source": pa.string(),
@@ -65,7 +65,9 @@ class RowFormat:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema({**COORDINATES, **self.key.fields, **self.value.fields, **_OF_BATCH})
+        # A table with a row a key has the column also while no key is known.
+        unknown = {KEY: pa.string()} if self.needs_key else {}
+        return pa.schema({**COORDINATES, **unknown, **self.key.fields, **self.value.fields, **_OF_BATCH})
 
     def decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns of `COORDINATES`, `key` and `value`, and `headers` where rules apply."""
@@ -80,8 +82,11 @@ class RowFormat:
         key, value = self.key.decode(keys, sources), self.value.decode(values, sources)
         faults = {row: f"the value {reason}" for row, reason in value.faults.items()}
         faults |= {row: f"the key {reason}" for row, reason in key.faults.items()}
-        if self.needs_key and keys.null_count:
-            faults |= {row: _NO_KEY for row, is_absent in enumerate(keys.is_null().to_pylist()) if is_absent}
+        key_columns = {KEY: pa.nulls(len(records), pa.string())} if self.needs_key else {}
+        key_columns |= key.columns
+        if self.needs_key and key_columns[KEY].null_count:
+            absent = (row for row, is_absent in enumerate(key_columns[KEY].is_null().to_pylist()) if is_absent)
+            faults |= {row: _NO_KEY for row in absent if row not in faults and row not in key.misfits}
         misfits = value.misfits | {row: f"key: {reason}" for row, reason in key.misfits.items()}
         if self.takes_misfits:
             # A record that is no row decides no column.
@@ -93,7 +98,7 @@ class RowFormat:
         )
         columns = {
             **{name: records.column(name).cast(kind) for name, kind in COORDINATES.items()},
-            **key.columns,
+            **key_columns,
             **value.columns,
             TOMBSTONE: values.is_null(),
             FILTERED: pa.repeat(pa.scalar(False), len(records)),

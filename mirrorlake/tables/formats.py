@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from mirrorlake.config.schema import TableConfig
-from mirrorlake.errors import RegistryError, SchemaUnknown
+from mirrorlake.errors import SchemaUnknown
 from mirrorlake.tables import avro, protobuf
 from mirrorlake.tables.columns import Columns, Unequal
 from mirrorlake.tables.given import NotGiven, exact_fraction, given_value, is_too_deep, value_name
@@ -52,6 +52,8 @@ WriterKey = tuple[Any, ...]
 
 _JSON, _EXACT_JSON = msgspec.json.Decoder(), msgspec.json.Decoder(float_hook=exact_fraction)
 _NO_FRAME = "has no schema registry's frame: it does not begin with the byte 0 and an id"
+# Of documents whose members are data, Arrow's cells grow with the square of their number.
+_PART = 1_000
 _NO_COLUMN = "holds a value that its column does not take"
 _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 KEPT: dict[Literal["keys", "values"], str] = {"keys": "mirrorlake.key_type", "values": "mirrorlake.value_type"}
@@ -171,19 +173,24 @@ class JsonFormat(Format):
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
         documents, faults = self._documents(payloads)
-        try:
-            # Arrow infers the type of all values at once, which takes a tenth of the time of a look at each.
-            return Decoded(self.columns.of_array(pa.array(documents)), faults)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, Unequal):
-            pass
-        misfits, verdicts = dict[int, str](), dict[bytes, str]()
-        for row, document in enumerate(documents):
-            own, fault = self._judged(document)
-            if fault:
-                faults[row], documents[row] = fault, None
-            elif misfit := self._cached(verdicts, own):
-                misfits[row], documents[row] = misfit, None
-        return Decoded(self.columns.of_values(documents), faults, misfits)
+        misfits, verdicts, parts = dict[int, str](), dict[bytes, str](), list[dict[str, pa.Array]]()
+        for first in range(0, max(len(documents), 1), _PART):
+            part = documents[first : first + _PART]
+            try:
+                # Arrow infers the type of many values at once, which takes a tenth of the time of a look at each.
+                found = pa.array(part)
+                if _hides_booleans(found.type, part):
+                    raise Unequal
+                parts.append(self.columns.of_array(found))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, Unequal):
+                for row, document in enumerate(part):
+                    own, fault = self._judged(document)
+                    if fault:
+                        faults[first + row], part[row] = fault, None
+                    elif misfit := self._cached(verdicts, own):
+                        misfits[first + row], part[row] = misfit, None
+                parts.append(self.columns.of_values(part))
+        return Decoded({name: pa.concat_arrays([one[name] for one in parts]) for name in self.fields}, faults, misfits)
 
     @property
     def kept(self) -> str | None:  # type: ignore[override]
@@ -207,7 +214,7 @@ class JsonFormat(Format):
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
         kind = self.columns.kind
-        for own in seen if widens else ():
+        for own in seen if widens or kind == NULL else ():
             wider = self._merge(kind, own)
             if count_columns(wider) <= MAX_COLUMNS and (rebuilds or not self.columns.is_rebuilt_for(wider)):
                 kind = wider
@@ -278,8 +285,9 @@ class RegistryFormat(Format):
 
     def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
         """Return the schemas that payloads name, each with its source."""
-        pairs = zip(sources.to_pylist(), map(REGISTRY_FORMATS[self.name].locate, payloads.to_pylist()), strict=True)
-        return sorted({(source, located[0]) for source, located in pairs if located is not None})
+        locate, pairs = REGISTRY_FORMATS[self.name].locate, zip(sources.to_pylist(), payloads.to_pylist(), strict=True)
+        found = ((source, locate(payload)) for source, payload in pairs if payload is not None)
+        return sorted({(source, located[0]) for source, located in found if located is not None})
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
         whole, writers, refused, unknown = self.columns.kind, dict(self.writers), dict(self.refused), set(self.unknown)
@@ -288,10 +296,14 @@ class RegistryFormat(Format):
             try:
                 kind, made = _compiled(self.name, registries(source), key)
                 # Without new columns, a schema is read into those that are there.
-                wider = merged(whole, kind if widens or whole == NULL else common_part(kind, whole))
+                may_widen = widens or self.columns.kind == NULL
+                if self.columns.spread and is_object(whole) and not is_object(kind):
+                    raise NotATable("its schema is no record, and the table has members")
+                merge = merged_root if self.columns.spread else merged
+                wider = merge(whole, kind if may_widen else common_part(kind, whole))
                 if count_columns(wider) > MAX_COLUMNS:
                     raise NotATable(f"the table would have more than {MAX_COLUMNS:,} columns")
-                if wider != whole and not (widens and (rebuilds or not self.columns.is_rebuilt_for(wider))):
+                if wider != whole and not (may_widen and (rebuilds or not self.columns.is_rebuilt_for(wider))):
                     raise NotATable(difference(kind, whole, ()))
                 whole, writers[key] = wider, (kind, made)
             except SchemaUnknown:
@@ -310,7 +322,10 @@ class RegistryFormat(Format):
         """The parser of each known schema, with whether its values lie as in the table's columns."""
         format_, whole = REGISTRY_FORMATS[self.name], self.columns.kind
         return {
-            key: (merged(whole, own) == whole and not rebuilds(own, whole), format_.parser(made))
+            key: (
+                format_.is_plain(made) and merged(whole, own) == whole and not rebuilds(own, whole),
+                format_.parser(made),
+            )
             for key, (own, made) in self.writers.items()
         }
 
@@ -359,6 +374,16 @@ def _compiled(name: str, registry: SchemaRegistry, key: WriterKey) -> tuple[Kind
 
 def _as_key(named: Any) -> Any:
     return tuple(map(_as_key, named)) if isinstance(named, list) else named
+
+
+def _hides_booleans(type_: pa.DataType, values: list[Any]) -> bool:
+    """Return whether values may have true or false where Arrow infers fractions: it takes them for 1.0 and 0.0."""
+    if pa.types.is_struct(type_):
+        inner = ((one.type, [None if value is None else value.get(one.name) for value in values]) for one in type_)
+        return any("double" in str(kind) and _hides_booleans(kind, several) for kind, several in inner)
+    if pa.types.is_list(type_) and "double" in str(type_):
+        return _hides_booleans(type_.value_type, [one for value in values if value is not None for one in value])
+    return pa.types.is_floating(type_) and any(isinstance(value, bool) for value in values)
 
 
 def _each(payloads: pa.Array, parse: Callable[[bytes], Any]) -> tuple[list[Any], dict[int, str]]:
@@ -436,8 +461,7 @@ def format_of(
     addresses, writers = {source: registries(source).url for source in sources}, {}
     at = {address: source for source, address in addresses.items()}
     for key in map(_as_key, known.get("known", ())):
-        # One that is not to be had now is asked for again by the first record that names it.
-        with suppress(RegistryError, NotATable):
+        with suppress(SchemaUnknown, NotATable):
             if key[0] in at:
                 writers[key] = _compiled(given, registries(at[key[0]]), key)
     return RegistryFormat(given, columns, addresses, writers)

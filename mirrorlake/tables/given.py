@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from datetime import date, datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -93,7 +93,7 @@ def is_too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
 def _decimal(value: Any, kind: pa.Decimal128Type, path: tuple[str, ...]) -> Decimal:
     try:
         found = Decimal(str(value))
-        exact = found.quantize(Decimal(1).scaleb(-kind.scale))
+        exact = found.quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=77))
     except InvalidOperation:
         raise NotGiven(path, value_name(value), f"which is not {sql_name(kind)}") from None
     if exact != found or len(exact.as_tuple().digits) > kind.precision:

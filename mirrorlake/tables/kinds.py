@@ -177,15 +177,20 @@ def column_names(members: Iterable[str], taken: Iterable[str] = ()) -> dict[str,
     {'id': 'id', 'Id': 'Id_2', 'a b': 'a_b'}
     """
     fitting = {name: re.sub(r"\W", "_", name) or "_" for name in members}
-    used = {name.lower() for name in taken}
+    used = {_folded(name) for name in taken}
     found: dict[str, str] = {}
     for came in sorted(fitting, key=lambda name: (fitting[name] != name, name.swapcase())):
         name, number = fitting[came], 2
-        while name.lower() in used:
+        while _folded(name) in used:
             name, number = f"{fitting[came]}_{number}", number + 1
-        used.add(name.lower())
+        used.add(_folded(name))
         found[came] = name
     return found
+
+
+def _folded(name: str) -> str:
+    """Return a name as Java compares it without regard to case."""
+    return name.upper().lower()
 
 
 def sql_name(type_: pa.DataType) -> str:

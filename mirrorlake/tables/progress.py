@@ -28,7 +28,10 @@ UPKEEP = "upkeep"
 """The owner of commits that carry a table's progress on, as erasure's."""
 _ATTEMPTS = 10
 # Delta's errors for a commit that came second.
-_CONFLICT = re.compile(r"DELTA_CONCURRENT|METADATA_CHANGED|MetadataChanged|Concurrent(Append|Delete|Transaction|Write)")
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT|METADATA_CHANGED|MetadataChanged|ProtocolChanged|"
+    r"Concurrent(Append|Delete|Transaction|Write)"
+)
 # The newest commit is nearly always a batch: two commits take 1.2 ms of CPU to read, fifty 4.6 (2026-11-26).
 _NEWEST = (2, 50, None)
 
@@ -96,17 +99,24 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
     """
     try:
         for limit in _NEWEST:
-            newest, until = 0, None
+            newest, until, oldest = 0, None, 0
             for commit in lake.commits(location, limit=limit):
+                oldest = commit.version
                 progress = TableProgress.from_document(commit.signature)
                 newest = newest if progress is None else max(newest, progress.batch)
                 if until is not None and commit.version > until:
                     continue
+                if commit.operation == "RESTORE" and commit.restored_to < 0:
+                    raise broken_error(
+                        location, "it was restored to a time, and only versions tell which records it has"
+                    )
                 if progress is not None:
                     _require_whole(location)
                     return replace(progress, batch=newest, at=commit.at)
                 until = commit.restored_to if commit.restored_to >= 0 else until
         _require_whole(location)
+        if oldest > 0:
+            raise broken_error(location, "it no longer has the commit with the table's positions")
     except MirrorlakeError:
         raise
     except Exception as error:

@@ -217,6 +217,11 @@ def _json(value: Any, pool: Any) -> str | None:
     return json.dumps(made, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
+def is_plain(made: Any) -> bool:  # noqa: ARG001  a field has one type
+    """Return whether each place has values of one type."""
+    return True
+
+
 def parser(made: Any) -> Callable[[bytes], Any]:
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass

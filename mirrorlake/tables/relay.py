@@ -26,6 +26,8 @@ def session_of(spark: SparkSession) -> SparkSession:
     for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):
         session.conf.set(name, str(spark.conf.get(name)))
     session.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    # A name of a member may look like a variable.
+    session.conf.set("spark.sql.variable.substitute", "false")
     return session
 
 
@@ -41,7 +43,7 @@ def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:
     """Return the records of a table's topics, with their coordinates as columns of the table; `records` have their source."""
     from pyspark.sql import functions as F
 
-    chosen = records.where(F.col("topic").rlike(table.config.topics_regex))
+    chosen = records.where(F.col("_source").isin(*table.topics) & F.col("topic").rlike(table.config.topics_regex))
     if "{topic}" in table.config.name:
         chosen = chosen.where(F.col("topic").isin(*{topic for topics in table.topics.values() for topic in topics}))
     places = (F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp"))

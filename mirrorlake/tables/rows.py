@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from mirrorlake.errors import ColumnUnknown, UsageError
 from mirrorlake.lake import BAD_RECORDS, Lake, quote
-from mirrorlake.tables.decode import FAULT, PLACE, RAW_KEY, RAW_VALUE, TOMBSTONE
+from mirrorlake.tables.decode import FAULT, FILTERED, PLACE, RAW_KEY, RAW_VALUE, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable
 from mirrorlake.tables.formats import KEY
 from mirrorlake.tables.progress import retried
@@ -56,12 +56,18 @@ def with_derived(rows: DataFrame, table: TypedTable, *, is_guarded: bool = False
     from pyspark.sql import functions as F
 
     def value(text: str) -> Column:
-        return F.when(F.col(FAULT).isNull(), F.expr(text)) if is_guarded else F.expr(text)
+        return F.when(F.expr(_is_computed(table)), F.expr(text)) if is_guarded else F.expr(text)
 
     try:
         return rows.withColumns({name: value(text) for name, text in table.config.columns.items()})
     except AnalysisException as error:
         raise _refused(rows, table, error) from None
+
+
+def _is_computed(table: TypedTable) -> str:
+    """Return the condition of records whose expressions count: those of a tombstone do not, where it only deletes a row."""
+    deletes = f" AND NOT {TOMBSTONE}" if table.config.mode == "upsert" else ""
+    return f"{FAULT} IS NULL AND NOT {FILTERED}{deletes}"
 
 
 def _refused(rows: DataFrame, table: TypedTable, error: Exception) -> UsageError:
@@ -94,7 +100,10 @@ def mark_failures(decoded: DataFrame, table: TypedTable) -> DataFrame:
     # A part that two expressions share would be computed before them, and fail outside of `try_add`.
     decoded.sparkSession.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     reasons = [
-        F.when(F.expr(_FAILS.format(text)), F.lit(f"the column {name} of the settings cannot be computed of it"))
+        F.when(
+            F.expr(f"{_is_computed(table)} AND {_FAILS.format(text)}"),
+            F.lit(f"the column {name} of the settings cannot be computed of it"),
+        )
         for name, text in table.config.columns.items()
     ]
     try:
@@ -147,7 +156,8 @@ def merge(rows: DataFrame, table: str, on: list[str], clauses: str, **signed: An
     names = [name for name in rows.columns if name != TOMBSTONE]
     updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in names)
     columns, values = (", ".join(f"{of}`{name}`" for name in names) for of in ("", "s."))
-    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in on)
+    # A row of nulls in place of a bad record has no key.
+    same = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in on)
     made = clauses.format(updates=updates, inserts=f"({columns}) VALUES ({values})")
     with viewed(rows, **signed) as view:
         rows.sparkSession.sql(f"MERGE INTO {table} t USING {view} s ON {same} {made}")

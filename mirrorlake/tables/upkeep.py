@@ -72,12 +72,16 @@ def _erase(context: Context, name: str, table: TypedTable | None, source: str, s
 
 
 def _left(context: Context, table: TypedTable, places: DataFrame) -> DataFrame:
-    """Return the newest record of each key that the relay has and the table has not."""
+    """Return the newest record of each key that the relay has and the table has not, within its retention."""
+    from pyspark.sql import functions as F
+
     relay = TableRelay(context.lake, table, places.sparkSession)
     relay.refresh()
     writer = TableWriter(context, table, relay, owner=UPKEEP)
     writer.open()
     records = writer.rows(writer.judge(relay.before(writer.progress.positions)))
+    if (keep := table.config.retention) is not None:
+        records = records.where(F.col("_timestamp") >= F.lit(context.now() - keep))
     return newest_of_keys(records).where(f"NOT {TOMBSTONE}").join(places, PLACE, "left_anti")
 
 

@@ -107,6 +107,7 @@ class TableWriter:
         is_there = self._lake.exists(self._location)
         self.progress = read_progress(self._lake, self._location) if is_there else TableProgress()
         self.is_stale = anew or not is_there or self.progress.is_stale
+        self.may_rebuild = self.may_rebuild or self.is_stale
         kept, self._partition_by = dict[str, str](), self._config.partition_by
         if not self.is_stale:
             kept, self._partition_by = self._lake.properties(self._location), self._lake.partition_by(self._location)
@@ -227,6 +228,9 @@ class TableWriter:
             how = {"has_bad": written.bad > 0, "replaces": self.is_stale}
             record_bad(self._lake, self._table, decoded, self._context.now(), **how)
             crash_point("table.bad_recorded")
+        if self._lake.exists(self._location):
+            # A batch is past the positions that it was read by: a person may have restored the table to others.
+            self._require(self.progress, None)
         progress = self._advanced(counts)
         failure = None
         try:
@@ -236,13 +240,19 @@ class TableWriter:
             if not is_conflict(error):
                 raise
             failure = error
+        self._require(progress, failure)
+        self.progress = progress
+        if self.is_stale:
+            self.open()
+        return written
+
+    def _require(self, progress: TableProgress, failure: Exception | None) -> None:
+        """Require that the newest batch of the table is this one."""
         found = read_progress(self._lake, self._location)
         if found == progress:
-            self.progress = progress
-            if self.is_stale:
-                self.open()
-            return written
-        if found.owner.startswith(UPKEEP) or found.owner in (self._owner, self.progress.owner):
+            return
+        is_own = found.owner in (self._owner, self.progress.owner)
+        if is_own or found.owner.startswith(UPKEEP) or found.batch == self.progress.batch:
             log.info("table.overtaken table=%s batch=%s by=%s", self._table.name, progress.batch, found.owner)
             raise Overtaken from failure
         raise SafetyError(

@@ -10,9 +10,12 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from mirrorlake.tables.avro import compiled, locate, parser
+from mirrorlake.tables.columns import Columns
+from mirrorlake.tables.formats import RegistryFormat
 from mirrorlake.tables.registry import NotATable, Reference, Schema
 
 AT = datetime(2026, 7, 1, 12, 0, 0, 1_000, timezone.utc)
@@ -78,6 +81,27 @@ def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
     kind, written, expected, read = (*case, case[1])[:4]
     found, value = kind_and_value(kind, encoded(kind, written))
     assert (found, repr(value)) == (expected, repr(read))
+
+
+def test_values_of_several_types_are_text_and_other_roots_are_refused_whatever_is_in_the_batch() -> None:
+    schema = Schema(1, "AVRO", json.dumps(record("Odd", n=["null", "int", "string"])))
+    kind, made = compiled(schema, (1,))
+    odd = RegistryFormat("avro", Columns(kind, "value", spread=True), {"east": "r"}, {("r", 1): (kind, made)})
+    bodies = [encoded(record("Odd", n=["null", "int", "string"]), {"n": value}) for value in (5, "x", None)]
+    payloads = pa.array([*(b"\0\0\0\0\1" + body for body in bodies), None, b"\0\0\0\0\2"], pa.binary())
+    sources = pa.array(["east"] * 5)
+    found = odd.decode(payloads, sources)
+    assert (found.columns["n"].to_pylist(), found.faults, [*found.misfits]) == (["5", "x", None, None, None], {}, [4])
+    assert odd.look(payloads, sources)[-1] == ("east", (2,))
+
+    class Texts:
+        url = "r"
+
+        def schema(self, schema_id: int) -> Schema:
+            return Schema(schema_id, "AVRO", '"string"')
+
+    grown = odd.grown([["east", [2]]], lambda _: Texts(), widens=True, rebuilds=True)  # type: ignore[arg-type,return-value]
+    assert (grown.fields, [*grown.refused]) == (odd.fields, [("r", 2)])  # type: ignore[attr-defined]
 
 
 def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_even_a_wrong_one() -> None:

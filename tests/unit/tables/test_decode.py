@@ -96,8 +96,8 @@ def test_a_record_is_a_row_a_tombstone_a_fault_or_a_misfit(
 def test_rules_of_a_source_filter_mask_and_withhold_before_anything_is_decoded() -> None:
     rows = row_format(views={"east": view(*RULES)}, keeps_raw=True)
     first, last = (b'{"id":%d,"who":"secret"}' % number for number in (9, 8))
-    east = batch((b"1", first), (b"1", SMALL), (b"1", b"secret"), (b"1", last), (b"1", None), first=10)
-    found = decoded(rows, pa.concat_batches([east, batch((b"1", SMALL), source="west")]).take([5, 2, 0, 4, 1, 3]))
+    east = batch((b"1", first), (b"1", SMALL), (b"1", b"secret"), (b"1", last), (b"1", None), (b"1", SMALL), first=10)
+    found = decoded(rows, pa.concat_batches([east, batch((b"1", SMALL), source="west")]).take([6, 5, 2, 0, 4, 1, 3]))
     why = found["east", 12].pop("_fault")
     assert found == {
         ("east", 10): {"_key": 1, "id": 9, "_raw_key": b"1", "_raw_value": b'{"id":9}'},
@@ -105,6 +105,7 @@ def test_rules_of_a_source_filter_mask_and_withhold_before_anything_is_decoded()
         ("east", 12): {},
         ("east", 13): {"_key": 1, "id": 8, "_raw_key": b"1", "_raw_value": b'{"id":8}'},
         ("east", 14): {"_key": 1, "_tombstone": True, "_raw_key": b"1"},
+        ("east", 15): {"_filtered": True},
         ("west", 0): {"_key": 1, "id": 1, "who": "secret", "_raw_key": b"1", "_raw_value": SMALL},
     }
     assert why.startswith("the rule small cannot judge it: ")

@@ -38,6 +38,7 @@ def test_law_g_plan_shows_the_tables_to_come_changed_and_gone_and_once_applied_n
         ("{topic}", "create", "append", "to_come.*", TO_COME),
     }
     assert "its first record makes it" in str(made)
+    assert not any("name" in one.after for one in made.changes)
     settings_in_force.put_in_force(context.config, context.control())
     assert not plan_tables(context)
     day = {"day": "to_date(_timestamp)"}
