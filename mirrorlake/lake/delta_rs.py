@@ -27,7 +27,7 @@ from mirrorlake.lake.log_commits import (
     is_plain_table,
     make_log_checkpoint,
 )
-from mirrorlake.lake.opening import open_table, store_options, update_table
+from mirrorlake.lake.opening import commit_name, open_table, store_options, update_table
 from mirrorlake.lake.pruned_dataset import open_dataset
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -193,6 +193,13 @@ class FolderTables:
             translating_store_errors(path, CommitFailedError, TableNotFoundError),
         ):
             table = self._open.get(path)
+            if (
+                table is not None
+                and ":/" not in path
+                and not Path(path, "_delta_log", commit_name(table.version())).exists()
+            ):
+                # Another log is in its place: the table was lost, and made again.
+                table = None
             try:
                 if table is None:
                     table = self._open[path] = open_table(path)
