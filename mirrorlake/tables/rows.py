@@ -156,8 +156,8 @@ def merge(rows: DataFrame, table: str, on: list[str], clauses: str, **signed: An
     names = [name for name in rows.columns if name != TOMBSTONE]
     updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in names)
     columns, values = (", ".join(f"{of}`{name}`" for name in names) for of in ("", "s."))
-    # A row of nulls in place of a bad record has no key.
-    same = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in on)
+    # A row of nulls in place of a bad record has no key. Spark joins by `=` at less cost.
+    same = " AND ".join(f"t.`{name}` {'<=>' if name == KEY else '='} s.`{name}`" for name in on)
     made = clauses.format(updates=updates, inserts=f"({columns}) VALUES ({values})")
     with viewed(rows, **signed) as view:
         rows.sparkSession.sql(f"MERGE INTO {table} t USING {view} s ON {same} {made}")
