@@ -123,7 +123,7 @@ class SchemaRegistry:
                 with self._translating(f"read {version}"):
                     answer = self.client.get_version(reference.subject, int(reference.version), deleted=True)
             except SchemaUnknown as error:
-                raise SchemaUnknown(
+                raise RegistryError(
                     f"{self._title} has a schema that refers to {version}, which it does not know",
                     consequence="it was not read",
                     remedy=f"register {version} there again",
