@@ -46,10 +46,13 @@ class Removed:
         """Whether the relay's commit is confirmed; otherwise the next maintenance does it."""
         return self.relay_version is not None
 
+    @property
+    def all_ranges(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that left, also where the relay had no other record between the first and the last."""
+        return self.ranges or ((self.first_offset, self.last_offset - self.first_offset + 1),)
+
     def holds(self, offset: int) -> bool:
-        if not self.ranges:
-            return self.first_offset <= offset <= self.last_offset
-        return lies_in(offset, self.ranges)
+        return lies_in(offset, self.all_ranges)
 
 
 def why_left(removed: Iterable[Removed], offset: int) -> str | None:

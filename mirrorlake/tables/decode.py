@@ -21,26 +21,22 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED as IS_FILTERED
 from mirrorlake.rules import View
 from mirrorlake.runtime import WorkerLog
-from mirrorlake.tables.formats import KEY, Format
+from mirrorlake.tables.formats import (
+    COORDINATES,
+    FAULT,
+    FILTERED,
+    KEY,
+    MISFIT,
+    OF_BATCH,
+    RAW_KEY,
+    RAW_VALUE,
+    TOMBSTONE,
+    Format,
+)
 
-COORDINATES = {
-    "_source": pa.string(),
-    "_topic": pa.string(),
-    "_generation": pa.int32(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_timestamp": pa.timestamp("us", "UTC"),
-}
 PARTITION = list(COORDINATES)[:4]
 PLACE = list(COORDINATES)[:5]
-TOMBSTONE, FILTERED, FAULT, MISFIT = "_tombstone", "_filtered", "_fault", "_misfit"
-RAW_KEY, RAW_VALUE = "_raw_key", "_raw_value"
-_OF_BATCH = {
-    **dict.fromkeys((TOMBSTONE, FILTERED), pa.bool_()),
-    **dict.fromkeys((FAULT, MISFIT), pa.string()),
-    **dict.fromkeys((RAW_KEY, RAW_VALUE), pa.binary()),
-}
-INNER = [*_OF_BATCH]
+INNER = [*OF_BATCH]
 
 _VIEWED = ["offset", "timestamp", "key", "value", "headers"]
 _NO_KEY = "the record has no key, and the table has a row a key"
@@ -67,7 +63,7 @@ class RowFormat:
     def schema(self) -> pa.Schema:
         # A table with a row a key has the column also while no key is known.
         unknown = {KEY: pa.string()} if self.needs_key else {}
-        return pa.schema({**COORDINATES, **unknown, **self.key.fields, **self.value.fields, **_OF_BATCH})
+        return pa.schema({**COORDINATES, **unknown, **self.key.fields, **self.value.fields, **OF_BATCH})
 
     def decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns of `COORDINATES`, `key` and `value`, and `headers` where rules apply."""

@@ -59,15 +59,29 @@ _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 KEPT: dict[Literal["keys", "values"], str] = {"keys": "mirrorlake.key_type", "values": "mirrorlake.value_type"}
 """The table properties of what a table keeps of its keys and values."""
 KEY = "_key"
-_OF_ALL = ("_source", "_topic", "_generation", "_partition", "_offset", "_timestamp", KEY)
-RESERVED = frozenset((*_OF_ALL, "_tombstone", "_filtered", "_fault", "_misfit", "_raw_key", "_raw_value"))
+COORDINATES = {
+    "_source": pa.string(),
+    "_topic": pa.string(),
+    "_generation": pa.int32(),
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
+    "_timestamp": pa.timestamp("us", "UTC"),
+}
+TOMBSTONE, FILTERED, FAULT, MISFIT = "_tombstone", "_filtered", "_fault", "_misfit"
+RAW_KEY, RAW_VALUE = "_raw_key", "_raw_value"
+OF_BATCH = {
+    **dict.fromkeys((TOMBSTONE, FILTERED), pa.bool_()),
+    **dict.fromkeys((FAULT, MISFIT), pa.string()),
+    **dict.fromkeys((RAW_KEY, RAW_VALUE), pa.binary()),
+}
+RESERVED = frozenset({*COORDINATES, KEY, *OF_BATCH})
 """Names that no member of a value may have: of coordinates, and of what only a batch has."""
 # What Arrow raises for a value that a type does not take, as a time after the year 9999.
 _NO_VALUE = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedPayloads:
     """The columns of payloads, and by row why one has none: `faults` for good, `misfits` until the table is wider."""
 
     columns: Mapping[str, pa.Array]
@@ -87,7 +101,7 @@ class Format:
         """The columns by name."""
         raise NotImplementedError
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         raise NotImplementedError
 
     def begun(self) -> Format:
@@ -95,7 +109,7 @@ class Format:
         return self
 
     def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
-        """Return what `grown` must know of payloads, as JSON values."""
+        """Return what `grown` needs from payloads, as JSON values."""
         return []
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
@@ -122,12 +136,12 @@ class PlainFormat(Format):
     def fields(self) -> dict[str, pa.DataType]:
         return {self.name: self.kind}
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         try:
-            return Decoded({self.name: payloads.cast(self.kind)})
+            return DecodedPayloads({self.name: payloads.cast(self.kind)})
         except pa.ArrowInvalid:
             values, faults = _each(payloads, bytes.decode)
-        return Decoded({self.name: pa.array(values, self.kind)}, faults)
+        return DecodedPayloads({self.name: pa.array(values, self.kind)}, faults)
 
 
 @dataclass(frozen=True)
@@ -143,7 +157,7 @@ class GivenFormat(Format):
         names = column_names([one.name for one in self.kind], self.taken)
         return {names[one.name]: one.type for one in self.kind}
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         values, faults = _each(payloads, _parser(_EXACT_JSON, is_framed=self.is_framed))
         misfits = dict[int, str]()
         for row, value in enumerate(values):
@@ -155,23 +169,35 @@ class GivenFormat(Format):
             except NotGiven as error:
                 misfits[row], values[row] = str(error), None
         columns = zip(self.fields, pa.array(values, self.kind).flatten(), strict=True)
-        return Decoded(dict(columns), faults, misfits)
+        return DecodedPayloads(dict(columns), faults, misfits)
 
 
-@dataclass(frozen=True)
-class JsonFormat(Format):
-    """JSON documents; `is_framed` after a registry's frame, as serializers of JSON Schema write them."""
+class GrowingFormat(Format):
+    """A format whose columns follow from the kinds of its records."""
 
     columns: Columns
-    is_framed: bool = False
-
     may_grow = True
 
     @property
     def fields(self) -> dict[str, pa.DataType]:
         return self.columns.fields
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def is_rebuilt_for(self, wider: Format) -> bool:
+        return isinstance(wider, GrowingFormat) and self.columns.is_rebuilt_for(wider.columns.kind)
+
+    @property
+    def _merge(self) -> Callable[[Kind, Kind], Kind]:
+        return merged_root if self.columns.spread else merged
+
+
+@dataclass(frozen=True)
+class JsonFormat(GrowingFormat):
+    """JSON documents; `is_framed` after a registry's frame, as serializers of JSON Schema write them."""
+
+    columns: Columns
+    is_framed: bool = False
+
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         documents, faults = self._documents(payloads)
         misfits, verdicts, parts = dict[int, str](), dict[bytes, str](), list[dict[str, pa.Array]]()
         for first in range(0, max(len(documents), 1), _PART):
@@ -190,7 +216,9 @@ class JsonFormat(Format):
                     elif misfit := self._cached(verdicts, own):
                         misfits[first + row], part[row] = misfit, None
                 parts.append(self.columns.of_values(part))
-        return Decoded({name: pa.concat_arrays([one[name] for one in parts]) for name in self.fields}, faults, misfits)
+        return DecodedPayloads(
+            {name: pa.concat_arrays([one[name] for one in parts]) for name in self.fields}, faults, misfits
+        )
 
     @property
     def kept(self) -> str | None:  # type: ignore[override]
@@ -220,13 +248,6 @@ class JsonFormat(Format):
                 kind = wider
         return replace(self, columns=replace(self.columns, kind=kind))
 
-    @property
-    def _merge(self) -> Callable[[Kind, Kind], Kind]:
-        return merged_root if self.columns.spread else merged
-
-    def is_rebuilt_for(self, wider: Format) -> bool:
-        return isinstance(wider, JsonFormat) and self.columns.is_rebuilt_for(wider.columns.kind)
-
     def _documents(self, payloads: pa.Array) -> tuple[list[Any], dict[int, str]]:
         return _each(payloads, _parser(_JSON, is_framed=self.is_framed))
 
@@ -251,7 +272,7 @@ class JsonFormat(Format):
 
 
 @dataclass(frozen=True)
-class RegistryFormat(Format):
+class RegistryFormat(GrowingFormat):
     """Payloads whose frame names a schema of a registry; each is read with the schema that it names.
 
     `writers` have the kind of each known schema and what its parser needs, `refused` why the records of others are no rows; those in
@@ -265,8 +286,6 @@ class RegistryFormat(Format):
     refused: Mapping[WriterKey, str] = field(default_factory=dict)
     unknown: frozenset[WriterKey] = frozenset()
 
-    may_grow = True
-
     @property
     def kept(self) -> str | None:  # type: ignore[override]
         return (
@@ -274,10 +293,6 @@ class RegistryFormat(Format):
             if self.columns.kind == NULL
             else json.dumps({"kind": self.columns.kind, "known": sorted(self.writers)})
         )
-
-    @property
-    def fields(self) -> dict[str, pa.DataType]:
-        return self.columns.fields
 
     def begun(self) -> Format:
         refused = {key: why for key, why in self.refused.items() if key not in self.unknown}
@@ -299,8 +314,7 @@ class RegistryFormat(Format):
                 may_widen = widens or self.columns.kind == NULL
                 if self.columns.spread and is_object(whole) and not is_object(kind):
                     raise NotATable("its schema is no record, and the table has members")
-                merge = merged_root if self.columns.spread else merged
-                wider = merge(whole, kind if may_widen else common_part(kind, whole))
+                wider = self._merge(whole, kind if may_widen else common_part(kind, whole))
                 if count_columns(wider) > MAX_COLUMNS:
                     raise NotATable(f"the table would have more than {MAX_COLUMNS:,} columns")
                 if wider != whole and not (may_widen and (rebuilds or not self.columns.is_rebuilt_for(wider))):
@@ -313,9 +327,6 @@ class RegistryFormat(Format):
                 refused[key] = f"cannot be a row: {error}"
         columns = replace(self.columns, kind=whole)
         return replace(self, columns=columns, writers=writers, refused=refused, unknown=frozenset(unknown))
-
-    def is_rebuilt_for(self, wider: Format) -> bool:
-        return isinstance(wider, RegistryFormat) and self.columns.is_rebuilt_for(wider.columns.kind)
 
     @cached_property
     def _parsers(self) -> dict[WriterKey, tuple[bool, Callable[[bytes], Any]]]:
@@ -332,7 +343,7 @@ class RegistryFormat(Format):
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_parsers"}
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> Decoded:
+    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         locate, parsers, lie_same = REGISTRY_FORMATS[self.name].locate, self._parsers, True
         values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
         for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
@@ -356,7 +367,7 @@ class RegistryFormat(Format):
             values.append(value)
         fill = self.columns.of_same if lie_same else self.columns.of_values
         try:
-            return Decoded(fill(values), faults, misfits)
+            return DecodedPayloads(fill(values), faults, misfits)
         except _NO_VALUE:
             pass
         for row, value in enumerate(values):
@@ -364,7 +375,7 @@ class RegistryFormat(Format):
                 fill([value])
             except _NO_VALUE:
                 faults[row], values[row] = _NO_COLUMN, None
-        return Decoded(fill(values), faults, misfits)
+        return DecodedPayloads(fill(values), faults, misfits)
 
 
 def _compiled(name: str, registry: SchemaRegistry, key: WriterKey) -> tuple[Kind, Any]:

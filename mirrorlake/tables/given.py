@@ -39,7 +39,7 @@ def exact_fraction(text: str) -> Decimal:
 
 
 class NotGiven(Exception):
-    """A value that a type does not take; the text says where and what is there, never the value."""
+    """A value that does not fit a type; the text names the place and what stands there, never the value."""
 
     def __init__(self, path: tuple[str, ...], found: str, wanted: str) -> None:
         super().__init__(f"{'.'.join(path).replace('.[]', '[]') or 'the value'} is {found}, {wanted}")

@@ -201,9 +201,8 @@ def forget_erased(lake: Lake, name: str, sources: Iterable[str], *, since: datet
     if not acts or not lake.exists(lake.meta_location(BAD_RECORDS)):
         return
     for source, one in acts:
-        ranges = one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),)
         at = one.source
-        offsets = " OR ".join(f"offset BETWEEN {first} AND {first + length - 1}" for first, length in ranges)
+        offsets = " OR ".join(f"offset BETWEEN {first} AND {first + length - 1}" for first, length in one.all_ranges)
         lake.delete_rows(
             BAD_RECORDS,
             f"table_name = {quote(name)} AND source = {quote(source)} AND topic = {quote(at.topic)}"

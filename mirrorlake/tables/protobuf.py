@@ -66,7 +66,7 @@ def locate(payload: bytes) -> tuple[tuple[Any, ...], int] | None:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag varint, -1 if there is none, and the position behind it."""
+    """Return a zigzag varint, -1 if there is none, and the position after it."""
     value = 0
     for shift, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * shift)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +66,7 @@ class Schema:
 class SchemaRegistry:
     """One registry. It remembers each schema for ever, since an id never changes, and an unknown id for ten seconds.
 
-    It is made from resolved options (`RegistryConfig.options()`), so it may be made again in a worker of Spark. `name` is what
-    messages call it, such as the alias of its cluster.
+    It is made from resolved options (`RegistryConfig.options()`). `name` is what messages call it, such as the alias of its cluster.
     """
 
     def __init__(
@@ -76,15 +74,11 @@ class SchemaRegistry:
     ) -> None:
         self.url = options["url"]
         self.name = name
-        self.options = dict(options)
         self.client = _make_client(options)
         self._title = " ".join(filter(None, ("the schema registry", name, "at", self.url)))
         self._clock = clock
         self._schemas: dict[int, Schema] = {}
         self._unknown: dict[int, tuple[float, SchemaUnknown]] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(SchemaRegistry, name=self.name), (self.options,)
 
     def schema(self, schema_id: int) -> Schema:
         """Return the schema of an id, with its references.

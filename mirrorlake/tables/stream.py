@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 from mirrorlake.context import Context
 from mirrorlake.model.owner import new_owner
 from mirrorlake.progress import ProgressCallback, log_context
+from mirrorlake.tables.decode import PLACE
 from mirrorlake.tables.definition import TypedTable, find_tables
 from mirrorlake.tables.progress import Overtaken, forget_erased
 from mirrorlake.tables.relay import TableRelay, past, records_of_table, session_of, with_sources
-from mirrorlake.tables.writer import TableWriter, Widens, Written, whole_relay_has
+from mirrorlake.tables.writer import TableWriter, Widens, Written
 from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
@@ -96,8 +97,10 @@ class TableStream:
         return self.written
 
     def _may_rebuild(self) -> bool:
+        """Return whether the relay still holds the record of each row."""
         self._relay.refresh()
-        return whole_relay_has(self._relay, self._lake.load_typed(self._relay.session.read, self._table.name))
+        rows = self._lake.load_typed(self._relay.session.read, self._table.name)
+        return bool(rows.join(self._relay.records().select(*PLACE), PLACE, "left_anti").isEmpty())
 
     def _catch_up(self) -> Mapping[str, int]:
         self._relay.refresh()

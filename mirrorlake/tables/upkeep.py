@@ -1,4 +1,4 @@
-"""What leaves a typed table: erased rows, rows past its retention, and all of it where it is built again."""
+"""Remove rows from a typed table: erased ones, those past its retention, and all of them where it is built again."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from mirrorlake.tables.decode import (
     INNER,
     MISFIT,
     PARTITION,
-    PLACE,
     RAW_KEY,
     RAW_VALUE,
     REPORT,
@@ -356,11 +355,6 @@ class TableWriter:
         if change == OTHER:
             raise Widens
         return change
-
-
-def whole_relay_has(relay: TableRelay, rows: DataFrame) -> bool:
-    """Return whether the relay still holds the record of each row."""
-    return bool(rows.join(relay.records().select(*PLACE), PLACE, "left_anti").isEmpty())
 
 
 def _seen(misfits: DataFrame, column: str, of: Format) -> Iterator[Any]:
