@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,13 @@ SETTINGS = "mirrorlake.settings"
 """The table property with the settings that a table was made with."""
 RECORDS = "records"
 """The view over all relays in SQL."""
-# What a row means and how it is read: the rows of a table cannot be of two kinds.
-_MEANING = ("mode", "keys", "values")
-_STAYS = {"partition_by": "all rows, also new ones, lie as they did"}
+# What another value of a setting means for the rows that are there, of which no table has two kinds.
+_WAITS = "its stream waits"
+MEANINGS = {
+    **dict.fromkeys(("mode", "keys", "values"), _WAITS),
+    **dict.fromkeys(("schema", "columns"), "older rows stay as they are"),
+    "partition_by": "all rows, also new ones, lie as they did",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,121 +59,100 @@ class TypedTable:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that the table's rows depend on."""
-        one = self.config
-        meaning = {key: getattr(one, key) for key in _MEANING}
-        return {**meaning, "schema": one.schema_text, "columns": one.columns, "partition_by": [*one.partition_by]}
+        known = self.config.model_dump(mode="json", by_alias=True)
+        return {key: known[key] for key in MEANINGS}
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties of a new table; SETTINGS has the settings that its rows depend on."""
         return {**APPEND_ONLY, **REMOVABLE, SETTINGS: json.dumps(self.settings, sort_keys=True)}
 
-    def edits(self, properties: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
-        """Return the settings that the table, by its properties, was made with otherwise: each before and now."""
-        made = json.loads(properties.get(SETTINGS, "{}"))
-        return {key: (made[key], now) for key, now in self.settings.items() if key in made and made[key] != now}
-
-    def meaning(self, key: str) -> str:
-        """Say what another value of a setting means for the rows that are there."""
-        said = "its stream waits" if key in _MEANING else _STAYS.get(key, "older rows stay as they are")
-        return f"{said} until it is built again: {self.rebuilding}"
-
     @property
     def rebuilding(self) -> str:
         """The command that builds it again."""
         return f"mirrorlake tables --rebuild {self.name} --apply"
 
-    def refuse_edits(self, properties: Mapping[str, str]) -> None:
-        """Refuse settings by which the table's rows would mean two things.
+    def refusal(self, cause: str, remedy: str, kind: type[UsageError] = UsageError) -> UsageError:
+        """Return the error that keeps the table from being written."""
+        return kind(cause, consequence="no record is written to it", remedy=remedy, table=self.name)
 
-        Raises:
-            UsageError: they do.
-        """
-        for key, (before, now) in self.edits(properties).items():
-            if key in _MEANING:
-                raise UsageError(
-                    f"the table {self.name} was made with {key}: {before}, and the settings say {now}",
-                    consequence="no record is written to it",
-                    remedy=f"{self.rebuilding}, give the new one another `name:`, or write {key}: {before}",
-                    table=self.name,
+    def edits(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return, by setting, how the settings differ from those that the table, by its properties, was made with."""
+        made = json.loads(properties.get(SETTINGS, "{}"))
+        return {
+            key: f"{key}: {made[key]}, and the settings say {now}"
+            for key, now in self.settings.items()
+            if key in made and made[key] != now
+        }
+
+    def refuse_edits(self, properties: Mapping[str, str]) -> None:
+        """Refuse settings by which the table's rows would mean two things."""
+        for key, edit in self.edits(properties).items():
+            if MEANINGS[key] == _WAITS:
+                raise self.refusal(
+                    f"the table {self.name} was made with {edit}",
+                    f"{self.rebuilding}, give the new one another `name:`, or take the edit back",
                 )
 
     def refuse_partitions(self, columns: StructType) -> None:
-        """Refuse columns by which the table cannot be partitioned as the settings say.
-
-        Raises:
-            ColumnUnknown: no record has brought one.
-            UsageError: its type is none of a partition.
-        """
+        """Refuse columns by which the table cannot be partitioned as the settings say: a later record may bring one."""
         kinds = {one.name: one.dataType.simpleString() for one in columns.fields}
         for at, name in enumerate(self.config.partition_by):
-            if name in kinds and not re.match("array|binary|map|struct", kinds[name]):
-                continue
-            why = (
-                f"its column {name} is {kinds[name][:60]}"
-                if name in kinds
-                else f"its first records have no column {name}"
-            )
-            raise (UsageError if name in kinds else ColumnUnknown)(
-                f"the table {self.name} cannot be partitioned by {name} ({self.config.place}.partition_by[{at}]): {why}",
-                consequence="no record is written to it",
-                remedy="name a column of few values, derive it in `columns:`, or write its type in `schema:`; then resume the table",
-                table=self.name,
-            )
+            kind = kinds.get(name, "")
+            if not kind or re.match("array|binary|map|struct", kind):
+                why = f"its column {name} is {kind[:60]}" if kind else f"its first records have no column {name}"
+                raise self.refusal(
+                    f"the table {self.name} cannot be partitioned ({self.config.place}.partition_by[{at}]): {why}",
+                    "name a column of few values, derive it in `columns:`, or write its type in `schema:`; then resume the table",
+                    UsageError if kind else ColumnUnknown,
+                )
 
 
 def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> list[TypedTable]:
-    """List the typed tables with a topic among those of each source, sorted by name.
-
-    A table has a fault if two entries of the settings make it, if a source has no registry for its records, and in a catalog if it has
-    the name of one of mirrorlake's own.
-    """
-    own, is_catalog = own_names(config), config.lake.namespace() is not None
-    entries: dict[str, TableConfig] = {}
-    found: dict[str, dict[str, list[str]]] = {}
-    faults: dict[str, UsageError] = {}
-    for entry in config.tables:
-        for source, topic in ((source, topic) for source, names in sorted(topics.items()) for topic in sorted(names)):
-            if not entry.selects(source, topic):
-                continue
-            name = entry.table_name(source, topic)
-            if entries.setdefault(name, entry) is not entry:
-                faults[name] = UsageError(
-                    f"two entries of `tables:` make the table {name}: {entries[name].place} and {entry.place}",
-                    consequence="no record is written to it",
-                    remedy="give one of them another `name:`, or leave its topics out by `exclude_topics:`",
-                    table=name,
-                )
-            if is_catalog and view_name(name).lower() in own:
-                faults[name] = UsageError(
-                    f"mirrorlake has a table {name} of its own in the catalog ({entry.place})",
-                    consequence="no record is written to the typed one",
-                    remedy="give it another `name:`",
-                    table=name,
-                )
-            if config.without_registry(entry, [source]):
-                faults[name] = UsageError(
-                    f"the records of {source} {topic} name schemas, and its schema registry is not known ({entry.place})",
-                    consequence="no record is written to it",
-                    remedy=f"write `registry: {{url: ...}}` in {entry.place} or in clusters.{source}, or name others under `sources:`",
-                    table=name,
-                )
-            found.setdefault(name, {}).setdefault(source, []).append(topic)
-    return [
-        TypedTable(
-            name,
-            entries[name],
-            {source: tuple(names) for source, names in found[name].items()},
-            faults.get(name),
-            is_hidden=view_name(name).lower() in own,
-        )
-        for name in sorted(found)
-    ]
-
-
-def own_names(config: MirrorConfig) -> frozenset[str]:
+    """List the typed tables with a topic among those of each source, sorted by name."""
     relays = (f"relay_{view_name(alias)}".lower() for alias in config.sources)
-    return frozenset((RECORDS, *relays, *(table.name for table in SIDE_TABLES)))
+    own = {RECORDS, *relays, *(table.name for table in SIDE_TABLES)}
+    made: dict[str, list[TypedTable]] = {}
+    for entry in config.tables:
+        for name, of_table in tables_of(entry, topics).items():
+            table = TypedTable(name, entry, of_table, is_hidden=view_name(name).lower() in own)
+            made.setdefault(name, []).append(table)
+    return [replace(several[0], fault=_fault(config, several)) for _, several in sorted(made.items())]
+
+
+def tables_of(entry: TableConfig, topics: Mapping[str, Iterable[str]]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the tables that an entry makes of the topics of each source: their topics, by source, by name."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for source, names in sorted(topics.items()):
+        for topic in sorted(names):
+            if entry.selects(source, topic):
+                of_table = found.setdefault(entry.table_name(source, topic), {})
+                of_table[source] = (*of_table.get(source, ()), topic)
+    return found
+
+
+def _fault(config: MirrorConfig, several: list[TypedTable]) -> UsageError | None:
+    """Return why a table cannot be written: two entries make it, its name is mirrorlake's own, no registry has its schemas."""
+    table, entry = several[0], several[0].config
+    if len(several) > 1:
+        places = f"{entry.place} and {several[1].config.place}"
+        return table.refusal(
+            f"two entries of `tables:` make the table {table.name}: {places}",
+            "give one of them another `name:`, or leave its topics out by `exclude_topics:`",
+        )
+    if table.is_hidden and config.lake.namespace() is not None:
+        cause = f"mirrorlake has a table {table.name} of its own in the catalog ({entry.place})"
+        return table.refusal(cause, "give it another `name:`")
+    bare = config.without_registry(entry, table.topics)
+    return _registry_unknown_error(entry, bare[0]) if bare else None
+
+
+def _registry_unknown_error(entry: TableConfig, source: str) -> UsageError:
+    return UsageError(
+        f"the records of {source} name schemas, and its schema registry is not known ({entry.place})",
+        consequence="no record is written to the table",
+        remedy=f"write `registry: {{url: ...}}` in {entry.place} or in clusters.{source}, or name others under `sources:`",
+    )
 
 
 def view_name(topic: str) -> str:
@@ -204,26 +187,20 @@ def unknown_table_error(name: str, known: Collection[str]) -> UsageError:
     )
 
 
-def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, list[str]]:
+def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, Iterable[str]]:
     """Return the topics that were observed on each source, from the table `metadata`."""
-    return {source: sorted(newest_topics(lake, source, "source", missing_ok=True)) for source in sources}
+    return {source: newest_topics(lake, source, "source", missing_ok=True) for source in sources}
 
 
 def registries_of(context: Context, entry: TableConfig) -> Callable[[str], SchemaRegistry]:
     """Return a function that returns the schema registry of a source's records: that of the entry, or of the source."""
-    if entry.registry is not None:
-        registry = SchemaRegistry(entry.registry.options(), name=f"of {entry.place}")
-        return lambda _: registry
 
     @cache
     def of_source(source: str) -> SchemaRegistry:
-        if (given := context.config.cluster(source).registry) is None:
-            raise UsageError(
-                f"the records of {source} name schemas, and its schema registry is not known",
-                consequence="the table is not written",
-                remedy=f"write `registry: {{url: ...}}` beside `values:`, or in clusters.{source}",
-            )
-        return SchemaRegistry(given.options(), name=f"of {source}")
+        given = entry.registry or context.config.cluster(source).registry
+        if given is None:
+            raise _registry_unknown_error(entry, source)
+        return SchemaRegistry(given.options(), name=f"of {entry.place if entry.registry else source}")
 
     return of_source
 

@@ -12,18 +12,23 @@ from mirrorlake.config import plain
 from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import RELAY, Lake, LakeQuery, RelayPart
+from mirrorlake.lake import RELAY, LakeQuery, RelayPart
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.tables.decode import MISFIT, RAW_KEY, RAW_VALUE, RowFormat
-from mirrorlake.tables.definition import TypedTable, landed_topics, list_tables, registries_of, views_of
+from mirrorlake.tables.definition import (
+    MEANINGS,
+    TypedTable,
+    landed_topics,
+    list_tables,
+    registries_of,
+    tables_of,
+    views_of,
+)
 from mirrorlake.tables.formats import KEPT, format_of
 from mirrorlake.tables.kinds import sql_name
 from mirrorlake.tables.progress import TableProgress, read_progress
 from mirrorlake.topics import SETTINGS
 
-_COLUMNS = "come with the first records"
-_TO_COME = "new in the settings; its first record makes it"
-_GOES_ON = "new in the settings; the table that is there goes on"
 _WAITING = """
     SELECT :source AS _source, r.topic AS _topic, r.generation AS _generation, r.partition AS _partition, r.`offset` AS _offset,
         r.timestamp AS _timestamp, r.key, r.value, r.headers
@@ -31,7 +36,11 @@ _WAITING = """
     LEFT JOIN {known} AS k ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
     WHERE r.`offset` >= coalesce(k.position, 0) LIMIT 10000
 """
-_GONE = "no longer in the settings; the table and its rows stay, and no record is added"
+_REASONS = {
+    "create": "new in the settings; its first record makes it, unless it is there",
+    "change": "edited in the settings; None is the default",
+    "remove": "no longer in the settings; the table and its rows stay, and no record is added",
+}
 
 
 def plan_tables(context: Context) -> Plan:
@@ -42,84 +51,59 @@ def plan_tables(context: Context) -> Plan:
         return Plan()
     topics = landed_topics(context.lake, config.sources)
     before, after = (_tables(contents, topics) for contents in (in_force, plain(config).get("tables", ())))
-    changes = [
-        change
-        for name in sorted({*before, *after})
-        for change in _changes(context.lake, name, before.get(name), after.get(name))
+    edited = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    changes = [_change(name, before.get(name), after.get(name)) for name in edited]
+    notes = [
+        Note(where="lake", kind="table", name=table.name, reason=reason)
+        for table in list_tables(config, topics)
+        for reason in _reasons(context, table)
     ]
-    notes = [note for table in list_tables(config, topics) for note in _notes(context, table)]
     return Plan(tuple(changes), tuple(notes))
 
 
 def _tables(contents: Iterable[Mapping[str, Any]], topics: Mapping[str, Iterable[str]]) -> dict[str, dict[str, Any]]:
-    """Return the plain settings of each table by its name; an entry whose topics have not landed has its own name.
-
-    An entry in force that another release wrote and this one refuses is left out.
-    """
+    """Return the plain settings of each table by its name; an entry whose topics have not landed has its own name."""
     found: dict[str, dict[str, Any]] = {}
     for content in contents:
         try:
             entry = TableConfig.model_validate(content)
         except ValueError:
+            # Another release may have put it in force.
             continue
-        names: dict[str, list[str]] = {}
-        for source, topic in ((source, topic) for source, landed in sorted(topics.items()) for topic in sorted(landed)):
-            if entry.selects(source, topic):
-                names.setdefault(entry.table_name(source, topic), []).append(f"{source} {topic}")
-        told = {key: value for key, value in content.items() if key not in ("topics", "name")}
-        for name, carried in (names or {entry.name: [str(entry.topics)]}).items():
-            own = {"mode": entry.mode, **told, "topics": ", ".join(carried), "columns": _columns(entry)}
+        for name, of_table in (tables_of(entry, topics) or {entry.name: {}}).items():
+            carried = ", ".join(f"{source} {topic}" for source, names in of_table.items() for topic in names)
+            own = {"mode": entry.mode, **content, "topics": carried or str(entry.topics)}
+            own.pop("name", None)
             found.setdefault(name, own)
     return found
 
 
-def _columns(entry: TableConfig) -> str:
-    if entry.values in ("text", "binary"):
-        known = ["value"]
-    elif entry.schema_text in ("inferred", "registry"):
-        known = [_COLUMNS]
-    else:
-        known = [field.name for field in entry.given_type]
-    return ", ".join([*known, *(f"{name} = {text}" for name, text in entry.columns.items())])
-
-
-def _changes(
-    lake: Lake, name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> Iterable[Change]:
-    if before is None:
-        is_there = lake.exists(lake.typed_location(name))
-        yield _change(name, "create", None, after, _GOES_ON if is_there else _TO_COME)
-    elif after is None:
-        yield _change(name, "remove", before, None, _GONE)
-    elif differing := [key for key in {**before, **after} if before.get(key) != after.get(key)]:
-        was, now = ({key: one.get(key) for key in differing} for one in (before, after))
-        yield _change(name, "change", was, now, "edited in the settings; None is the default")
-
-
-def _change(name: str, action: str, before: Any, after: Any, reason: str) -> Change:
+def _change(name: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
+    """Return the change of a table's plain settings; of an edit it has those that differ."""
+    action = "create" if before is None else "remove" if after is None else "change"
+    if before is not None and after is not None:
+        differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        before, after = ({key: one.get(key) for key in differing} for one in (before, after))
+    reason = _REASONS[action]
     return Change(where=SETTINGS, kind="table", name=name, action=action, before=before, after=after, reason=reason)
 
 
-def _notes(context: Context, table: TypedTable) -> Iterable[Note]:
+def _reasons(context: Context, table: TypedTable) -> Iterable[str]:
     """Tell what a person should know of one table: its fault, its name in SQL, and settings that its rows do not have."""
-    why, lake = [], context.lake
+    lake, location = context.lake, context.lake.typed_location(table.name)
     if table.fault is not None:
-        why.append(table.fault.cause)
+        yield table.fault.cause
     elif table.is_hidden:
-        location = lake.sql_name(lake.typed_location(table.name))
-        why.append(f"SQL takes mirrorlake's own table for its name; query {location}, or give it another `name:`")
-    if lake.exists(location := lake.typed_location(table.name)):
-        try:
-            why += columns_to_come(context, table, read_progress(lake, location))
-            properties = lake.properties(location)
-            why += [
-                f"its rows were made with {key}: {before}, and the settings say {now}; {table.meaning(key)}"
-                for key, (before, now) in table.edits(properties).items()
-            ]
-        except MirrorlakeError as error:
-            why.append(f"{error.cause}; next: {error.remedy}")
-    for reason in why:
-        yield Note(where="lake", kind="table", name=table.name, reason=reason)
+        hidden = "SQL takes mirrorlake's own table for its name"
+        yield f"{hidden}; query {lake.sql_name(location)}, or give it another `name:`"
+    if not lake.exists(location):
+        return
+    try:
+        yield from columns_to_come(context, table, read_progress(lake, location))
+        for key, edit in table.edits(lake.properties(location)).items():
+            yield f"its rows were made with {edit}; {MEANINGS[key]} until it is built again: {table.rebuilding}"
+    except MirrorlakeError as error:
+        yield f"{error.cause}; next: {error.remedy}"
 
 
 def columns_to_come(context: Context, table: TypedTable, progress: TableProgress) -> Iterable[str]:
