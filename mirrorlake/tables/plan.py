@@ -1,33 +1,22 @@
-"""Plan the typed tables: those to create, change and remove, settings that existing rows were made with, and columns to come."""
+"""What `plan` notes of typed tables: faults, settings that existing rows were made with, and columns to come."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config import plain
-from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import RELAY, LakeQuery, RelayPart
-from mirrorlake.model.plan import Change, Note, Plan
+from mirrorlake.model.plan import Note, Plan
 from mirrorlake.tables.decode import MISFIT, RAW_KEY, RAW_VALUE, RowFormat
-from mirrorlake.tables.definition import (
-    MEANINGS,
-    TypedTable,
-    landed_topics,
-    list_tables,
-    registries_of,
-    tables_of,
-    views_of,
-)
+from mirrorlake.tables.definition import MEANINGS, TypedTable, find_tables, registries_of, views_of
 from mirrorlake.tables.formats import KEPT, format_of
 from mirrorlake.tables.kinds import sql_name
 from mirrorlake.tables.progress import TableProgress, read_progress
-from mirrorlake.topics import SETTINGS
 
 _WAITING = """
     SELECT :source AS _source, r.topic AS _topic, r.generation AS _generation, r.partition AS _partition, r.`offset` AS _offset,
@@ -36,60 +25,20 @@ _WAITING = """
     LEFT JOIN {known} AS k ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
     WHERE r.`offset` >= coalesce(k.position, 0) LIMIT 10000
 """
-_REASONS = {
-    "create": "new in the settings; its first record makes it, unless it is there",
-    "change": "edited in the settings; None is the default",
-    "remove": "no longer in the settings; the table and its rows stay, and no record is added",
-}
 
 
 def plan_tables(context: Context) -> Plan:
-    """Compare the typed tables of the settings with those in force, and with what the lake holds."""
-    config, applied = context.config, context.control().state().applied
-    in_force = () if applied is None else applied.value.get("tables", ())
-    if not (config.tables or in_force):
-        return Plan()
-    topics = landed_topics(context.lake, config.sources)
-    before, after = (_tables(contents, topics) for contents in (in_force, plain(config).get("tables", ())))
-    edited = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    changes = [_change(name, before.get(name), after.get(name)) for name in edited]
+    """Note what a person should know of the typed tables of the settings."""
     notes = [
         Note(where="lake", kind="table", name=table.name, reason=reason)
-        for table in list_tables(config, topics)
+        for table in find_tables(context)
         for reason in _reasons(context, table)
     ]
-    return Plan(tuple(changes), tuple(notes))
-
-
-def _tables(contents: Iterable[Mapping[str, Any]], topics: Mapping[str, Iterable[str]]) -> dict[str, dict[str, Any]]:
-    """Return the plain settings of each table by its name; an entry whose topics have not landed has its own name."""
-    found: dict[str, dict[str, Any]] = {}
-    for content in contents:
-        try:
-            entry = TableConfig.model_validate(content)
-        except ValueError:
-            # Another release may have put it in force.
-            continue
-        for name, of_table in (tables_of(entry, topics) or {entry.name: {}}).items():
-            carried = ", ".join(f"{source} {topic}" for source, names in of_table.items() for topic in names)
-            own = {"mode": entry.mode, **content, "topics": carried or str(entry.topics)}
-            own.pop("name", None)
-            found.setdefault(name, own)
-    return found
-
-
-def _change(name: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
-    """Return the change of a table's plain settings; of an edit it has those that differ."""
-    action = "create" if before is None else "remove" if after is None else "change"
-    if before is not None and after is not None:
-        differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-        before, after = ({key: one.get(key) for key in differing} for one in (before, after))
-    reason = _REASONS[action]
-    return Change(where=SETTINGS, kind="table", name=name, action=action, before=before, after=after, reason=reason)
+    return Plan((), tuple(notes))
 
 
 def _reasons(context: Context, table: TypedTable) -> Iterable[str]:
-    """Tell what a person should know of one table: its fault, its name in SQL, and settings that its rows do not have."""
+    """Tell a table's fault, its name in SQL, columns to come, and settings that its rows do not have."""
     lake, location = context.lake, context.lake.typed_location(table.name)
     if table.fault is not None:
         yield table.fault.cause

@@ -20,18 +20,29 @@ def edits(before: Plain, after: Plain) -> list[Change]:
     ["settings: change flow a->b {'lanes': 4} -> {'lanes': None} (edited in the settings; None is the default)"]
     """
     changes = list(_of("lake", "lake", before.get("lake"), after.get("lake")))
-    for kind in ("cluster", "flow"):
-        old, new = before.get(f"{kind}s", {}), after.get(f"{kind}s", {})
+    for kind in ("cluster", "flow", "table"):
+        old, new = _by_name(before, kind), _by_name(after, kind)
         for name in sorted({*old, *new}):
             changes += _of(kind, name, old.get(name), new.get(name))
     return changes
+
+
+def _by_name(content: Plain, kind: str) -> Plain:
+    """Return the parts of a kind by name; an entry of typed tables has its topics and sources in the place of `{topic}`, `{source}`."""
+    if kind != "table":
+        return dict(content.get(f"{kind}s", {}))
+    found: dict[str, Plain] = {}
+    for entry in content.get("tables", ()):
+        name = entry.get("name", "{topic}").replace("{topic}", ", ".join(entry["topics"]))
+        found.setdefault(name.replace("{source}", ", ".join(entry.get("sources", ["{source}"]))), entry)
+    return found
 
 
 def _of(kind: str, name: str, before: Plain | None, after: Plain | None) -> Iterator[Change]:
     if before is None and after is not None:
         action, reason = "create", "new in the settings"
     elif before is not None and after is None:
-        action, reason = "remove", "no longer in the settings; the topics and records it mirrored stay"
+        action, reason = "remove", "no longer in the settings; the topics and records that it wrote stay"
     else:
         action, reason = "change", "edited in the settings; None is the default"
         old, new = _flat(before or {}), _flat(after or {})

@@ -96,10 +96,12 @@ def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, r
 
 
 def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:
-    """Compare the settings, or one flow and its clusters, with those in force; empty if none are in force yet."""
+    """Compare the settings, or one flow and its clusters, with those in force; before any are, only typed tables are new."""
     applied = control.state().applied
-    changes = () if applied is None else tuple(edits(applied.value, _merged(applied.value, config, flow)))
-    return Plan(changes)
+    in_force = {} if applied is None else applied.value
+    content = _merged(in_force, config, flow)
+    first = {**content, "tables": ()} if flow is None else content
+    return Plan(tuple(edits(in_force or first, content)))
 
 
 def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = None) -> bool:

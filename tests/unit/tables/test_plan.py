@@ -26,27 +26,19 @@ def notes(context: Context) -> list[str]:
 
 
 def test_law_g_plan_shows_the_tables_to_come_changed_and_gone_and_once_applied_no_more(tmp_path: Path) -> None:
-    schema = "amount DECIMAL(12,2)"
-    written = {"topics": "orders", "name": "{source}_{topic}", "schema": schema, "mode": "upsert"}
-    context = mirror(tmp_path, {"topics": "sales"}, written, {"topics": "to_come.*"}, topics=["sales", "orders"])
-    made = plan_tables(context)
-    found = {one.name: one.after for one in made.changes if one.action == "create"}
-    assert found == {
-        "sales": {"mode": "append", "topics": "east sales"},
-        "east_orders": {"mode": "upsert", "topics": "east orders", "schema": schema},
-        "{topic}": {"mode": "append", "topics": "to_come.*"},
-    }
-    assert "its first record makes it" in str(made)
+    written = {"topics": "orders", "name": "{source}_{topic}", "mode": "upsert", "sources": ["east"]}
+    context = mirror(tmp_path, {"topics": "sales"}, written)
+    made = settings_in_force.settings_plan(context.config, context.control()).changes
+    assert [(one.action, one.name, one.after["topics"]) for one in made] == [
+        ("create", "east_orders", ["orders"]),
+        ("create", "sales", ["sales"]),
+    ]
     settings_in_force.put_in_force(context.config, context.control())
-    assert not plan_tables(context)
-    day = {"columns": {"day": "to_date(_timestamp)"}}
-    edited = plan_tables(mirror(tmp_path, {"topics": "sales", "every": "1m", **day}, {"topics": "to_come.*"}))
-    orders, sales = edited.changes
-    assert (sales.action, sales.after) == ("change", {"every": "60000ms", **day})
-    assert (orders.action, orders.reason.split("; ")[1]) == (
-        "remove",
-        "the table and its rows stay, and no record is added",
-    )
+    assert not settings_in_force.settings_plan(context.config, context.control())
+    edited = mirror(tmp_path, {"topics": "sales", "columns": {"day": "to_date(_timestamp)"}})
+    gone, sales = settings_in_force.settings_plan(edited.config, context.control()).changes
+    assert (sales.action, sales.after) == ("change", {"columns.day": "to_date(_timestamp)"})
+    assert (gone.action, gone.name) == ("remove", "east_orders")
 
 
 @pytest.mark.parametrize(
