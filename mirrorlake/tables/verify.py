@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 from mirrorlake.context import Context
@@ -12,7 +11,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lake import BAD_RECORDS
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural, table
 from mirrorlake.tables.decode import FAULT, FILTERED, PLACE, TOMBSTONE
-from mirrorlake.tables.definition import find_table
+from mirrorlake.tables.definition import TypedTable, find_table
 from mirrorlake.tables.relay import TableRelay, session_of
 from mirrorlake.tables.rows import newest_of_keys
 from mirrorlake.tables.writer import TableWriter
@@ -29,6 +28,22 @@ _SAYS = {
     "not recorded": "is no row, and not in bad_records",
     "recorded": "is in bad_records, and nothing is wrong with it",
 }
+# `want` and `have` are the content of a row by the fold and in the table.
+_KIND = f"""
+    CASE
+        WHEN in_relay IS NULL THEN 'not compared'
+        WHEN want IS NOT NULL AND have IS NULL THEN 'missing'
+        WHEN want IS NULL AND have IS NOT NULL THEN 'left over'
+        WHEN times > 1 THEN 'doubled'
+        WHEN want <> have THEN 'different'
+        WHEN is_recorded AND {FAULT} IS NULL THEN 'recorded'
+        WHEN want IS NOT NULL THEN 'row'
+        WHEN {FILTERED} THEN 'filtered'
+        WHEN {FAULT} IS NULL OR NOT quarantines THEN 'superseded'
+        WHEN is_recorded THEN 'bad record'
+        ELSE 'not recorded'
+    END
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +60,6 @@ class RowFinding:
     @property
     def place(self) -> str:
         return f"{self.source} {self.topic}/{self.partition}@{self.offset}"
-
-    def __str__(self) -> str:
-        return f"{self.place} {_SAYS.get(self.kind, self.kind)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -92,7 +104,7 @@ class TableProof(JsonDisplayable):
             "rows without a record in the relay": self.not_compared,
         }
         said = ", ".join(f"{format_count(count)} {name}" for name, count in counts.items() if count or name == "rows")
-        rows = [(one.kind, one.place, _SAYS.get(one.kind, one.kind)) for one in self.findings]
+        rows = [(one.kind, one.place, _SAYS[one.kind]) for one in self.findings]
         parts = (table(f"{plural(self.wrong, 'record')} wrong", ("finding", "record", "it"), rows),) if rows else ()
         mark = badge("ok" if self.equal else "failed")
         return Sheet(title=f"table {self.table}", badge=mark, facts=(plural(self.records, "record"), said), parts=parts)
@@ -116,55 +128,48 @@ def verify_table(context: Context, name: str) -> TableProof:
     writer.open()
     judged = writer.judge(relay.before(writer.progress.positions)).persist()
     try:
-        rows, quarantines = writer.rows(judged), chosen.config.bad_records != "null"
-        wanted = newest_of_keys(rows).where(f"NOT {TOMBSTONE}") if chosen.config.mode == "upsert" else rows
-        held = lake.load_typed(relay.session.read, name)
-        if (keep := chosen.config.retention) is not None:
-            # Older rows may have left, or leave at the next maintenance.
-            young = F.col("_timestamp") >= F.lit(context.now() - keep)
-            wanted, held = wanted.where(young), held.where(young)
-        in_relay = held.join(judged.select(*PLACE), PLACE, "left_semi")
-        bad = judged.where(f"{FAULT} IS NOT NULL AND NOT {FILTERED}") if quarantines else judged.limit(0)
-        wanted_count, bad_count = wanted.count(), bad.count()
-        parts = [_compared(wanted, in_relay)]
-        if lake.exists(lake.meta_location(BAD_RECORDS)):
-            recorded = lake.meta(BAD_RECORDS).where(F.col("table_name") == name)
-            known = recorded.select(*(F.col(at[1:]).alias(at) for at in PLACE))
-            parts.append(bad.join(known, PLACE, "left_anti").select(F.lit("not recorded").alias("kind"), *PLACE))
-            fine = judged.where(f"{FAULT} IS NULL").join(known, PLACE, "left_semi")
-            parts.append(fine.select(F.lit("recorded").alias("kind"), *PLACE))
-        found = reduce(lambda one, other: one.unionByName(other), parts)
-        kinds = Counter({row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()})
-        shown = [one.asDict() for one in found.orderBy(*PLACE, "kind").limit(_SHOWN).collect()] if kinds else []
-        return TableProof(
-            table=name,
-            records=judged.count(),
-            rows=wanted_count - kinds["missing"] - kinds["different"] - kinds["doubled"],
-            superseded=rows.count() - wanted_count,
-            bad_records=bad_count,
-            filtered=judged.where(FILTERED).count(),
-            not_compared=held.count() - in_relay.count(),
-            findings=tuple(RowFinding(**{key.removeprefix("_"): value for key, value in one.items()}) for one in shown),
-            wrong=kinds.total(),
-        )
+        records = _judged(context, chosen, judged, writer.rows(judged), lake.load_typed(relay.session.read, name))
+        counts = Counter({row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()})
+        wrong = sum(counts[kind] for kind in _SAYS)
+        places = records.where(F.col("kind").isin(*_SAYS)).orderBy(*records.columns[1:])
+        shown = places.limit(_SHOWN).collect() if wrong else []
     finally:
         judged.unpersist()
+    return TableProof(
+        table=name,
+        records=counts.total() - counts["not compared"],
+        rows=counts["row"],
+        superseded=counts["superseded"],
+        bad_records=counts["bad record"],
+        filtered=counts["filtered"],
+        not_compared=counts["not compared"],
+        findings=tuple(RowFinding(**row.asDict()) for row in shown),
+        wrong=wrong,
+    )
 
 
-def _compared(wanted: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the records that differ, with `kind`: both sides as JSON text, which every type has."""
+def _judged(context: Context, chosen: TypedTable, records: DataFrame, rows: DataFrame, held: DataFrame) -> DataFrame:
+    """Return the kind and the place of each record and each row that the table holds; both sides are compared as JSON text."""
     from pyspark.sql import functions as F
 
-    names = [name for name in rows.columns if name in wanted.columns and name not in PLACE]
-    content = F.to_json(F.struct(*(f"`{name}`" for name in names)), {"ignoreNullFields": "false"})
-    have = rows.select(*PLACE, content.alias("have")).groupBy(*PLACE)
-    held = have.agg(F.first("have").alias("have"), F.count("*").alias("times"))
-    want = wanted.select(*PLACE, content.alias("want"))
-    kind = (
-        F.when(F.col("times").isNull(), "missing")
-        .when(F.col("want").isNull(), "left over")
-        .when(F.col("times") > 1, "doubled")
-        .when(F.col("have") != F.col("want"), "different")
+    lake, config = context.lake, chosen.config
+    if config.mode == "upsert":
+        rows = newest_of_keys(rows).where(f"NOT {TOMBSTONE}")
+    if config.retention is not None:
+        # Older rows may have left, or leave at the next maintenance.
+        young = F.col("_timestamp") >= F.lit(context.now() - config.retention)
+        rows, held = rows.where(young), held.where(young)
+    names = [f"`{name}`" for name in held.columns if name in rows.columns and name not in PLACE]
+    content = F.to_json(F.struct(*names), {"ignoreNullFields": "false"})
+    have = held.groupBy(*PLACE).agg(F.first(content).alias("have"), F.count("*").alias("times"))
+    bad = records.select(*PLACE).limit(0)
+    if lake.exists(lake.meta_location(BAD_RECORDS)):
+        recorded = lake.meta(BAD_RECORDS).where(F.col("table_name") == chosen.name)
+        bad = recorded.select(*(F.col(at[1:]).alias(at) for at in PLACE)).distinct()
+    found = (
+        records.withColumns({"in_relay": F.lit(True), "quarantines": F.lit(config.bad_records != "null")})
+        .join(rows.select(*PLACE, content.alias("want")), PLACE, "left")
+        .join(have, PLACE, "full_outer")
+        .join(bad.withColumn("is_recorded", F.lit(True)), PLACE, "left")
     )
-    both = want.join(held, PLACE, "full_outer").withColumn("kind", kind)
-    return both.where("kind IS NOT NULL").select("kind", *PLACE)
+    return found.select(F.expr(_KIND).alias("kind"), *(F.col(at).alias(at[1:]) for at in PLACE))
