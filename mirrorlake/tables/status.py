@@ -1,25 +1,45 @@
-"""How the typed tables stand: lag to the relays, bad records, pauses and faults."""
+"""How typed tables stand: lag to the relays, bad records, pauses and faults; and the page of one, with its newest rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
+from mirrorlake.config.schema import NameMatcher
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import Lake, LandedPositions, RelayPart, from_micros, landed_positions
+from mirrorlake.lake import Lake, LandedPositions, RelayPart, TableColumn, from_micros, landed_positions
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
-from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, format_duration, table
-from mirrorlake.tables.definition import TypedTable, find_tables
+from mirrorlake.render import (
+    MAX_NAME,
+    JsonDisplayable,
+    LinkedText,
+    Sheet,
+    Table,
+    badge,
+    brief,
+    format_count,
+    format_duration,
+    format_size,
+    format_time,
+    link,
+    middle,
+    payload,
+    plural,
+    table,
+)
+from mirrorlake.tables.definition import TypedTable, find_tables, unknown_table_error, view_name
 from mirrorlake.tables.progress import TableProgress, read_progress
 
+MAX_SHOWN = 40
+"""The columns of the newest rows that are read: a table may have a thousand."""
+_MAX_CHARACTERS = 200
 # Records wait for some batches of a table that is in pace.
 _PATIENCE_MS, _BATCHES = 60_000, 12
 # The oldest waiting record is nearly always among the first ones.
@@ -27,9 +47,13 @@ _NEAR = 1_000
 _WAITING = """
     SELECT min(unix_micros(r.timestamp)) AS since, min(unix_micros(r.landed_at)) AS landed_at
     FROM {relay} AS r JOIN {waiting} AS w ON r.topic = w.topic AND r.generation = w.generation AND r.partition = w.partition
-    WHERE r.`offset` >= w.position AND r.`offset` < w.next_offset
+    WHERE r.`offset` >= w.position
 """
 _BAD = "SELECT table_name, count(*) AS bad FROM {bad_records} GROUP BY table_name"
+_REASONS = (
+    "SELECT reason, count(*) AS records FROM {bad_records} WHERE table_name = :name"
+    " GROUP BY reason ORDER BY records DESC, reason"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +86,7 @@ class TableStatus:
     @property
     def state(self) -> str:
         """The table's state: `ok`, `behind`, `paused`, `parked`, `fault`, `broken` (its log), or `new` before its first record."""
-        if self.fault or self.broken:
-            return "fault" if self.fault else "broken"
-        if self.parked is not None:
-            return "parked"
-        if self.pause is not None:
-            return "paused"
-        if not self.exists:
-            return "new"
-        return "behind" if self.offset_lag else "ok"
+        return self._judged[0]
 
     @property
     def verdict(self) -> str:
@@ -78,27 +94,29 @@ class TableStatus:
 
         STOP and PAUSED of its stream; STALL where nothing moves though records wait, WARNING where they wait long.
         """
-        if self.state in ("fault", "broken", "parked"):
-            return "STOP"
-        if self.state == "paused":
-            return "PAUSED"
-        if not self.offset_lag or self.waited_ms <= self.patience_ms:
-            return "OK"
-        return "WARNING" if self.rested_ms is not None and self.rested_ms <= self.patience_ms else "STALL"
+        return self._judged[1]
 
     def why(self) -> str:
-        if self.fault or self.broken:
-            return self.fault or self.broken
+        return self._judged[2]
+
+    @property
+    def _judged(self) -> tuple[str, str, str]:
+        """The state, the verdict and the reason."""
+        if self.fault:
+            return "fault", "STOP", self.fault
+        if self.broken:
+            return "broken", "STOP", self.broken
         if self.parked is not None:
-            return f"{self.parked.cause}; next: {self.parked.next_step}"
+            return "parked", "STOP", f"{self.parked.cause}; next: {self.parked.next_step}"
         if self.pause is not None:
-            return f"by {self.pause.who}; {self.pause.resume_command}"
-        if self.verdict == "STALL":
-            since = "it has no row yet" if self.rested_ms is None else f"no batch for {format_duration(self.rested_ms)}"
-            return f"{since}; next: mirrorlake run, or mirrorlake tables --run, keeps it"
-        if self.verdict == "WARNING":
-            return f"records wait for {format_duration(self.waited_ms)}, and batches come"
-        return ""
+            return "paused", "PAUSED", f"by {self.pause.who}; {self.pause.resume_command}"
+        state = "new" if not self.exists else "behind" if self.offset_lag else "ok"
+        if not self.offset_lag or self.waited_ms <= self.patience_ms:
+            return state, "OK", ""
+        if self.rested_ms is not None and self.rested_ms <= self.patience_ms:
+            return state, "WARNING", f"records wait for {format_duration(self.waited_ms)}, and batches come"
+        since = "it has no row yet" if self.rested_ms is None else f"no batch for {format_duration(self.rested_ms)}"
+        return state, "STALL", f"{since}; next: mirrorlake run, or mirrorlake tables --run, keeps it"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,6 +150,74 @@ def tables_table(title: str, tables: Sequence[TableStatus]) -> Table:
     return table(title, columns, rows, least=("mode", "topics", "state"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TablePage(JsonDisplayable):
+    """A typed table.
+
+    Attributes:
+        rows: its rows; None if the table's log does not tell.
+        bad_reasons: its records in the table `bad_records` by reason, the most frequent first.
+        newest: its newest rows by timestamp, the newest first, of its first columns.
+        notes: what is not shown, and why.
+    """
+
+    status: TableStatus
+    columns: tuple[TableColumn, ...] = ()
+    rows: int | None = None
+    size_bytes: int | None = None
+    bad_reasons: Mapping[str, int] = field(default_factory=dict)
+    newest: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    observed_at: datetime | None = None
+    json_exclude: ClassVar[tuple[str, ...]] = ("observed_at",)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.status.name
+
+    def sheet(self) -> Sheet:
+        """Show the table with its columns and newest rows."""
+        head, columns = self.head(), [(one.name, one.type, one.comment or None) for one in self.columns]
+        parts = [table(plural(len(columns), "column"), ["column", "type", "comment"], columns)] if columns else []
+        if self.newest:
+            names = list(self.newest[0])
+            rows = [[middle(value_text(row[name]), MAX_NAME) for name in names] for row in self.newest]
+            parts.append(table("newest rows", names, rows, least=("_generation", "_partition", "_source", "_topic")))
+        return replace(head, parts=(*head.parts, *parts))
+
+    def head(self) -> Sheet:
+        """Show the table without its columns and rows."""
+        one = self.status
+        places = [(source, topic) for source, topics in one.topics.items() for topic in topics]
+        topics = [(source, LinkedText(topic, link("topic", source, topic))) for source, topic in places]
+        facts = (
+            one.state,
+            one.mode,
+            None if self.rows is None else plural(self.rows, "row"),
+            None if self.size_bytes is None else format_size(self.size_bytes),
+            f"offset lag {format_count(one.offset_lag)}",
+            f"time lag {format_duration(one.time_lag_ms)}",
+            self.observed_at,
+        )
+        parts: list[Any] = [one.why()] if one.why() else []
+        parts += [f"at {one.location}", table("", ["source", "topic"], topics)]
+        if self.bad_reasons:
+            reasons = [*self.bad_reasons.items()]
+            parts.append(table(plural(one.bad_records, "bad record"), ["reason", "records"], reasons))
+        return Sheet(title=one.name, badge=badge(one.verdict), facts=facts, parts=(*parts, *self.notes))
+
+
+def value_text(value: Any) -> str:
+    r"""Return a value of a row as a short text: objects and lists as JSON, times in UTC."""
+    if isinstance(value, bytes) or value is None:
+        return payload(value, _MAX_CHARACTERS)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return format_time(value, zone=timezone.utc, precision="ms")
+    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else str(value)
+    return brief(text, _MAX_CHARACTERS)
+
+
 def read_tables(
     context: Context, *, landed: Mapping[str, LandedPositions] = MappingProxyType({}), state: ControlState | None = None
 ) -> Tables:
@@ -154,7 +240,7 @@ def read_tables(
             progress = read_progress(lake, location) if exists else progress
         except MirrorlakeError as error:
             broken = f"{error.cause}; next: {error.remedy}"
-        offsets, since, landed_at = _wait(lake, one, reached, progress.positions)
+        offsets, since, landed_at = _wait(lake, one, reached, progress)
         return TableStatus(
             name=one.name,
             location=location,
@@ -181,30 +267,60 @@ def _age_ms(time: datetime | None, now: datetime) -> int | None:
 
 
 def _wait(
-    lake: Lake,
-    table: TypedTable,
-    reached: Mapping[str, Mapping[SourcePartition, int]],
-    known: Mapping[str, Mapping[SourcePartition, int]],
+    lake: Lake, table: TypedTable, reached: Mapping[str, Mapping[SourcePartition, int]], progress: TableProgress
 ) -> tuple[int, datetime | None, datetime | None]:
     """Return how many offsets wait, and the timestamp and the landing time of the oldest record among them.
 
     Without a record the offsets are markers of transactions: then none waits. Reads no relay where nothing waits.
     """
-    offsets, times = 0, list[tuple[datetime, datetime]]()
+    offsets, times = 0, list[tuple[int, int]]()
     for source, topics in table.topics.items():
-        ends = {at: end for at, end in reached[source].items() if at.topic in topics}
-        starts = {at: min(known.get(source, {}).get(at, 0), end) for at, end in ends.items()}
-        starts = {at: start for at, start in starts.items() if start < ends[at]}
-        offsets += sum(ends[at] - start for at, start in starts.items())
-        near = {at: min(ends[at], start + _NEAR) for at, start in starts.items()}
-        for bounds in (near, ends) if starts else ():
-            rows = [{**asdict(at), "position": start, "next_offset": bounds[at]} for at, start in starts.items()]
-            part = RelayPart(starts, ends={at: bounds[at] for at in starts}, others=False)
-            waiting: dict[str, Any] = {"waiting": pa.Table.from_pylist(rows)}
-            [found] = lake.query_rows(_WAITING, relay=source, part=part, tables=waiting)
-            if found.since is not None:
-                times.append((from_micros(found.since), from_micros(found.landed_at)))
+        known = progress.positions.get(source, {})
+        ends = {at: end for at, end in reached[source].items() if at.topic in topics and known.get(at, 0) < end}
+        starts = {at: known.get(at, 0) for at in ends}
+        near = {at: min(end, starts[at] + _NEAR) for at, end in ends.items()}
+        for bounds in (near, ends) if ends else ():
+            part = RelayPart(starts, ends=bounds, others=False)
+            [oldest] = lake.query_rows(_WAITING, relay=source, part=part, tables={"waiting": part.known()})
+            if oldest.since is not None:
+                offsets += sum(end - starts[at] for at, end in ends.items())
+                times.append((oldest.since, oldest.landed_at))
                 break
     if not times:
         return 0, None, None
-    return offsets, min(since for since, _ in times), min(at for _, at in times)
+    since, landed_at = map(min, zip(*times, strict=True))
+    return offsets, from_micros(since), from_micros(landed_at)
+
+
+def read_page(context: Context, name: str, *, newest: int) -> TablePage:
+    """Read one typed table of the settings and its newest rows, without Spark and without a cluster.
+
+    Raises:
+        UsageError: no entry of the settings makes it.
+    """
+    lake = context.lake
+    found = {one.name: one for one in read_tables(context).tables}
+    if name not in found:
+        raise unknown_table_error(name, found)
+    status = found[name]
+    reasons = lake.query_rows(_REASONS, name=name, missing_ok=True) if status.bad_records else []
+    page = TablePage(
+        status=status, bad_reasons={row.reason: int(row.records) for row in reasons}, observed_at=context.now()
+    )
+    if status.broken or not status.exists:
+        return page
+    content = lake.content(status.location)
+    if content is not None:
+        rows, size = content.size()
+        page = replace(page, columns=content.columns(), rows=rows, size_bytes=size)
+    if content is None or not content.is_readable:
+        query = f"SELECT * FROM {view_name(name)} ORDER BY _timestamp DESC LIMIT {newest}"  # noqa: S608 - a name
+        return replace(page, notes=(f'only Spark reads its rows; next: mirror.sql("{query}").show()',))
+    names = [one.name for one in page.columns[:MAX_SHOWN]]
+    read = content.newest_rows(names, by=("_timestamp", "_offset"), count=newest).to_pylist() if newest else []
+    leaves = {source: NameMatcher(context.config.never_leave(source)) for source in {row["_source"] for row in read}}
+    shown = tuple(row for row in read if not leaves[row["_source"]].matches(row["_topic"]))
+    notes = ["rows of topics that never leave their cluster are not shown"] if len(shown) < len(read) else []
+    if len(names) < len(page.columns):
+        notes.append(f"rows show the first {len(names)} of {format_count(len(page.columns))} columns")
+    return replace(page, newest=shown, notes=tuple(notes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +23,7 @@ from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.tables import TableStatus, read_page, read_tables
-from mirrorlake.tables.page import MAX_SHOWN
+from mirrorlake.tables.status import MAX_SHOWN
 from tests.builders import NOON
 from tests.kit.commands import told
 from tests.kit.lake import LANDED_AT
@@ -131,14 +130,9 @@ def test_lag_and_metrics_have_the_hop_in_table(context: Context) -> None:
 # -- the page -----------------------------------------------------------------------------------------------------------
 
 
-def sale(offset: int, at: datetime | None, *, topic: str = "sales") -> dict[str, Any]:
+def sale(offset: int, at: datetime | None = NOON, *, topic: str = "sales") -> dict[str, Any]:
     place = {"_source": "east", "_topic": topic, "_offset": offset, "_timestamp": at}
     return {**place, "amount": Decimal(offset) / 4, "lines": [{"item": "<b>"}]}
-
-
-def keep_sales(context: Context, *batches: Sequence[dict[str, Any]]) -> None:
-    for number, rows in enumerate(batches, 1):
-        keep(context, position=number, rows=pa.Table.from_pylist([*rows], SALES))
 
 
 def offsets(context: Context, newest: int) -> list[int]:
@@ -148,7 +142,8 @@ def offsets(context: Context, newest: int) -> list[int]:
 def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context: Context, tmp_path: Path) -> None:
     day = [[NOON + timedelta(hours=hour, minutes=minute) for minute in range(10)] for hour in (3, 0, 2, 1)]
     batches = [[sale(10 * at + n, time) for n, time in enumerate(times)] for at, times in enumerate(day)]
-    keep_sales(context, *batches, [sale(99, None)])
+    for number, rows in enumerate([*batches, [sale(99, None)]], 1):
+        keep(context, position=number, rows=pa.Table.from_pylist(rows, SALES))
     add_bad_records(context)
     page = read_page(context, "sales", newest=12)
     kinds = {"_timestamp": "TIMESTAMP", "amount": "DECIMAL(12,2)", "lines": "ARRAY<STRUCT<item: STRING>>"}
@@ -156,10 +151,8 @@ def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context
     assert page.columns[0].comment == "Alias of the source cluster"
     assert (page.rows, [*page.bad_reasons.items()]) == (41, [("not JSON", 2), ("too deep", 1)])
     assert offsets(context, 100)[-2:] == [10, 99], "without a time it is the last"
-    files = sorted(
-        Path(context.lake.typed_location("sales")).glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns
-    )
-    files[1].unlink()
+    files = Path(context.lake.typed_location("sales")).glob("*.parquet")
+    sorted(files, key=lambda file: file.stat().st_mtime_ns)[1].unlink()
     assert offsets(context, 12) == [*range(9, -1, -1), 29, 28], "the file of the oldest rows is not read"
     text, html = page.to_text(rows=None), page.to_html(rows=None)
     for said in ("41 rows", "Alias of the source cluster", "not JSON", '[{"item": "<b>"}]', "2.25"):
@@ -172,32 +165,27 @@ def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context
     assert (newest["_offset"], newest["amount"], newest["lines"]) == (9, "2.25", [{"item": "<b>"}])
 
 
-def test_rows_of_a_topic_that_never_leaves_are_not_shown(tmp_path: Path) -> None:
+def test_a_page_tells_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = mirror(tmp_path, {"topics": "sales.*", "name": "sales"}, topics=["sales", "sales.pii"])
-    keep_sales(context, [sale(1, NOON), sale(2, NOON, topic="sales.pii")])
+    page = read_page(context, "sales", newest=5)
+    assert (page.status.state, page.columns) == ("new", ())
+    wide = {f"c{n}": n for n in range(100)}
+    keep(context, position=1, rows=pa.Table.from_pylist([sale(1) | wide, sale(2, topic="sales.pii") | wide]))
     assert offsets(context, 5) == [2, 1]
     east = {"bootstrap_servers": "127.0.0.1:1", "never_leave": "sales.pii"}
     context.config.clusters["east"] = type(context.config.clusters["east"]).model_validate(east)
     assert offsets(context, 5) == [1]
-    notes = read_page(context, "sales", newest=5).notes
-    assert notes == ("rows of sales.pii are not shown: the settings say that it never leaves east",)
-
-
-def test_a_page_tells_what_it_does_not_show(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = read_page(context, "sales", newest=5)
-    assert (page.status.state, page.columns) == ("new", ())
-    assert "its first record makes it" in page.to_text()
-    keep(context, position=1, rows=pa.Table.from_pylist([{**sale(1, NOON), **{f"c{n}": n for n in range(100)}}]))
     page = read_page(context, "sales", newest=5)
     assert (len(page.columns), len(page.newest[0])) == (106, MAX_SHOWN)
-    assert page.notes == (f"rows show the first {MAX_SHOWN} of 106 columns",)
+    hidden, cut = page.notes
+    assert ("never leave" in hidden, cut) == (True, f"rows show the first {MAX_SHOWN} of 106 columns")
     query = "SELECT * FROM sales ORDER BY _timestamp DESC LIMIT 5"
-    said = f'are not shown, as only Spark reads them; next: mirror.sql("{query}").show()'
+    said = (f'only Spark reads its rows; next: mirror.sql("{query}").show()',)
     monkeypatch.setattr(FolderTables, "has_deletion_vectors", lambda *_: True)
     page = read_page(context, "sales", newest=5)
-    assert (page.newest, page.rows, len(page.columns), page.notes) == ((), None, 106, (f"rows {said}",))
+    assert (page.newest, page.rows, len(page.columns), page.notes) == ((), None, 106, said)
     monkeypatch.setattr(context.lake, "content", lambda _: None)
     page = read_page(context, "sales", newest=5)
-    assert (page.newest, page.columns, page.notes) == ((), (), (f"columns and rows {said}",))
+    assert (page.newest, page.columns, page.notes) == ((), (), said)
     with pytest.raises(UsageError, match="did you mean 'sales'"):
         read_page(context, "sale", newest=5)
