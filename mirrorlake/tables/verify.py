@@ -28,19 +28,20 @@ _SAYS = {
     "not recorded": "is no row, and not in bad_records",
     "recorded": "is in bad_records, and nothing is wrong with it",
 }
+_COUNTED = ("rows", "superseded", "bad_records", "filtered", "not_compared")
 # `want` and `have` are the content of a row by the fold and in the table.
 _KIND = f"""
     CASE
-        WHEN in_relay IS NULL THEN 'not compared'
+        WHEN in_relay IS NULL THEN 'not_compared'
         WHEN want IS NOT NULL AND have IS NULL THEN 'missing'
         WHEN want IS NULL AND have IS NOT NULL THEN 'left over'
         WHEN times > 1 THEN 'doubled'
         WHEN want <> have THEN 'different'
         WHEN is_recorded AND {FAULT} IS NULL THEN 'recorded'
-        WHEN want IS NOT NULL THEN 'row'
+        WHEN want IS NOT NULL THEN 'rows'
         WHEN {FILTERED} THEN 'filtered'
         WHEN {FAULT} IS NULL OR NOT quarantines THEN 'superseded'
-        WHEN is_recorded THEN 'bad record'
+        WHEN is_recorded THEN 'bad_records'
         ELSE 'not recorded'
     END
 """
@@ -64,17 +65,10 @@ class RowFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TableProof(JsonDisplayable):
-    """The comparison of a typed table with the relays, up to the table's positions.
+    """The comparison of a typed table with the records that the relays hold before the table's positions.
 
-    Attributes:
-        records: records of its topics that the relays hold before the positions.
-        rows: those that are rows, as they should be.
-        superseded: those that a newer record of their key, or a tombstone, takes out, or that are past the table's retention.
-        bad_records: those that are in `bad_records`.
-        filtered: those that a rule withholds.
-        not_compared: rows whose record the relays no longer hold.
-        findings: the first records that are not as they should be.
-        wrong: the number of all of these.
+    `superseded` are records that a newer one of their key, or a tombstone, takes out, or that are past the table's retention,
+    `not_compared` rows whose record the relays no longer hold, `findings` the first of `wrong` records.
     """
 
     json_include: ClassVar[tuple[str, ...]] = ("equal",)
@@ -96,15 +90,9 @@ class TableProof(JsonDisplayable):
 
     def sheet(self) -> Sheet:
         """Show the counts, and the first findings."""
-        counts = {
-            "rows": self.rows,
-            "superseded": self.superseded,
-            "bad records": self.bad_records,
-            "filtered": self.filtered,
-            "rows without a record in the relay": self.not_compared,
-        }
+        counts = {name.replace("_", " "): getattr(self, name) for name in _COUNTED}
         said = ", ".join(f"{format_count(count)} {name}" for name, count in counts.items() if count or name == "rows")
-        rows = [(one.kind, one.place, _SAYS[one.kind]) for one in self.findings]
+        rows = [(one.kind, one.place, _SAYS.get(one.kind, one.kind)) for one in self.findings]
         parts = (table(f"{plural(self.wrong, 'record')} wrong", ("finding", "record", "it"), rows),) if rows else ()
         mark = badge("ok" if self.equal else "failed")
         return Sheet(title=f"table {self.table}", badge=mark, facts=(plural(self.records, "record"), said), parts=parts)
@@ -137,14 +125,10 @@ def verify_table(context: Context, name: str) -> TableProof:
         judged.unpersist()
     return TableProof(
         table=name,
-        records=counts.total() - counts["not compared"],
-        rows=counts["row"],
-        superseded=counts["superseded"],
-        bad_records=counts["bad record"],
-        filtered=counts["filtered"],
-        not_compared=counts["not compared"],
+        records=counts.total() - counts["not_compared"],
         findings=tuple(RowFinding(**row.asDict()) for row in shown),
         wrong=wrong,
+        **{kind: counts[kind] for kind in _COUNTED},
     )
 
 
