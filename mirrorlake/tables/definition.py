@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import MirrorConfig, TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ColumnUnknown, UsageError
-from mirrorlake.lake import APPEND_ONLY, REMOVABLE, SIDE_TABLES, Lake, newest_topics
+from mirrorlake.lake import APPEND_ONLY, REMOVABLE, SIDE_TABLES, newest_topics
 from mirrorlake.model.parked import table_stream
 from mirrorlake.rules import View, make_flow_view
 from mirrorlake.tables.registry import SchemaRegistry
@@ -36,13 +36,9 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TypedTable:
-    """A typed table.
+    """A typed table: its entry of the settings, and its topics by source, sorted, as far as they are known.
 
-    Attributes:
-        config: the entry of the settings.
-        topics: its topics by source, sorted, as far as they are known.
-        fault: why it cannot be written, or None.
-        is_hidden: whether a table of mirrorlake has its name in SQL.
+    `fault` is why it cannot be written; `is_hidden` whether a table of mirrorlake has its name in SQL.
     """
 
     name: str
@@ -114,13 +110,13 @@ def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> li
     own = {RECORDS, *relays, *(table.name for table in SIDE_TABLES)}
     made: dict[str, list[TypedTable]] = {}
     for entry in config.tables:
-        for name, of_table in tables_of(entry, topics).items():
+        for name, of_table in _tables_of(entry, topics).items():
             table = TypedTable(name, entry, of_table, is_hidden=view_name(name).lower() in own)
             made.setdefault(name, []).append(table)
     return [replace(several[0], fault=_fault(config, several)) for _, several in sorted(made.items())]
 
 
-def tables_of(entry: TableConfig, topics: Mapping[str, Iterable[str]]) -> dict[str, dict[str, tuple[str, ...]]]:
+def _tables_of(entry: TableConfig, topics: Mapping[str, Iterable[str]]) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the tables that an entry makes of the topics of each source: their topics, by source, by name."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for source, names in sorted(topics.items()):
@@ -163,33 +159,26 @@ def view_name(topic: str) -> str:
 
 def find_tables(context: Context) -> list[TypedTable]:
     """List the typed tables of the landed topics, sorted by name."""
-    config = context.config
-    return list_tables(config, landed_topics(context.lake, config.sources)) if config.tables else []
+    config, lake = context.config, context.lake
+    if not config.tables:
+        return []
+    return list_tables(config, {one: newest_topics(lake, one, "source", missing_ok=True) for one in config.sources})
 
 
-def find_table(context: Context, name: str) -> TypedTable:
+def find_table(context: Context, name: str, *, faulty_ok: bool = False) -> TypedTable:
     """Return the typed table of a name, which must exist and have no fault."""
     found = {one.name: one for one in find_tables(context)}
     if name not in found:
-        raise unknown_table_error(name, found)
-    if (fault := found[name].fault) is not None:
+        known = f"{closest(name, found)}name one of: {', '.join(found)}"
+        raise UsageError(
+            f"no entry of `tables:` makes the table {name} of a landed topic",
+            consequence="nothing was done",
+            remedy=known if found else "mirrorlake tables lists them",
+            table=name,
+        )
+    if (fault := found[name].fault) is not None and not faulty_ok:
         raise fault
     return found[name]
-
-
-def unknown_table_error(name: str, known: Collection[str]) -> UsageError:
-    """Return the error for a name that no entry of the settings makes a table of."""
-    return UsageError(
-        f"no entry of `tables:` makes the table {name} of a landed topic",
-        consequence="nothing was done",
-        remedy=f"{closest(name, known)}name one of: {', '.join(known)}" if known else "mirrorlake tables lists them",
-        table=name,
-    )
-
-
-def landed_topics(lake: Lake, sources: Iterable[str]) -> dict[str, Iterable[str]]:
-    """Return the topics that were observed on each source, from the table `metadata`."""
-    return {source: newest_topics(lake, source, "source", missing_ok=True) for source in sources}
 
 
 def registries_of(context: Context, entry: TableConfig) -> Callable[[str], SchemaRegistry]:

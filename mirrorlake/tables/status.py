@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from mirrorlake.config.schema import NameMatcher
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import Lake, LandedPositions, RelayPart, TableColumn, from_micros, landed_positions
+from mirrorlake.lake import Lake, LandedPositions, RelayPart, TableColumn, landed_positions, micros
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
@@ -34,8 +34,10 @@ from mirrorlake.render import (
     plural,
     table,
 )
-from mirrorlake.tables.definition import TypedTable, find_tables, unknown_table_error, view_name
+from mirrorlake.tables.definition import TypedTable, find_table, find_tables, view_name
 from mirrorlake.tables.progress import TableProgress, read_progress
+
+Positions = Mapping[str, Mapping[SourcePartition, int]]
 
 MAX_SHOWN = 40
 """The columns of the newest rows that are read: a table may have a thousand."""
@@ -45,7 +47,7 @@ _PATIENCE_MS, _BATCHES = 60_000, 12
 # The oldest waiting record is nearly always among the first ones.
 _NEAR = 1_000
 _WAITING = """
-    SELECT min(unix_micros(r.timestamp)) AS since, min(unix_micros(r.landed_at)) AS landed_at
+    SELECT max(:now - unix_micros(r.timestamp)) AS age_us, max(:now - unix_micros(r.landed_at)) AS waited_us
     FROM {relay} AS r JOIN {waiting} AS w ON r.topic = w.topic AND r.generation = w.generation AND r.partition = w.partition
     WHERE r.`offset` >= w.position
 """
@@ -90,10 +92,7 @@ class TableStatus:
 
     @property
     def verdict(self) -> str:
-        """The verdict, in the words of flows.
-
-        STOP and PAUSED of its stream; STALL where nothing moves though records wait, WARNING where they wait long.
-        """
+        """The verdict, in the words of flows: STALL where nothing moves though records wait, WARNING where they wait long."""
         return self._judged[1]
 
     def why(self) -> str:
@@ -152,13 +151,9 @@ def tables_table(title: str, tables: Sequence[TableStatus]) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TablePage(JsonDisplayable):
-    """A typed table.
+    """A typed table: its newest rows by timestamp have its first columns, and `notes` say what is not shown.
 
-    Attributes:
-        rows: its rows; None if the table's log does not tell.
-        bad_reasons: its records in the table `bad_records` by reason, the most frequent first.
-        newest: its newest rows by timestamp, the newest first, of its first columns.
-        notes: what is not shown, and why.
+    `rows` is None if the table's log does not tell; `bad_reasons` has the most frequent reason first.
     """
 
     status: TableStatus
@@ -219,19 +214,24 @@ def value_text(value: Any) -> str:
 
 
 def read_tables(
-    context: Context, *, landed: Mapping[str, LandedPositions] = MappingProxyType({}), state: ControlState | None = None
+    context: Context,
+    name: str | None = None,
+    *,
+    landed: Mapping[str, LandedPositions] = MappingProxyType({}),
+    state: ControlState | None = None,
 ) -> Tables:
-    """Read how the typed tables of the settings stand, without a cluster.
+    """Read how the typed tables of the settings stand, or one of them, without a cluster.
 
     `landed` are the positions that were read already, by source, and `state` that of the table `control`.
     """
-    lake, found = context.lake, find_tables(context)
+    lake, now = context.lake, context.now()
+    found = find_tables(context) if name is None else [find_table(context, name, faulty_ok=True)]
     if not found:
         return Tables(())
     bad = {row.table_name: int(row.bad) for row in lake.query_rows(_BAD, missing_ok=True)}
     sources = sorted({source for one in found for source in one.topics})
     reached = {source: (landed.get(source) or landed_positions(lake, source)).reached for source in sources}
-    now, control = context.now(), context.control().state() if state is None else state
+    control = context.control().state() if state is None else state
 
     def status(one: TypedTable) -> TableStatus:
         location, progress, broken = lake.typed_location(one.name), TableProgress(), ""
@@ -240,18 +240,18 @@ def read_tables(
             progress = read_progress(lake, location) if exists else progress
         except MirrorlakeError as error:
             broken = f"{error.cause}; next: {error.remedy}"
-        offsets, since, landed_at = _wait(lake, one, reached, progress)
+        offset_lag, time_lag_ms, waited_ms = _wait(lake, one, progress, reached, now)
         return TableStatus(
             name=one.name,
             location=location,
             mode=one.config.mode,
             topics=one.topics,
-            offset_lag=offsets,
+            offset_lag=offset_lag,
             bad_records=bad.get(one.name, 0),
             exists=exists,
-            time_lag_ms=_age_ms(since, now) or 0,
-            waited_ms=_age_ms(landed_at, now) or 0,
-            rested_ms=_age_ms(progress.at, now),
+            time_lag_ms=time_lag_ms,
+            waited_ms=waited_ms,
+            rested_ms=None if progress.at is None else max(0, round((now - progress.at) / timedelta(milliseconds=1))),
             patience_ms=max(_PATIENCE_MS, _BATCHES * round(one.config.every.total_seconds() * 1000)),
             pause=control.of_table(one.name),
             parked=control.parked.get(one.stream),
@@ -262,18 +262,14 @@ def read_tables(
     return Tables(tuple(map(status, found)))
 
 
-def _age_ms(time: datetime | None, now: datetime) -> int | None:
-    return None if time is None else max(0, round((now - time).total_seconds() * 1000))
-
-
 def _wait(
-    lake: Lake, table: TypedTable, reached: Mapping[str, Mapping[SourcePartition, int]], progress: TableProgress
-) -> tuple[int, datetime | None, datetime | None]:
-    """Return how many offsets wait, and the timestamp and the landing time of the oldest record among them.
+    lake: Lake, table: TypedTable, progress: TableProgress, reached: Positions, now: datetime
+) -> tuple[int, int, int]:
+    """Return how many offsets wait, the age of the oldest record among them, and the time since the first was landed, in ms.
 
     Without a record the offsets are markers of transactions: then none waits. Reads no relay where nothing waits.
     """
-    offsets, times = 0, list[tuple[int, int]]()
+    offsets, ages, waits = 0, [0], [0]
     for source, topics in table.topics.items():
         known = progress.positions.get(source, {})
         ends = {at: end for at, end in reached[source].items() if at.topic in topics and known.get(at, 0) < end}
@@ -281,15 +277,14 @@ def _wait(
         near = {at: min(end, starts[at] + _NEAR) for at, end in ends.items()}
         for bounds in (near, ends) if ends else ():
             part = RelayPart(starts, ends=bounds, others=False)
-            [oldest] = lake.query_rows(_WAITING, relay=source, part=part, tables={"waiting": part.known()})
-            if oldest.since is not None:
+            waiting = {"waiting": part.known()}
+            [found] = lake.query_rows(_WAITING, relay=source, part=part, tables=waiting, now=micros(now))
+            if found.age_us is not None:
                 offsets += sum(end - starts[at] for at, end in ends.items())
-                times.append((oldest.since, oldest.landed_at))
+                ages.append(found.age_us // 1000)
+                waits.append(found.waited_us // 1000)
                 break
-    if not times:
-        return 0, None, None
-    since, landed_at = map(min, zip(*times, strict=True))
-    return offsets, from_micros(since), from_micros(landed_at)
+    return offsets, max(ages), max(waits)
 
 
 def read_page(context: Context, name: str, *, newest: int) -> TablePage:
@@ -298,11 +293,7 @@ def read_page(context: Context, name: str, *, newest: int) -> TablePage:
     Raises:
         UsageError: no entry of the settings makes it.
     """
-    lake = context.lake
-    found = {one.name: one for one in read_tables(context).tables}
-    if name not in found:
-        raise unknown_table_error(name, found)
-    status = found[name]
+    lake, [status] = context.lake, read_tables(context, name).tables
     reasons = lake.query_rows(_REASONS, name=name, missing_ok=True) if status.bad_records else []
     page = TablePage(
         status=status, bad_reasons={row.reason: int(row.records) for row in reasons}, observed_at=context.now()
