@@ -1,7 +1,9 @@
-"""How typed tables stand in status, lag, metrics and events, and the page of one."""
+"""What a person sees of typed tables: status, lag, metrics and events, the page of one, and what `plan` says."""
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context, utc_now
 from mirrorlake.errors import UsageError
 from mirrorlake.events import read_events
@@ -18,26 +21,25 @@ from mirrorlake.lag import Figures
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import Status
-from mirrorlake.lake import BAD_RECORDS, FolderTables, landed_positions
+from mirrorlake.lake import BAD_RECORDS, landed_positions
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
-from mirrorlake.tables import TableStatus, read_page, read_tables
+from mirrorlake.tables import TableStatus, find_tables, list_tables, plan_tables, read_page, read_tables
 from mirrorlake.tables.status import MAX_SHOWN
+from mirrorlake.topics.settings_in_force import put_in_force, settings_plan
 from tests.builders import NOON
 from tests.kit.commands import told
 from tests.kit.lake import LANDED_AT
-from tests.unit.tables.kit import keep, mirror
+from tests.unit.tables.kit import keep, land, mirror
 
 REASONS = ["not JSON", "too deep", "not JSON"]
-COLUMNS = {
-    "_source": pa.string(),
-    "_topic": pa.string(),
-    "_offset": pa.int64(),
-    "_timestamp": pa.timestamp("us", "UTC"),
-}
-COLUMNS |= {"amount": pa.decimal128(12, 2), "lines": pa.list_(pa.struct({"item": pa.string()}))}
+COLUMNS = {"_source": pa.string(), "_topic": pa.string(), "_offset": pa.int64()}
+COLUMNS |= {"_timestamp": pa.timestamp("us", "UTC"), "amount": pa.decimal128(12, 2)}
+COLUMNS |= {"lines": pa.list_(pa.struct({"item": pa.string()}))}
 SALES = pa.schema(COLUMNS).set(0, pa.field("_source", pa.string(), metadata={"comment": "Alias of the source cluster"}))
+MADE_WITH = {"mode": "append", "keys": "text", "values": "json", "schema": "inferred", "columns": {}}
+AGAIN = "until it is built again: mirrorlake tables --rebuild sales --apply"
 
 
 @pytest.fixture
@@ -148,21 +150,17 @@ def test_a_page_has_columns_size_reasons_and_the_newest_rows_of_any_file(context
     page = read_page(context, "sales", newest=12)
     kinds = {"_timestamp": "TIMESTAMP", "amount": "DECIMAL(12,2)", "lines": "ARRAY<STRUCT<item: STRING>>"}
     assert {one.name: one.type for one in page.columns[3:]} == kinds
-    assert page.columns[0].comment == "Alias of the source cluster"
     assert (page.rows, [*page.bad_reasons.items()]) == (41, [("not JSON", 2), ("too deep", 1)])
     assert offsets(context, 100)[-2:] == [10, 99], "without a time it is the last"
     files = Path(context.lake.typed_location("sales")).glob("*.parquet")
     sorted(files, key=lambda file: file.stat().st_mtime_ns)[1].unlink()
     assert offsets(context, 12) == [*range(9, -1, -1), 29, 28], "the file of the oldest rows is not read"
     text, html = page.to_text(rows=None), page.to_html(rows=None)
-    for said in ("41 rows", "Alias of the source cluster", "not JSON", '[{"item": "<b>"}]', "2.25"):
-        assert said in text
+    assert all(said in text for said in ("41 rows", "Alias of the source", "not JSON", '[{"item": "<b>"}]', "2.25"))
     assert "secret" not in text, "a bad record is counted, and not shown"
     assert "<b>" not in html.replace("<b>sales</b>", "")
     shown = told("tables", "--table", "sales", "--conf", str(tmp_path / "mirror.yml"))
     assert (shown["status"]["verdict"], shown["rows"], len(shown["columns"])) == ("OK", 41, 6)
-    newest = shown["newest"][0]
-    assert (newest["_offset"], newest["amount"], newest["lines"]) == (9, "2.25", [{"item": "<b>"}])
 
 
 def test_a_page_tells_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +177,74 @@ def test_a_page_tells_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.
     assert (len(page.columns), len(page.newest[0])) == (106, MAX_SHOWN)
     hidden, cut = page.notes
     assert ("never leave" in hidden, cut) == (True, f"rows show the first {MAX_SHOWN} of 106 columns")
-    query = "SELECT * FROM sales ORDER BY _timestamp DESC LIMIT 5"
-    said = (f'only Spark reads its rows; next: mirror.sql("{query}").show()',)
-    monkeypatch.setattr(FolderTables, "has_deletion_vectors", lambda *_: True)
-    page = read_page(context, "sales", newest=5)
-    assert (page.newest, page.rows, len(page.columns), page.notes) == ((), None, 106, said)
     monkeypatch.setattr(context.lake, "content", lambda _: None)
     page = read_page(context, "sales", newest=5)
-    assert (page.newest, page.columns, page.notes) == ((), (), said)
+    assert (page.newest, page.columns) == ((), ())
+    assert 'next: mirror.sql("SELECT * FROM sales ORDER BY _timestamp DESC LIMIT 5").show()' in page.notes[0]
     with pytest.raises(UsageError, match="did you mean 'sales'"):
         read_page(context, "sale", newest=5)
+
+
+# -- plans --------------------------------------------------------------------------------------------------------------
+
+
+def notes(context: Context) -> list[str]:
+    return [note.reason for note in plan_tables(context).notes]
+
+
+def test_law_g_plan_shows_the_tables_to_come_changed_and_gone_and_once_applied_no_more(tmp_path: Path) -> None:
+    written = {"topics": "orders", "name": "{source}_{topic}", "mode": "upsert", "sources": ["east"]}
+    context = mirror(tmp_path, {"topics": "sales"}, written)
+    made = settings_plan(context.config, context.control()).changes
+    assert [(one.action, one.name) for one in made] == [("create", "east_orders"), ("create", "sales")]
+    put_in_force(context.config, context.control())
+    assert not settings_plan(context.config, context.control())
+    edited = mirror(tmp_path, {"topics": "sales", "columns": {"day": "to_date(_timestamp)"}})
+    gone, sales = settings_plan(edited.config, context.control()).changes
+    assert (sales.action, sales.after) == ("change", {"columns.day": "to_date(_timestamp)"})
+    assert (gone.action, gone.name) == ("remove", "east_orders")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"mode": "upsert"}, "mode: append, and the settings say upsert; its stream waits"),
+        ({"schema": "n BIGINT"}, "schema: inferred, and the settings say n BIGINT; older rows stay as they are"),
+    ],
+)
+def test_settings_that_a_tables_rows_were_not_made_with_are_told(tmp_path: Path, entry: Any, told: str) -> None:
+    context = mirror(tmp_path, {"topics": "sales", **entry}, topics=["sales"])
+    keep(context, position=4, settings=MADE_WITH)
+    assert notes(context) == [f"its rows were made with {told} {AGAIN}"]
+    [table] = find_tables(context)
+    with pytest.raises(UsageError, match=f"{table.rebuilding}, give") if "mode" in entry else nullcontext():
+        table.refuse_edits(context.lake.properties(context.lake.typed_location("sales")))
+
+
+@pytest.mark.parametrize("changes", ["add", "refuse"])
+def test_law_g_plan_tells_which_columns_the_waiting_records_add_or_widen(tmp_path: Path, changes: str) -> None:
+    context = mirror(tmp_path, {"topics": "sales", "keys": "json", "changes": changes}, topics=["sales"])
+    kind = {"members": {"n": "int", "same": "int", "who": {"members": {"age": "int"}}, "past": "long"}}
+    keep(context, position=4, value_type={"kind": kind}, key_type={"kind": "int"})
+    assert notes(context) == []
+    waiting = [{"n": "secret", "same": 2, "in": [{"x": True}]}, {"who": {"age": 1.5, "name": None}, "more": []}]
+    for offset, value in enumerate([*waiting, {"past": 0.5}], 4):
+        land(context, "sales", offset, key=b"0.5", value=json.dumps(value).encode())
+    expected = [
+        "waiting records widen the column _key, BIGINT, to DOUBLE; the table is built again",
+        "waiting records add the column in[].x, BOOLEAN",
+        "waiting records widen the column n, BIGINT, to STRING; the table is built again",
+        "waiting records widen the column who.age, BIGINT, to DOUBLE; the table is built again",
+        "waiting records widen the column past, BIGINT, to STRING; the table is built again",
+    ]
+    assert notes(context) == (expected if changes == "add" else [])
+
+
+def test_plan_tells_of_what_keeps_a_table_from_being_written(tmp_path: Path) -> None:
+    context = mirror(tmp_path, {"topics": "gaps"}, topics=["gaps"])
+    assert f"query delta.`{context.lake.typed_location('gaps')}`" in notes(context)[0]
+    registry = {"url": "http://localhost:1"}
+    given = [{"topics": "sales", "values": "avro", **more} for more in ({}, {"name": "own", "registry": registry})]
+    config = context.config.model_copy(update={"tables": tuple(map(TableConfig.model_validate, given))})
+    [own, sales] = list_tables(config, {"east": ["sales"]})
+    assert (own.fault, "schemas, and its schema registry is not known" in str(sales.fault)) == (None, True)
