@@ -1,13 +1,6 @@
 """Keep typed tables: the records of topics as tables of columns, for analysts."""
 
-from mirrorlake.tables.definition import (
-    RECORDS,
-    TypedTable,
-    find_table,
-    find_tables,
-    list_tables,
-    view_name,
-)
+from mirrorlake.tables.definition import RECORDS, TypedTable, find_table, find_tables, list_tables, view_name
 from mirrorlake.tables.plan import plan_tables
 from mirrorlake.tables.progress import read_progress
 from mirrorlake.tables.status import TablePage, Tables, TableStatus, read_page, read_tables, tables_table, value_text

@@ -49,7 +49,6 @@ class TypedTable:
 
     @property
     def stream(self) -> str:
-        """The name of the stream that keeps the table."""
         return table_stream(self.name)
 
     @property
@@ -169,11 +168,10 @@ def find_table(context: Context, name: str, *, faulty_ok: bool = False) -> Typed
     """Return the typed table of a name, which must exist and have no fault."""
     found = {one.name: one for one in find_tables(context)}
     if name not in found:
-        known = f"{closest(name, found)}name one of: {', '.join(found)}"
         raise UsageError(
             f"no entry of `tables:` makes the table {name} of a landed topic",
             consequence="nothing was done",
-            remedy=known if found else "mirrorlake tables lists them",
+            remedy=f"{closest(name, found)}mirrorlake tables lists them",
             table=name,
         )
     if (fault := found[name].fault) is not None and not faulty_ok:

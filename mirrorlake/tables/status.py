@@ -100,7 +100,6 @@ class TableStatus:
 
     @property
     def _judged(self) -> tuple[str, str, str]:
-        """The state, the verdict and the reason."""
         if self.fault:
             return "fault", "STOP", self.fault
         if self.broken:
@@ -125,7 +124,6 @@ class Tables(JsonDisplayable):
     tables: tuple[TableStatus, ...]
 
     def sheet(self) -> Sheet:
-        """Show a line a table."""
         parts = (tables_table("", self.tables),) if self.tables else ()
         return Sheet(title="tables", facts=(format_count(len(self.tables)),), parts=parts)
 
@@ -168,11 +166,9 @@ class TablePage(JsonDisplayable):
 
     @property
     def name(self) -> str:
-        """The table's name."""
         return self.status.name
 
     def sheet(self) -> Sheet:
-        """Show the table with its columns and newest rows."""
         head, columns = self.head(), [(one.name, one.type, one.comment or None) for one in self.columns]
         parts = [table(plural(len(columns), "column"), ["column", "type", "comment"], columns)] if columns else []
         if self.newest:
