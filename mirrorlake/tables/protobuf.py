@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timezone
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake.tables.columns import text_of
 from mirrorlake.tables.kinds import MAX_COLUMNS, Kind, count_columns
 from mirrorlake.tables.registry import FRAME_BYTES, NotATable, Schema, parse_schema_id
 
@@ -24,18 +25,12 @@ if TYPE_CHECKING:
 # A longer one is no frame of a serializer.
 _MAX_VARINT_BYTES = 5
 _UNSIGNED_64 = "decimal(20,0)"
-# By FieldDescriptor.type.
-_SCALARS: dict[int, Kind] = {
-    **dict.fromkeys((1, 2), "double"),
-    **dict.fromkeys((3, 16, 18), "long"),
-    **dict.fromkeys((4, 6), _UNSIGNED_64),
-    **dict.fromkeys((5, 7, 13, 15, 17), "int"),
-    8: "boolean",
-    9: "text",
-    12: "binary",
-}
-_ENUM = 14
-_AS_JSON = ("Struct", "Value", "ListValue", "Any", "Duration", "FieldMask")
+# By FieldDescriptor.cpp_type; bytes have that of text.
+_SCALARS: dict[int, Kind] = {1: "int", 2: "long", 3: "int", 4: _UNSIGNED_64}
+_SCALARS |= {5: "double", 6: "double", 7: "boolean", 9: "text"}
+_BYTES = 12
+_GOOGLE = "google.protobuf."
+_AS_JSON = {_GOOGLE + name for name in ("Struct", "Value", "ListValue", "Any", "Duration", "FieldMask")}
 # No reference of a schema has this name.
 _MAIN = "mirrorlake/main.proto"
 
@@ -76,16 +71,9 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:
-    """Return the kind of a message, and its name with the files that describe it, which `parser` takes."""
-    files = _files(schema)
-    message: Any = None
-    messages = [*_pool(files).FindFileByName(_MAIN).message_types_by_name.values()]
-    for index in named[1]:
-        if index >= len(messages):
-            raise NotATable("its schema has no message of the indexes that the record names")
-        message = messages[index]
-        messages = message.nested_types
-    return _message(message, {})[0], {"files": b64encode(files).decode(), "message": message.full_name}
+    """Return the kind of a message, and the files that describe it with its indexes, which `parser` takes."""
+    made = _files(schema), named[1]
+    return _message(_descriptor(*made), {})[0], made
 
 
 def _files(schema: Schema) -> bytes:
@@ -94,49 +82,46 @@ def _files(schema: Schema) -> bytes:
     A text is that of a `.proto` file, or a `FileDescriptorProto` in base64, as confluent-kafka registers it.
     """
     import grpc_tools
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+    from google.protobuf.message import DecodeError
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder).resolve()
-        texts, described, out = root / "texts", root / "described", root / "out"
-        texts.mkdir()
-        descriptors = []
-        for name, text in [*((one.name, one.schema.text) for one in schema.all_references()), (_MAIN, schema.text)]:
-            if (descriptor := _descriptor(text)) is not None:
-                descriptor.name = name
-                descriptors.append(descriptor)
-                continue
+        texts, described, out = (Path(folder).resolve() / name for name in ("texts", "described", "out"))
+        descriptors = FileDescriptorSet()
+        for name, text in {**schema.references, _MAIN: schema.text}.items():
             path = (texts / name).resolve()
             if texts not in path.parents:
                 raise NotATable("its schema has a reference outside of its folder")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        described.write_bytes(FileDescriptorSet(file=descriptors).SerializeToString())
+            try:
+                descriptor = FileDescriptorProto.FromString(b64decode(text, validate=True))
+            except (ValueError, DecodeError):
+                path.write_text(text, encoding="utf-8")
+            else:
+                descriptor.name = name
+                descriptors.file.append(descriptor)
+        described.write_bytes(descriptors.SerializeToString())
         paths = [f"-I{texts}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}", f"--descriptor_set_in={described}"]
         if protoc.main(["protoc", *paths, f"--descriptor_set_out={out}", "--include_imports", _MAIN]) != 0:
             raise NotATable("its schema is not Protobuf: protoc refuses it")
         return out.read_bytes()
 
 
-def _descriptor(text: str) -> Any:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.message import DecodeError
-
-    try:
-        return FileDescriptorProto.FromString(b64decode(text, validate=True))
-    except (ValueError, DecodeError):
-        return None
-
-
-def _pool(files: bytes) -> Any:
+def _descriptor(files: bytes, indexes: Iterable[int]) -> Descriptor:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
     pool = DescriptorPool()
     for file in FileDescriptorSet.FromString(files).file:
         pool.Add(file)
-    return pool
+    message, messages = None, [*pool.FindFileByName(_MAIN).message_types_by_name.values()]
+    for index in indexes:
+        if index >= len(messages):
+            raise NotATable("its schema has no message of the indexes that the record names")
+        message = messages[index]
+        messages = message.nested_types
+    return message
 
 
 def _message(message: Descriptor, met: dict[str, _Reading | None]) -> _Reading:
@@ -144,62 +129,49 @@ def _message(message: Descriptor, met: dict[str, _Reading | None]) -> _Reading:
     name = message.full_name
     if name not in met:
         met[name] = None
-        fields = [(one, *_field(one, met)) for one in message.fields]
-        kind: Kind = {"members": {one.name: inner for one, inner, _ in fields}}
+        fields = {field.name: _field(field, met) for field in message.fields}
+        kind: Kind = {"members": {field: inner for field, (inner, _) in fields.items()}}
         # Counted in each message: of messages that hold others several times the last one would never be counted.
         if count_columns(kind) > MAX_COLUMNS:
             raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
-        members = [(one.name, _member(one, convert)) for one, _, convert in fields]
-        met[name] = kind, lambda value: {field: member(value) for field, member in members}
+        met[name] = kind, lambda value: {field: convert(value) for field, (_, convert) in fields.items()}
     reading = met[name]
     if reading is None:
         raise NotATable(f"the type {name} contains itself, and a table has no such column")
     return reading
 
 
-def _member(field: FieldDescriptor, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    name, get = field.name, attrgetter(field.name)
-    if field.has_presence:
-        return lambda message: convert(get(message)) if message.HasField(name) else None
-    return get if convert is _same else lambda message: convert(get(message))
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
 def _field(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
-    message = field.message_type
+    """Return the reading of a field, of the message that has it."""
+    get, message = attrgetter(field.name), field.message_type
     if message is not None and message.GetOptions().map_entry:
-        kind, convert = _single(message.fields_by_name["value"], met)
+        kind, convert = _value(message.fields_by_name["value"], met)
         # The runtime has no order of keys that two processes share.
-        return {"map": kind}, lambda value: {_key(key): convert(value[key]) for key in sorted(value)}
-    kind, convert = _single(field, met)
-    is_list = field.is_repeated if hasattr(field, "is_repeated") else field.label == 3
-    return ({"list": kind}, lambda value: [*map(convert, value)]) if is_list else (kind, convert)
+        return {"map": kind}, lambda of: {text_of(key): convert(value) for key, value in sorted(get(of).items())}
+    kind, convert = _value(field, met)
+    if field.is_repeated if hasattr(field, "is_repeated") else field.label == 3:
+        return {"list": kind}, lambda of: [*map(convert, get(of))]
+    if field.has_presence:
+        return kind, lambda of: convert(get(of)) if of.HasField(field.name) else None
+    return kind, lambda of: convert(get(of))
 
 
-def _key(key: Any) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _single(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
+def _value(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
+    """Return the reading of one value of a field."""
     message = field.message_type
-    if field.type == _ENUM:
+    if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return "text", lambda number: names.get(number, str(number))
     if message is None:
-        kind = _SCALARS[field.type]
-        return kind, Decimal if kind == _UNSIGNED_64 else _same
-    package, _, name = message.full_name.rpartition(".")
-    if package != "google.protobuf":
-        return _message(message, met)
-    if name == "Timestamp":
+        kind = "binary" if field.type == _BYTES else _SCALARS[field.cpp_type]
+        return kind, Decimal if kind == _UNSIGNED_64 else lambda value: value
+    name = message.full_name
+    if name == f"{_GOOGLE}Timestamp":
         return "timestamp", lambda value: value.ToDatetime(tzinfo=timezone.utc)
     if name in _AS_JSON:
         return "text", lambda value: _json(value, message.file.pool)
-    if name.endswith("Value") and [*message.fields_by_name] == ["value"]:
-        kind, convert = _single(message.fields[0], met)
+    if name.startswith(_GOOGLE) and [*message.fields_by_name] == ["value"]:
+        kind, convert = _value(message.fields[0], met)
         return kind, lambda value: convert(value.value)
     return _message(message, met)
 
@@ -226,7 +198,7 @@ def parser(made: Any) -> Callable[[bytes], Any]:
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass
 
-    message = _pool(b64decode(made["files"])).FindMessageTypeByName(made["message"])
+    message = _descriptor(*made)
     read, (_, convert) = GetMessageClass(message).FromString, _message(message, {})
 
     def parse(body: bytes) -> Any:

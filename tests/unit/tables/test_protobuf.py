@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.tables.protobuf import compiled, locate, parser
-from mirrorlake.tables.registry import NotATable, Reference, Schema
+from mirrorlake.tables.registry import NotATable, Schema
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 KNOWN = ("any", "duration", "struct", "timestamp", "wrappers")
@@ -26,12 +26,12 @@ HEAD = "package shop; " + "".join(f'import "google/protobuf/{name}.proto"; ' for
 HEAD += "enum Level { NONE = 0; GOLD = 1; } message City { string a_name = 1; } message M "
 
 
-def schema(text: str, *references: Reference) -> Schema:
-    return Schema(1, "PROTOBUF", f'syntax = "proto3"; {text}', references)
+def schema(text: str, **references: str) -> Schema:
+    return Schema(f'syntax = "proto3"; {text}', references)
 
 
 def file_of(made: Any) -> Any:
-    return FileDescriptorSet.FromString(b64decode(made["files"])).file
+    return FileDescriptorSet.FromString(made[0]).file
 
 
 def kind_and_value(fields: str, fill: Callable[[Any], Any]) -> tuple[Any, Any]:
@@ -41,7 +41,7 @@ def kind_and_value(fields: str, fill: Callable[[Any], Any]) -> tuple[Any, Any]:
         pool.Add(file)
     message = GetMessageClass(pool.FindMessageTypeByName("shop.M"))()
     fill(message)
-    return kind["members"], parser(json.loads(json.dumps(made)))(message.SerializeToString())
+    return kind["members"], parser(made)(message.SerializeToString())
 
 
 ZEROS = {"double": 0.0, "int32": 0, "uint64": Decimal(0), "bool": False, "string": "", "bytes": b"", "Level": "NONE"}
@@ -88,18 +88,17 @@ def test_a_value_is_read_as_its_kind(fields: str, fill: Callable[[Any], Any], ki
 
 
 def test_a_nested_message_of_a_file_with_references_as_text_and_as_descriptors() -> None:
-    def described(made: Any) -> Schema:
-        """Return a schema as confluent-kafka registers it."""
-        return Schema(1, "PROTOBUF", b64encode(file_of(made)[-1].SerializeToString()).decode(), zipped)
+    def described(made: Any) -> str:
+        """Return a schema's text as confluent-kafka registers it."""
+        return b64encode(file_of(made)[-1].SerializeToString()).decode()
 
-    zipped = (Reference("a/zip.proto", schema("package post; message Zip { string code = 1; }")),)
     rate = described(compiled(schema("package tax; message Rate { int32 percent = 1; }"), (1, (0,)))[1])
+    references = {"a/zip.proto": schema("package post; message Zip { string code = 1; }").text, "rate.proto": rate}
     main = 'import "a/zip.proto"; import "rate.proto"; message A { message B {} message C {'
     main += " post.Zip zip = 1; tax.Rate rate = 2; } }"
-    kind, made = compiled(schema(main, *zipped, Reference("rate.proto", rate)), (1, [0, 1]))
+    kind, made = compiled(schema(main, **references), (1, (0, 1)))
     assert kind == {"members": {"zip": {"members": {"code": "text"}}, "rate": {"members": {"percent": "int"}}}}
-    again = Schema(1, "PROTOBUF", described(made).text, (*zipped, Reference("rate.proto", rate)))
-    assert compiled(again, (1, [0, 1])) == (kind, made)
+    assert compiled(Schema(described(made), references), (1, (0, 1))) == (kind, made)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +130,9 @@ NO_TABLES = {
 
 @pytest.mark.parametrize(("text", "reason"), NO_TABLES.items(), ids=NO_TABLES.values())
 def test_what_is_no_table(text: str, reason: str) -> None:
-    references = [Reference("../other.proto", schema("message B {}"))] if "../" in text else []
+    references = {"../other.proto": schema("message B {}").text} if "../" in text else {}
     with pytest.raises(NotATable, match=reason):
-        compiled(schema(text, *references), (1, (0,)))
+        compiled(schema(text, **references), (1, (0,)))
 
 
 @given(indexes=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), body=st.binary())
