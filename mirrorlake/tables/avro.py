@@ -23,8 +23,6 @@ _MAX_PRECISION = 38
 _OURS = "mirrorlake-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EXACT = Context(prec=MAX_PREC)
-# Nothing that a reader without a schema of its own needs; a wrong default is no reason to refuse a schema.
-_NOTES = {"doc", "default", "aliases"}
 
 
 def _time(micros: int, *_: Any) -> str:
@@ -57,8 +55,7 @@ _LOGICAL: dict[str, tuple[Kind, Callable[..., Any]]] = {
     "long-local-timestamp-millis": ("timestamp", lambda millis, *_: _timestamp(1_000 * millis)),
     "long-local-timestamp-micros": ("timestamp", _timestamp),
     "fixed-uuid": ("text", lambda data, *_: str(UUID(bytes=data))),
-    "bytes-decimal": ("decimal", _decimal),
-    "fixed-decimal": ("decimal", _decimal),
+    **dict.fromkeys(("bytes-decimal", "fixed-decimal"), ("decimal", _decimal)),
 }
 
 
@@ -77,7 +74,7 @@ def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:  # noq
             parse_schema(_document(text), types.named)
         # The bytes of a record are those of its fields, and of records alone fastavro remembers the types that they refer to.
         value = {"name": "value", "type": _document(schema.text)}
-        parsed = parse_schema({"type": "record", "name": "mirrorlake", "fields": [value]}, types.named)
+        parsed = parse_schema({"type": "record", "name": _OURS, "fields": [value]}, types.named)
         kind = types.kind(parsed["fields"][0]["type"])
     except NotATable:
         raise
@@ -87,7 +84,9 @@ def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:  # noq
 
 
 def _document(text: str) -> Any:
-    return json.loads(text, object_hook=lambda given: {name: given[name] for name in given if name not in _NOTES})
+    # A reader without a schema of its own needs no defaults; a wrong one is no reason to refuse a schema.
+    notes = {"doc", "default", "aliases"}
+    return json.loads(text, object_hook=lambda given: {name: given[name] for name in given if name not in notes})
 
 
 class _Types:
@@ -118,18 +117,15 @@ class _Types:
             case {"type": "record" | "error", "name": name}:
                 if name not in self._records:
                     self._records[name] = None
-                    self._records[name] = self._record(given)
+                    kind = {"members": {field["name"]: self.kind(field["type"]) for field in given["fields"]}}
+                    # Counted in each: of records that hold others several times the last one would never be counted.
+                    if count_columns(kind) > MAX_COLUMNS:
+                        raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
+                    self._records[name] = kind
                 if (record := self._records[name]) is None:
                     raise NotATable(f"the type {name} contains itself, and a table has no such column")
                 return record
         return _scalar(given)
-
-    def _record(self, given: Any) -> Kind:
-        kind = {"members": {field["name"]: self.kind(field["type"]) for field in given["fields"]}}
-        # Counted in each record: of records that hold others several times the last one would never be counted.
-        if count_columns(kind) > MAX_COLUMNS:
-            raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
-        return kind
 
 
 def _scalar(given: Any) -> Kind:

@@ -13,22 +13,15 @@ from datetime import timezone
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrorlake.tables.columns import text_of
 from mirrorlake.tables.kinds import MAX_COLUMNS, Kind, count_columns
 from mirrorlake.tables.registry import FRAME_BYTES, NotATable, Schema, parse_schema_id
 
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-# A longer one is no frame of a serializer.
-_MAX_VARINT_BYTES = 5
-_UNSIGNED_64 = "decimal(20,0)"
 # By FieldDescriptor.cpp_type; bytes have that of text.
-_SCALARS: dict[int, Kind] = {1: "int", 2: "long", 3: "int", 4: _UNSIGNED_64}
+_SCALARS: dict[int, Kind] = {1: "int", 2: "long", 3: "int", 4: "decimal(20,0)"}
 _SCALARS |= {5: "double", 6: "double", 7: "boolean", 9: "text"}
-_BYTES = 12
 _GOOGLE = "google.protobuf."
 _AS_JSON = {_GOOGLE + name for name in ("Struct", "Value", "ListValue", "Any", "Duration", "FieldMask")}
 # No reference of a schema has this name.
@@ -42,10 +35,6 @@ def locate(payload: bytes) -> tuple[tuple[Any, ...], int] | None:
     """Return the schema's id with a path of message indexes, and where the message begins.
 
     The path leads from the messages of a file to a nested one; the single byte 0 is that of the first message.
-
-    >>> frame = bytes([0, 0, 0, 0, 7])
-    >>> locate(frame + bytes([0])), locate(frame + bytes([4, 2, 0])), locate(frame)
-    (((7, (0,)), 6), ((7, (1, 0)), 8), None)
     """
     schema_id = parse_schema_id(payload)
     count, position = _varint(payload, FRAME_BYTES)
@@ -61,9 +50,9 @@ def locate(payload: bytes) -> tuple[tuple[Any, ...], int] | None:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag varint, -1 if there is none, and the position after it."""
+    """Return a zigzag varint, -1 if there is none of at most five bytes, and the position after it."""
     value = 0
-    for shift, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
+    for shift, byte in enumerate(data[position : position + 5]):
         value |= (byte & 0x7F) << (7 * shift)
         if not byte & 0x80:
             return (value >> 1) ^ -(value & 1), position + shift + 1
@@ -108,7 +97,7 @@ def _files(schema: Schema) -> bytes:
         return out.read_bytes()
 
 
-def _descriptor(files: bytes, indexes: Iterable[int]) -> Descriptor:
+def _descriptor(files: bytes, indexes: Iterable[int]) -> Any:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -124,7 +113,7 @@ def _descriptor(files: bytes, indexes: Iterable[int]) -> Descriptor:
     return message
 
 
-def _message(message: Descriptor, met: dict[str, _Reading | None]) -> _Reading:
+def _message(message: Any, met: dict[str, _Reading | None]) -> _Reading:
     """Return the reading of a message; in `met` it is None as long as its own fields are read."""
     name = message.full_name
     if name not in met:
@@ -135,13 +124,12 @@ def _message(message: Descriptor, met: dict[str, _Reading | None]) -> _Reading:
         if count_columns(kind) > MAX_COLUMNS:
             raise NotATable(f"its schema has more than {MAX_COLUMNS} columns")
         met[name] = kind, lambda value: {field: convert(value) for field, (_, convert) in fields.items()}
-    reading = met[name]
-    if reading is None:
+    if (reading := met[name]) is None:
         raise NotATable(f"the type {name} contains itself, and a table has no such column")
     return reading
 
 
-def _field(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
+def _field(field: Any, met: dict[str, _Reading | None]) -> _Reading:
     """Return the reading of a field, of the message that has it."""
     get, message = attrgetter(field.name), field.message_type
     if message is not None and message.GetOptions().map_entry:
@@ -156,15 +144,15 @@ def _field(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
     return kind, lambda of: convert(get(of))
 
 
-def _value(field: FieldDescriptor, met: dict[str, _Reading | None]) -> _Reading:
+def _value(field: Any, met: dict[str, _Reading | None]) -> _Reading:
     """Return the reading of one value of a field."""
     message = field.message_type
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return "text", lambda number: names.get(number, str(number))
     if message is None:
-        kind = "binary" if field.type == _BYTES else _SCALARS[field.cpp_type]
-        return kind, Decimal if kind == _UNSIGNED_64 else lambda value: value
+        kind = "binary" if field.type == field.TYPE_BYTES else _SCALARS[field.cpp_type]
+        return kind, Decimal if kind == "decimal(20,0)" else lambda value: value
     name = message.full_name
     if name == f"{_GOOGLE}Timestamp":
         return "timestamp", lambda value: value.ToDatetime(tzinfo=timezone.utc)
@@ -190,7 +178,6 @@ def _json(value: Any, pool: Any) -> str | None:
 
 
 def is_plain(made: Any) -> bool:  # noqa: ARG001  a field has one type
-    """Return whether each place has values of one type."""
     return True
 
 

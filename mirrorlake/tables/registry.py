@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown, UsageError
-
-if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 FRAME_BYTES = 5
 """The bytes that Confluent's serializers put before a payload: 0 and the schema's id; Protobuf's message indexes follow."""
 
 # A registry that is away shows at once: its callers try again.
 _DEFAULTS = {"timeout": 10.0, "max.retries": 1.0, "retries.wait.ms": 200.0, "retries.max.wait.ms": 2_000.0}
+_Failure = tuple[type[RegistryError], str]
+"""What an error of the client is raised as, with the remedy."""
+_REFUSED: _Failure = RegistryRefused, "check the login under registry.client, and what it may do"
+_AWAY: _Failure = RegistryUnreachable, "check registry.url, and that it runs"
+_UNKNOWN: _Failure = SchemaUnknown, "register it there"
+_OTHER: _Failure = RegistryError, "check that registry.url is that of Confluent's API (Apicurio: .../apis/ccompat/v7)"
 # By status of HTTP or, where that says less, by code of the registry.
-_ERRORS: dict[int, type[RegistryError]] = {
-    **dict.fromkeys((401, 403), RegistryRefused),
-    **dict.fromkeys((408, 429, *range(500, 600)), RegistryUnreachable),
-    **dict.fromkeys((40401, 40402, 40403), SchemaUnknown),
-}
-_REMEDIES: dict[type[RegistryError], str] = {
-    SchemaUnknown: "register it there",
-    RegistryRefused: "check the login under registry.client, and what it may do",
-    RegistryUnreachable: "check registry.url, and that it runs",
-    RegistryError: "check that registry.url is that of Confluent's API (Apicurio: .../apis/ccompat/v7)",
+_ERRORS: dict[int, _Failure] = {
+    **dict.fromkeys((401, 403), _REFUSED),
+    **dict.fromkeys((408, 429, *range(500, 600)), _AWAY),
+    **dict.fromkeys((40401, 40402, 40403), _UNKNOWN),
 }
 # An id that is not known now may be registered in a moment.
 _UNKNOWN_FOR_S = 10.0
@@ -45,12 +41,11 @@ def parse_schema_id(data: bytes | None) -> int | None:
     return int.from_bytes(data[1:FRAME_BYTES], "big")
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """The text of a schema, and by name the texts that it refers to, each after those that it needs itself."""
 
     text: str
-    references: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str]
 
 
 class SchemaRegistry:
@@ -62,18 +57,23 @@ class SchemaRegistry:
     def __init__(self, options: Mapping[str, str], *, name: str) -> None:
         self.url = options["url"]
         self._title = f"the schema registry {name} at {self.url}"
-        self._client = _make_client(options)
         self._unknown: dict[int, tuple[SchemaUnknown, float]] = {}
+        given = {key: float(text) if key in _DEFAULTS else text for key, text in options.items()}
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+
+            self._client = SchemaRegistryClient({**_DEFAULTS, **given})
+        except (ImportError, OSError, ValueError) as error:
+            raise UsageError(
+                f"the client of the schema registry cannot be made: {error}",
+                consequence="no registry was asked",
+                remedy="pip install 'mirrorlake[tables]'"
+                if isinstance(error, ImportError)
+                else "check registry.client",
+            ) from error
 
     def schema(self, schema_id: int) -> Schema:
-        """Return the schema of an id, with its references.
-
-        Raises:
-            SchemaUnknown: the registry has no such id.
-            RegistryUnreachable: it does not answer now.
-            RegistryRefused: it refuses the login.
-            RegistryError: it answers with something else.
-        """
+        """Return the schema of an id, with its references."""
         unknown, until = self._unknown.get(schema_id, (None, 0.0))
         if unknown is not None and monotonic() < until:
             raise unknown
@@ -89,9 +89,8 @@ class SchemaRegistry:
         for reference in schema.references or ():
             if reference.name not in met:
                 met.add(reference.name)
-                subject, version = reference.subject, reference.version
-                ask = partial(self._client.get_version, subject, version, deleted=True)
-                answer = self._ask(f"{subject} version {version}, which a schema refers to", ask)
+                ask = partial(self._client.get_version, reference.subject, reference.version, deleted=True)
+                answer = self._ask(f"{reference.subject} version {reference.version}, which a schema refers to", ask)
                 yield from self._references(answer.schema, met)
                 yield reference.name, answer.schema.schema_str or ""
 
@@ -102,30 +101,12 @@ class SchemaRegistry:
             return ask()
         except Exception as error:
             # No answer, or that of a proxy.
-            kind: type[RegistryError] = RegistryUnreachable
+            kind, remedy = _AWAY
             if isinstance(error, OAuthTokenError):
-                kind = RegistryRefused
+                kind, remedy = _REFUSED
             elif isinstance(error, SchemaRegistryError):
-                kind = _ERRORS.get(error.http_status_code) or _ERRORS.get(error.error_code, RegistryError)
+                kind, remedy = _ERRORS.get(error.http_status_code) or _ERRORS.get(error.error_code, _OTHER)
             # A schema that refers to an unknown one is no unknown id.
-            raised = RegistryError if kind is SchemaUnknown and schema_id is None else kind
-            raise raised(
-                f"{self._title} gave no {what}: {error!r}",
-                consequence="nothing was read",
-                remedy=_REMEDIES[kind],
-                schema_id=schema_id,
-            ) from error
-
-
-def _make_client(options: Mapping[str, str]) -> SchemaRegistryClient:
-    given = {key: float(text) if key in _DEFAULTS else text for key, text in options.items()}
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-
-        return SchemaRegistryClient({**_DEFAULTS, **given})
-    except (ImportError, OSError, ValueError) as error:
-        raise UsageError(
-            f"the client of the schema registry cannot be made: {error}",
-            consequence="no registry was asked",
-            remedy="pip install 'mirrorlake[tables]'" if isinstance(error, ImportError) else "check registry.client",
-        ) from error
+            kind = RegistryError if kind is SchemaUnknown and schema_id is None else kind
+            cause = f"{self._title} gave no {what}: {error!r}"
+            raise kind(cause, consequence="nothing was read", remedy=remedy, schema_id=schema_id) from error

@@ -8,13 +8,14 @@ import pickle
 import uuid
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
 
-from mirrorlake.tables.avro import compiled, locate, parser
+from mirrorlake.tables.avro import compiled, parser
 from mirrorlake.tables.columns import Columns
 from mirrorlake.tables.formats import RegistryFormat
 from mirrorlake.tables.registry import NotATable, Schema
@@ -33,8 +34,8 @@ def logical(base: str, logical_type: str, **more: Any) -> dict[str, Any]:
     return {"type": base, "logicalType": logical_type, **more}
 
 
-def decimal(precision: int, scale: int, base: str = "bytes", **more: Any) -> dict[str, Any]:
-    return logical(base, "decimal", precision=precision, scale=scale, **more)
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return logical("bytes", "decimal", precision=precision, scale=scale)
 
 
 def encoded(kind: Any, value: Any) -> bytes:
@@ -45,31 +46,29 @@ def encoded(kind: Any, value: Any) -> bytes:
 
 def kind_and_value(kind: Any, body: bytes, **references: Any) -> tuple[Any, Any]:
     found, made = compiled(Schema(json.dumps(kind), {name: json.dumps(one) for name, one in references.items()}), (1,))
-    return found, parser(pickle.loads(pickle.dumps(made)))(body)  # noqa: S301  as workers get it
+    return found, parser(pickle.loads(pickle.dumps(made)))(body)  # noqa: S301  as Spark's workers get it
 
 
 CITY, CITY_KIND = record("City", name="string"), {"members": {"name": "text"}}
 ORDER = record("Order", to=CITY, via={"type": "array", "items": "shop.City"}, none="null")
 ORDERED = {"to": {"name": "Ulm"}, "via": [{"name": "Bonn"}], "none": None}
+TWICE = record("T", a=logical("fixed", "decimal", name="D", size=20, precision=38, scale=38), b="D")
 # A type with a value that is written, its kind, and what is read if that is another value.
 CASES: list[tuple[Any, ...]] = [
     ("float", 0.5, "double"),
-    ("bytes", b"\0\xff", "binary"),
-    ({"type": "fixed", "name": "F", "size": 2}, b"ab", "binary"),
+    ({"type": "fixed", "name": "F", "size": 2}, b"\0\xff", "binary"),
     ({"type": "enum", "name": "E", "symbols": ["S", "L"]}, "L", "text"),
-    (logical("int", "date"), date(2026, 7, 1), "date"),
+    (decimal(10, 2), Decimal("-1.5"), "decimal(10,2)", Decimal("-1.50")),
+    (["null", logical("int", "date")], date(2026, 7, 1), "date"),
     (logical("long", "timestamp-millis"), AT, "timestamp"),
     (logical("long", "local-timestamp-micros"), AT.replace(tzinfo=None), "timestamp", AT),
     (logical("long", "timestamp-nanos"), 2**62 + 1, "long"),
     (logical("int", "time-millis"), time(1, 2, 3), "text", "01:02:03"),
-    (logical("long", "time-micros"), time(1, 2, 3, 4), "text", "01:02:03.000004"),
     (logical("string", "uuid"), NUMBER, "text", str(NUMBER)),
-    (logical("fixed", "uuid", name="U", size=16), NUMBER.bytes, "text", str(NUMBER)),
-    (decimal(10, 2), Decimal("-1.5"), "decimal(10,2)", Decimal("-1.50")),
-    (decimal(38, 38, "fixed", name="D", size=20), FULL, "decimal(38,38)"),
+    (logical("fixed", "uuid", name="N", size=16), NUMBER.bytes, "text", str(NUMBER)),
+    (TWICE, dict.fromkeys("ab", FULL), {"members": dict.fromkeys("ab", "decimal(38,38)")}),
     (decimal(39, 9), Decimal("0.000000001"), "text", "0.000000001"),
     (logical("bytes", "decimal"), b"a", "binary"),
-    (["null", logical("int", "date")], None, "date"),
     (["null", "int", "double"], 7, "double"),
     (["string", decimal(4, 1), CITY], {"name": "Ulm"}, "text"),
     ({"type": "map", "values": ["null", "int"]}, {"a": 1, "b": None}, {"map": "int"}),
@@ -85,39 +84,29 @@ def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
 
 
 def test_values_of_several_types_are_text_and_other_roots_are_refused_whatever_is_in_the_batch() -> None:
-    schema = Schema(json.dumps(record("Odd", n=["null", "int", "string"])))
-    kind, made = compiled(schema, (1,))
+    several = record("Odd", n=["null", "int", "string"])
+    kind, made = compiled(Schema(json.dumps(several), {}), (1,))
     odd = RegistryFormat("avro", Columns(kind, "value", spread=True), {"east": "r"}, {("r", 1): (kind, made)})
-    bodies = [encoded(record("Odd", n=["null", "int", "string"]), {"n": value}) for value in (5, "x", None)]
+    bodies = [encoded(several, {"n": value}) for value in (5, "x", None)]
     payloads = pa.array([*(b"\0\0\0\0\1" + body for body in bodies), None, b"\0\0\0\0\2"], pa.binary())
     sources = pa.array(["east"] * 5)
     found = odd.decode(payloads, sources)
     assert (found.columns["n"].to_pylist(), found.faults, [*found.misfits]) == (["5", "x", None, None, None], {}, [4])
     assert odd.look(payloads, sources)[-1] == ("east", (2,))
-
-    class Texts:
-        url = "r"
-
-        def schema(self, _: int) -> Schema:
-            return Schema('"string"')
-
-    grown = odd.grown([["east", [2]]], lambda _: Texts(), widens=True, rebuilds=True)  # type: ignore[arg-type,return-value]
-    assert (grown.fields, [*grown.refused]) == (odd.fields, [("r", 2)])  # type: ignore[attr-defined]
+    texts: Any = SimpleNamespace(url="r", schema=lambda _: Schema('"string"', {}))
+    grown: Any = odd.grown([["east", [2]]], lambda _: texts, widens=True, rebuilds=True)
+    assert (grown.fields, [*grown.refused]) == (odd.fields, [("r", 2)])
 
 
 def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_even_a_wrong_one() -> None:
-    zone = record("Zone", into="City")
-    order = record("Order", id="int", zone="Zone")
+    zone, order = record("Zone", into="City"), record("Order", id="int", zone="Zone")
     order["fields"][0] |= {"default": "x", "aliases": ["number"], "doc": "of the shop"}
     value = {"id": 7, "zone": {"into": {"name": "Ulm"}}}
     body = encoded(record("Order", id="int", zone=record("Zone", into=CITY)), value)
     kind = {"members": {"id": "int", "zone": {"members": {"into": CITY_KIND}}}}
     assert kind_and_value(order, body, city=CITY, zone=zone) == (kind, value)
-
-
-def test_where_a_body_begins() -> None:
-    assert [locate(data) for data in (b"\0\0\0\1\0body", b"\0\xff\xff\xff\xff")] == [((256,), 5), ((2**32 - 1,), 5)]
-    assert [locate(data) for data in (b"\1\0\0\1\0body", b"\0\0\0\1", b"")] == [None] * 3
+    several = {"type": "array", "items": "shop.City"}
+    assert kind_and_value(several, b"\x02\x06Ulm\0", city=CITY) == ({"list": CITY_KIND}, [{"name": "Ulm"}])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +117,6 @@ def test_where_a_body_begins() -> None:
         ("string", b"\x0e\xffsecret", "a text in it is not UTF-8"),
         (logical("long", "timestamp-micros"), encoded("long", 2**60), RANGE),
         (logical("int", "date"), encoded("int", 2**30), RANGE),
-        (logical("int", "time-millis"), encoded("int", 86_400_000), RANGE),
         (logical("long", "time-micros"), encoded("long", -1), RANGE),
         (decimal(3, 1), encoded("bytes", (1_000).to_bytes(2, "big")), RANGE),
     ],
@@ -143,11 +131,9 @@ for _number in range(1, 60):
     DOUBLING = record(f"R{_number}", a=DOUBLING, b=f"R{_number - 1}")
 NO_TABLES = {
     "{": "its schema is not Avro: JSONDecodeError",
-    '"shop.Unknown"': "its schema is not Avro: UnknownType",
     "[" * 100_000: "its schema is not Avro: RecursionError",
     json.dumps(record("Node", next=["null", "Node"])): "the type shop.Node contains itself",
     json.dumps({"type": "array", "items": "null"}): "a list of values without bytes",
-    json.dumps(record("A", **{f"f{n}": "int" for n in range(1_001)})): "more than 1000 columns",
     json.dumps(DOUBLING): "more than 1000 columns",
 }
 
@@ -155,4 +141,4 @@ NO_TABLES = {
 @pytest.mark.parametrize(("text", "reason"), NO_TABLES.items(), ids=NO_TABLES.values())
 def test_what_is_no_table(text: str, reason: str) -> None:
     with pytest.raises(NotATable, match=reason):
-        compiled(Schema(text), (1,))
+        compiled(Schema(text, {}), (1,))

@@ -14,8 +14,6 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mirrorlake.tables.protobuf import compiled, locate, parser
 from mirrorlake.tables.registry import NotATable, Schema
@@ -63,19 +61,16 @@ ORDERED = dict.fromkeys("abcdefgh", True)
 ORDERED_JSON = json.dumps(ORDERED, separators=(",", ":"))
 ANY = '{"@type":"type.googleapis.com/shop.City","a_name":"ü"}'
 CASES: list[tuple[str, Callable[[Any], Any], Any, Any]] = [
-    ("fixed64 a = 1;", lambda m: setattr(m, "a", 2**64 - 1), "decimal(20,0)", Decimal(2**64 - 1)),
+    ("repeated uint64 a = 1;", lambda m: m.a.append(2**64 - 1), {"list": "decimal(20,0)"}, [Decimal(2**64 - 1)]),
     ("uint32 a = 1;", lambda m: setattr(m, "a", 2**32 - 1), "int", 2**32 - 1),
     ("optional int64 a = 1;", lambda m: setattr(m, "a", 0), "long", 0),
     ("Level a = 1;", lambda m: setattr(m, "a", 7), "text", "7"),
-    ("repeated Level a = 1;", lambda m: m.a.extend([1, 0]), {"list": "text"}, ["GOLD", "NONE"]),
     ("map<bool, City> a = 1;", lambda m: m.a[True], {"map": CITY}, {"true": {"a_name": ""}}),
-    ("map<int32, uint64> a = 1;", lambda m: m.a.update({7: 1}), {"map": "decimal(20,0)"}, {"7": Decimal(1)}),
     ("map<string, bool> a = 1;", lambda m: m.a.update(ORDERED), {"map": "boolean"}, ORDERED),
     ("google.protobuf.Timestamp a = 1;", lambda m: m.a.FromDatetime(AT), "timestamp", AT),
     ("google.protobuf.UInt64Value a = 1;", lambda m: m.a.SetInParent(), "decimal(20,0)", Decimal(0)),
     ("google.protobuf.Duration a = 1;", lambda m: m.a.FromSeconds(3), "text", "3s"),
     ("google.protobuf.Struct a = 1;", lambda m: m.a.update(ORDERED), "text", ORDERED_JSON),
-    ("google.protobuf.Value a = 1;", lambda m: setattr(m.a, "null_value", 0), "text", None),
     ("google.protobuf.Any a = 1; City b = 2;", lambda m: m.a.Pack(type(m.b)(a_name="ü")), "text", ANY),
     ("google.protobuf.Any a = 1;", lambda m: setattr(m.a, "type_url", "x/Y"), "text", '{"@type":"x/Y","value":""}'),
 ]
@@ -118,12 +113,10 @@ DOUBLING = "message M0 { int32 a = 1; }"
 for _n in range(60):
     DOUBLING = f"message M{_n + 1} {{ M{_n} a = 1; M{_n} b = 2; }} {DOUBLING}"
 NO_TABLES = {
-    "message": "its schema is not Protobuf: protoc refuses it",
     'import "other.proto"; message A {}': "its schema is not Protobuf: protoc refuses it",
     "message A { message B { A a = 1; } repeated B b = 1; }": "the type A contains itself",
     "": "no message of the indexes",
     'import "../other.proto"; message A {}': "outside of its folder",
-    f"message A {{ {''.join(f'int32 a{n} = {n};' for n in range(1, 1_002))} }}": "more than 1000 columns",
     DOUBLING: "more than 1000 columns",
 }
 
@@ -135,9 +128,9 @@ def test_what_is_no_table(text: str, reason: str) -> None:
         compiled(schema(text, **references), (1, (0,)))
 
 
-@given(indexes=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), body=st.binary())
-def test_message_indexes_are_read_as_they_are_written(indexes: list[int], body: bytes) -> None:
-    frame = SchemaId("PROTOBUF", 7, message_indexes=indexes).id_to_bytes()
-    assert locate(frame + body) == ((7, tuple(indexes)), len(frame))
-    damaged = [frame[:5] + more for more in (b"", b"\x04\x02", b"\x01", b"\xff" * 9, b"\x02\x01")]
-    assert [locate(data) for data in (*damaged, b"\1" + frame[1:], b"")] == [None] * 7
+def test_message_indexes_are_read_as_they_are_written() -> None:
+    for indexes in ([0], [7], [0, 300], [2**31 - 1] * 20):
+        frame = SchemaId("PROTOBUF", 2**32 - 1, message_indexes=indexes).id_to_bytes()
+        assert locate(frame + b"body") == ((2**32 - 1, tuple(indexes)), len(frame))
+        damaged = [frame[:5] + more for more in (b"", b"\x04\x02", b"\x01", b"\xff" * 9, b"\x02\x01")]
+        assert [locate(data) for data in (*damaged, b"\1" + frame[1:], b"")] == [None] * 7
