@@ -32,8 +32,7 @@ def test_a_schema_is_read_with_all_that_it_refers_to(registry: RegistryServer) -
     text = avro("Customer", ("home", "Address"), ("other", "Zip"))
     schema_id = raw.register_schema("ref-customers-value", Schema(text, references=[address, zip_ref]))
     schema = client_of(registry.url).schema(schema_id)
-    assert json.loads(schema.text)["name"] == "Customer"
-    assert [*schema.references] == ["Zip", "Address"], "what is needed first comes first"
+    assert (json.loads(schema.text)["name"], [*schema.references]) == ("Customer", ["Zip", "Address"])
 
 
 def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
@@ -42,39 +41,28 @@ def test_an_unknown_id_is_asked_again_after_a_while_and_a_known_one_never(
     server, now = make_registry("unknown"), [0.0]
     client = client_of(server.url)
     monkeypatch.setattr("mirrorlake.tables.registry.monotonic", lambda: now[0])
+    with pytest.raises(SchemaUnknown):
+        client.schema(1)
+    assert SchemaRegistryClient({"url": server.url}).register_schema("late-value", Schema('"int"')) == 1
     with pytest.raises(SchemaUnknown) as caught:
         client.schema(1)
     assert caught.value.schema_id == 1
-    text = avro("L", ("x", "int"))
-    assert SchemaRegistryClient({"url": server.url}).register_schema("late-value", Schema(text)) == 1
-    with pytest.raises(SchemaUnknown):
-        client.schema(1)
     now[0] = 11.0
     schema = client.schema(1)
-
     server.kill()
     assert client.schema(1) == schema, "an id never changes"
     with pytest.raises(RegistryUnreachable):
         client.schema(2)
     server.start()
-    assert client_of(server.url).schema(1) == schema, "it kept what it was given"
     with pytest.raises(SchemaUnknown):
         client.schema(2)
-
-
-def test_another_server_at_the_address_is_named(registry: RegistryServer) -> None:
-    with pytest.raises(RegistryError, match="Confluent's API") as caught:
-        client_of(registry.url.replace("/v7", "/v99")).schema(1)
-    assert type(caught.value) is RegistryError
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         (SchemaRegistryError(401, 401, "Unauthorized"), RegistryRefused),
-        (SchemaRegistryError(403, 40301, "no"), RegistryRefused),
         (OAuthTokenError("no token"), RegistryRefused),
-        (SchemaRegistryError(503, -1, "a proxy"), RegistryUnreachable),
         (SchemaRegistryError(500, 50002, "timed out"), RegistryUnreachable),
         (json.JSONDecodeError("a portal", "<html>", 0), RegistryUnreachable),
         (SchemaRegistryError(404, 404, "HTTP 404 Not Found"), RegistryError),
@@ -93,9 +81,9 @@ def test_an_error_of_the_client_is_raised_as_what_it_means_and_an_unknown_refere
         client.schema(70)
     assert type(caught.value) is (RegistryError if kind is SchemaUnknown else kind)
     monkeypatch.setattr(client, "_client", SimpleNamespace(get_schema=fails))
-    with pytest.raises(RegistryError) as caught:
+    with pytest.raises(RegistryError, match="no schema of id 70") as caught:
         client.schema(70)
-    assert type(caught.value) is kind
+    assert (type(caught.value), "Confluent's API" in str(caught.value)) == (kind, kind is RegistryError)
 
 
 def test_a_schema_that_refers_to_itself_hangs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:

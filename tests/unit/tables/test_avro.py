@@ -34,10 +34,6 @@ def logical(base: str, logical_type: str, **more: Any) -> dict[str, Any]:
     return {"type": base, "logicalType": logical_type, **more}
 
 
-def decimal(precision: int, scale: int) -> dict[str, Any]:
-    return logical("bytes", "decimal", precision=precision, scale=scale)
-
-
 def encoded(kind: Any, value: Any) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(kind), value)
@@ -55,10 +51,9 @@ ORDERED = {"to": {"name": "Ulm"}, "via": [{"name": "Bonn"}], "none": None}
 TWICE = record("T", a=logical("fixed", "decimal", name="D", size=20, precision=38, scale=38), b="D")
 # A type with a value that is written, its kind, and what is read if that is another value.
 CASES: list[tuple[Any, ...]] = [
-    ("float", 0.5, "double"),
     ({"type": "fixed", "name": "F", "size": 2}, b"\0\xff", "binary"),
     ({"type": "enum", "name": "E", "symbols": ["S", "L"]}, "L", "text"),
-    (decimal(10, 2), Decimal("-1.5"), "decimal(10,2)", Decimal("-1.50")),
+    (logical("bytes", "decimal", precision=10, scale=2), Decimal("-1.5"), "decimal(10,2)", Decimal("-1.50")),
     (["null", logical("int", "date")], date(2026, 7, 1), "date"),
     (logical("long", "timestamp-millis"), AT, "timestamp"),
     (logical("long", "local-timestamp-micros"), AT.replace(tzinfo=None), "timestamp", AT),
@@ -67,10 +62,10 @@ CASES: list[tuple[Any, ...]] = [
     (logical("string", "uuid"), NUMBER, "text", str(NUMBER)),
     (logical("fixed", "uuid", name="N", size=16), NUMBER.bytes, "text", str(NUMBER)),
     (TWICE, dict.fromkeys("ab", FULL), {"members": dict.fromkeys("ab", "decimal(38,38)")}),
-    (decimal(39, 9), Decimal("0.000000001"), "text", "0.000000001"),
+    (logical("bytes", "decimal", precision=39, scale=9), Decimal("0.000000001"), "text", "0.000000001"),
     (logical("bytes", "decimal"), b"a", "binary"),
     (["null", "int", "double"], 7, "double"),
-    (["string", decimal(4, 1), CITY], {"name": "Ulm"}, "text"),
+    (["string", logical("bytes", "decimal", precision=4, scale=1), CITY], {"name": "Ulm"}, "text"),
     ({"type": "map", "values": ["null", "int"]}, {"a": 1, "b": None}, {"map": "int"}),
     (ORDER, ORDERED, {"members": {"to": CITY_KIND, "via": {"list": CITY_KIND}, "none": "null"}}),
 ]
@@ -89,10 +84,8 @@ def test_values_of_several_types_are_text_and_other_roots_are_refused_whatever_i
     odd = RegistryFormat("avro", Columns(kind, "value", spread=True), {"east": "r"}, {("r", 1): (kind, made)})
     bodies = [encoded(several, {"n": value}) for value in (5, "x", None)]
     payloads = pa.array([*(b"\0\0\0\0\1" + body for body in bodies), None, b"\0\0\0\0\2"], pa.binary())
-    sources = pa.array(["east"] * 5)
-    found = odd.decode(payloads, sources)
+    found = odd.decode(payloads, pa.array(["east"] * 5))
     assert (found.columns["n"].to_pylist(), found.faults, [*found.misfits]) == (["5", "x", None, None, None], {}, [4])
-    assert odd.look(payloads, sources)[-1] == ("east", (2,))
     texts: Any = SimpleNamespace(url="r", schema=lambda _: Schema('"string"', {}))
     grown: Any = odd.grown([["east", [2]]], lambda _: texts, widens=True, rebuilds=True)
     assert (grown.fields, [*grown.refused]) == (odd.fields, [("r", 2)])
@@ -115,10 +108,9 @@ def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_
         (record("A", id="int", name="string"), b"\x0e\x14secret", "it ends too soon"),
         (record("A", id="int"), b"\x0esecret", "bytes are left over"),
         ("string", b"\x0e\xffsecret", "a text in it is not UTF-8"),
-        (logical("long", "timestamp-micros"), encoded("long", 2**60), RANGE),
         (logical("int", "date"), encoded("int", 2**30), RANGE),
         (logical("long", "time-micros"), encoded("long", -1), RANGE),
-        (decimal(3, 1), encoded("bytes", (1_000).to_bytes(2, "big")), RANGE),
+        (logical("bytes", "decimal", precision=3, scale=1), encoded("bytes", (1_000).to_bytes(2, "big")), RANGE),
     ],
 )
 def test_a_body_that_is_not_of_its_schema_is_refused_without_a_part_of_it(kind: Any, body: bytes, reason: str) -> None:

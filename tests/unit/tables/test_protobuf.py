@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry.serde import SchemaId
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from mirrorlake.tables.protobuf import compiled, locate, parser
+from mirrorlake.tables.protobuf import _descriptor, compiled, locate, parser
 from mirrorlake.tables.registry import NotATable, Schema
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
@@ -28,16 +26,9 @@ def schema(text: str, **references: str) -> Schema:
     return Schema(f'syntax = "proto3"; {text}', references)
 
 
-def file_of(made: Any) -> Any:
-    return FileDescriptorSet.FromString(made[0]).file
-
-
 def kind_and_value(fields: str, fill: Callable[[Any], Any]) -> tuple[Any, Any]:
     kind, made = compiled(schema(f"{HEAD} {{ {fields} }}"), (1, (1,)))
-    pool = DescriptorPool()
-    for file in file_of(made):
-        pool.Add(file)
-    message = GetMessageClass(pool.FindMessageTypeByName("shop.M"))()
+    message = GetMessageClass(_descriptor(*made))()
     fill(message)
     return kind["members"], parser(made)(message.SerializeToString())
 
@@ -62,7 +53,6 @@ ORDERED_JSON = json.dumps(ORDERED, separators=(",", ":"))
 ANY = '{"@type":"type.googleapis.com/shop.City","a_name":"ü"}'
 CASES: list[tuple[str, Callable[[Any], Any], Any, Any]] = [
     ("repeated uint64 a = 1;", lambda m: m.a.append(2**64 - 1), {"list": "decimal(20,0)"}, [Decimal(2**64 - 1)]),
-    ("uint32 a = 1;", lambda m: setattr(m, "a", 2**32 - 1), "int", 2**32 - 1),
     ("optional int64 a = 1;", lambda m: setattr(m, "a", 0), "long", 0),
     ("Level a = 1;", lambda m: setattr(m, "a", 7), "text", "7"),
     ("map<bool, City> a = 1;", lambda m: m.a[True], {"map": CITY}, {"true": {"a_name": ""}}),
@@ -85,7 +75,7 @@ def test_a_value_is_read_as_its_kind(fields: str, fill: Callable[[Any], Any], ki
 def test_a_nested_message_of_a_file_with_references_as_text_and_as_descriptors() -> None:
     def described(made: Any) -> str:
         """Return a schema's text as confluent-kafka registers it."""
-        return b64encode(file_of(made)[-1].SerializeToString()).decode()
+        return b64encode(_descriptor(*made).file.serialized_pb).decode()
 
     rate = described(compiled(schema("package tax; message Rate { int32 percent = 1; }"), (1, (0,)))[1])
     references = {"a/zip.proto": schema("package post; message Zip { string code = 1; }").text, "rate.proto": rate}
@@ -96,17 +86,12 @@ def test_a_nested_message_of_a_file_with_references_as_text_and_as_descriptors()
     assert compiled(Schema(described(made), references), (1, (0, 1))) == (kind, made)
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"\x0a\x14secret", "it is no such Protobuf message"),
-        (b"\x12\x08\x08\xff\xff\xff\xff\xff\xff\x7f", "a time, a text or a number in it is out of range"),
-    ],
-)
-def test_a_body_that_is_not_of_its_schema_is_refused_without_a_part_of_it(body: bytes, reason: str) -> None:
+def test_a_body_that_is_not_of_its_schema_is_refused_without_a_part_of_it() -> None:
     _, made = compiled(schema(f"{HEAD} {{ string a = 1; google.protobuf.Timestamp b = 2; }}"), (1, (1,)))
-    with pytest.raises(ValueError, match=f"^{reason}$"):
-        parser(made)(body)
+    with pytest.raises(ValueError, match=r"^it is no such Protobuf message$"):
+        parser(made)(b"\x0a\x14secret")
+    with pytest.raises(ValueError, match=r"^a time, a text or a number in it is out of range$"):
+        parser(made)(b"\x12\x08\x08\xff\xff\xff\xff\xff\xff\x7f")
 
 
 DOUBLING = "message M0 { int32 a = 1; }"
