@@ -90,7 +90,7 @@ def _document(text: str) -> Any:
 
 
 class _Types:
-    """Types that fastavro parsed, `named` those that have a name; they are plain if each place has values of one type."""
+    """Types that fastavro parsed, `named` those that have a name, and whether each place has values of one type."""
 
     def __init__(self) -> None:
         self.named: dict[str, Any] = {}
@@ -142,6 +142,7 @@ def _scalar(given: Any) -> Kind:
 
 
 def is_plain(made: Any) -> bool:
+    """Return whether each place has values of one type; those of several are cast to what holds all of them."""
     return bool(made[1])
 
 

@@ -8,56 +8,52 @@ wider table, and `_raw_key` and `_raw_value` the bytes of such records.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.lake import WrittenFile, split_rows, write_rows
+from mirrorlake.context import Context
+from mirrorlake.lake import split_rows, write_rows
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED as IS_FILTERED
 from mirrorlake.rules import View
 from mirrorlake.runtime import WorkerLog
-from mirrorlake.tables.formats import (
-    COORDINATES,
-    FAULT,
-    FILTERED,
-    KEY,
-    MISFIT,
-    OF_BATCH,
-    RAW_KEY,
-    RAW_VALUE,
-    TOMBSTONE,
-    Format,
-)
-
-PARTITION = list(COORDINATES)[:4]
-PLACE = list(COORDINATES)[:5]
-INNER = [*OF_BATCH]
+from mirrorlake.tables.definition import TypedTable, registries_of, views_of
+from mirrorlake.tables.formats import COORDINATES, KEPT, KEY, OF_BATCH, PARTITION, Format, Registries, format_of
 
 _VIEWED = ["offset", "timestamp", "key", "value", "headers"]
 _NO_KEY = "the record has no key, and the table has a row a key"
 _FILE_BYTES = 128 << 20
-Job = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class RowFormat:
     """The rows of a table, as they are decoded from records.
 
-    `takes_misfits`: the table may grow, so misfits are told apart from faults. `needs_key`: a record without a key is a fault.
-    `keeps_raw` keeps the bytes of good records, too, which may turn out to be bad later. `views` are rules to apply first, by source.
+    `needs_key`: a record without a key is a fault. `takes_misfits`: the table may grow, so misfits are told apart from faults.
+    `keeps_raw` keeps the bytes of good records, too, which an expression may find bad. `views` are rules to apply first, by source.
     """
 
     key: Format
     value: Format
-    takes_misfits: bool
-    needs_key: bool
+    needs_key: bool = False
+    takes_misfits: bool = False
     keeps_raw: bool = False
     views: Mapping[str, View] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: Context, table: TypedTable, properties: Mapping[str, str]) -> RowFormat:
+        """Return the rows of a table by its settings, and by what it has kept in its properties."""
+        config, registries = table.config, registries_of(context, table.config)
+        key, value = (
+            format_of(config, of, properties.get(name), registries, [*table.topics]) for of, name in KEPT.items()
+        )
+        is_upserted, views = config.mode == "upsert", views_of(context, config)
+        return cls(key, value, needs_key=is_upserted, keeps_raw=bool(config.columns), views=views)
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,13 +61,51 @@ class RowFormat:
         unknown = {KEY: pa.string()} if self.needs_key else {}
         return pa.schema({**COORDINATES, **unknown, **self.key.fields, **self.value.fields, **OF_BATCH})
 
+    # -- growing --------------------------------------------------------------------------------------------------------
+
+    @property
+    def may_grow(self) -> bool:
+        return self.key.may_grow or self.value.may_grow
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The properties of a table with what it is to keep."""
+        found = zip(KEPT.values(), (self.key.kept, self.value.kept), strict=True)
+        return {name: text for name, text in found if text is not None}
+
+    def begun(self) -> RowFormat:
+        return replace(self, key=self.key.begun(), value=self.value.begun())
+
+    def look(self, batches: Batches) -> Batches:
+        """Return what `grown` needs from misfits, as JSON texts in the columns `of` and `seen`."""
+        for misfits in batches:
+            for of, column in ((self.key, "_raw_key"), (self.value, "_raw_value")):
+                seen = of.look(misfits.column(column), misfits.column("_source"))
+                texts = pa.array(map(json.dumps, seen), pa.string())
+                yield pa.RecordBatch.from_pydict({"of": pa.repeat(column, len(texts)), "seen": texts})
+
+    def grown(self, looked: Iterable[tuple[str, str]], registries: Registries, **how: bool) -> RowFormat:
+        """Return the rows that take what `look` has found (see `Format.grown`)."""
+        of: dict[str, list[Any]] = {"_raw_key": [], "_raw_value": []}
+        for column, seen in looked:
+            of[column].append(json.loads(seen))
+        key = self.key.grown(of["_raw_key"], registries, **how)
+        return replace(self, key=key, value=self.value.grown(of["_raw_value"], registries, **how))
+
+    def is_rebuilt_for(self, wider: RowFormat) -> bool:
+        return self.key.is_rebuilt_for(wider.key) or self.value.is_rebuilt_for(wider.value)
+
+    # -- decoding -------------------------------------------------------------------------------------------------------
+
+    def decode_all(self, batches: Batches) -> Batches:
+        return map(self.decode, batches)
+
     def decode(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns of `COORDINATES`, `key` and `value`, and `headers` where rules apply."""
         if not self.views:
             return self._decoded(records)
-        passed, withheld, reasons = self._passed(records)
-        whole = pa.Table.from_batches([self._decoded(passed), self._withheld(withheld, reasons)])
-        return whole.combine_chunks().to_batches()[0] if len(whole) else self._decoded(passed)
+        found = pa.Table.from_batches(self._ruled(records), self.schema).combine_chunks().to_batches()
+        return found[0] if found else self._decoded(records)
 
     def _decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
         keys, values, sources = (records.column(name) for name in ("key", "value", "_source"))
@@ -89,173 +123,120 @@ class RowFormat:
             misfits = {row: reason for row, reason in misfits.items() if row not in faults}
         else:
             faults, misfits = misfits | faults, {}
-        is_bad = pa.array(
-            [self.keeps_raw or row in faults or row in misfits for row in range(len(records))], pa.bool_()
+        is_kept = [self.keeps_raw or row in faults or row in misfits for row in range(len(records))]
+        keeps_raw = pa.array(is_kept, pa.bool_())
+        none = pa.scalar(None, pa.binary())
+        return self._batch(
+            records,
+            {
+                **key_columns,
+                **value.columns,
+                "_tombstone": values.is_null(),
+                "_fault": pa.array(map(faults.get, range(len(records))), pa.string()),
+                "_misfit": pa.array(map(misfits.get, range(len(records))), pa.string()),
+                "_raw_key": pc.if_else(keeps_raw, keys.cast(pa.binary()), none),
+                "_raw_value": pc.if_else(keeps_raw, values.cast(pa.binary()), none),
+            },
         )
-        columns = {
-            **{name: records.column(name).cast(kind) for name, kind in COORDINATES.items()},
-            **key_columns,
-            **value.columns,
-            TOMBSTONE: values.is_null(),
-            FILTERED: pa.repeat(pa.scalar(False), len(records)),
-            FAULT: pa.array(map(faults.get, range(len(records))), pa.string()),
-            MISFIT: pa.array(map(misfits.get, range(len(records))), pa.string()),
-            RAW_KEY: pc.if_else(is_bad, keys.cast(pa.binary()), pa.scalar(None, pa.binary())),
-            RAW_VALUE: pc.if_else(is_bad, values.cast(pa.binary()), pa.scalar(None, pa.binary())),
-        }
-        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
-    def _withheld(self, records: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
-        """Return withheld records as rows without columns; a bad one has no bytes, which the rules could not judge."""
-        known = {
-            **{name: records.column(name).cast(kind) for name, kind in COORDINATES.items()},
-            TOMBSTONE: pa.array([False] * len(reasons), pa.bool_()),
-            FILTERED: pa.array([not reason for reason in reasons], pa.bool_()),
-            FAULT: pa.array([reason or None for reason in reasons], pa.string()),
-        }
-        columns = [known.get(one.name, pa.nulls(len(reasons), one.type)) for one in self.schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    def _batch(self, records: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        no = pa.repeat(pa.scalar(False), len(records))
+        known = {name: records.column(name).cast(kind) for name, kind in COORDINATES.items()}
+        known |= {"_tombstone": no, "_filtered": no, **columns}
+        arrays = [known[one.name] if one.name in known else pa.nulls(len(records), one.type) for one in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _passed(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, list[str]]:
-        """Return the records as the rules let them pass, those that they withhold, and why each is bad; "" if it is filtered."""
-        rows_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for row, place in enumerate(zip(*(records.column(name).to_pylist() for name in PARTITION), strict=True)):
-            rows_of[place].append(row)
-        offsets = records.column("_offset").to_pylist()
-        kept, withheld = list[pa.RecordBatch](), dict[int, str]()
-        for (source, *of), rows in rows_of.items():
-            at = {offsets[row]: row for row in sorted(rows, key=offsets.__getitem__)}
-            mine = records.take(pa.array([*at.values()]))
+    def _ruled(self, records: pa.RecordBatch) -> Batches:
+        """Yield decoded records as the rules let them pass, and those that they withhold, without bytes."""
+        whole = pa.Table.from_batches([records]).sort_by("_offset")
+        for part in split_rows(whole, PARTITION) if len(whole) else ():
+            [mine] = part.combine_chunks().to_batches()
+            source, *of = (mine.column(name)[0].as_py() for name in PARTITION)
             if source not in self.views:
-                kept.append(mine)
+                yield self._decoded(mine)
                 continue
+            offsets = mine.column("_offset")
             seen = mine.select(["_offset", "_timestamp", *_VIEWED[2:]]).rename_columns(_VIEWED)
             viewed = self.views[source](SourcePartition(*of), seen)
-            passed = records.take(
-                pa.array([at[one] for one in viewed.records.column("offset").to_pylist()], pa.int64())
-            )
+            passed = mine.take(pc.index_in(viewed.records.column("offset"), offsets))
             for name in _VIEWED[2:]:
                 column = viewed.records.column(name).cast(passed.schema.field(name).type)
                 passed = passed.set_column(passed.schema.get_field_index(name), name, column)
-            kept.append(passed)
+            yield self._decoded(passed)
+            why: dict[int, str | None] = {}
             for one in viewed.withheld:
-                reason = "" if one.kind == IS_FILTERED else f"the rule {one.rule} cannot judge it: {one.reason}"
-                for first, length in one.ranges:
-                    withheld |= {at[place]: reason for place in range(first, first + length) if place in at}
-        whole = pa.Table.from_batches(kept, records.schema).combine_chunks().to_batches()
-        return (
-            (whole or [records.slice(0, 0)])[0],
-            records.take(pa.array([*withheld], pa.int64())),
-            [*withheld.values()],
-        )
-
-
-def decoding_job(rows: RowFormat) -> Job:
-    def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for records in batches:
-            yield rows.decode(records)
-
-    return job
+                reason = None if one.kind == IS_FILTERED else f"the rule {one.rule} cannot judge it: {one.reason}"
+                why |= {place: reason for first, length in one.ranges for place in range(first, first + length)}
+            withheld = mine.filter(pc.is_in(offsets, pa.array([*why], pa.int64())))
+            reasons = pa.array(map(why.get, withheld.column("_offset").to_pylist()), pa.string())
+            yield self._batch(withheld, {"_fault": reasons, "_filtered": reasons.is_null()})
 
 
 # -- counts and files ---------------------------------------------------------------------------------------------------
 
+_COUNTED = {"records": "sum", "bad": "sum", "misfits": "sum", "position": "max", "oldest": "min", "deleted": "max"}
+REPORT = pa.schema(
+    {
+        **{name: COORDINATES[name] for name in PARTITION},
+        **dict.fromkeys(_COUNTED, pa.int64()),
+        "file": pa.string(),
+    }
+)
+"""What workers tell of decoded batches: the numbers of source partitions, and files.
 
-@dataclass(slots=True)
-class Counts:
-    """The records of one source partition in a batch; `position` is the next offset.
-
-    `oldest` is the least timestamp of a row in microseconds, and `deleted` the greatest of a tombstone; None without one.
-    """
-
-    records: int = 0
-    bad: int = 0
-    misfits: int = 0
-    position: int = 0
-    oldest: int | None = None
-    deleted: int | None = None
-
-    def add(self, records: int, bad: int, misfits: int, position: int, oldest: int | None, deleted: int | None) -> None:
-        self.records += records
-        self.bad += bad
-        self.misfits += misfits
-        self.position = max(self.position, position)
-        self.oldest = min((one for one in (self.oldest, oldest) if one is not None), default=None)
-        self.deleted = max((one for one in (self.deleted, deleted) if one is not None), default=None)
+`position` is the next offset, `oldest` the least timestamp of a row in microseconds, and `deleted` the greatest of a tombstone.
+"""
 
 
-BatchCounts = dict[tuple[str, SourcePartition], Counts]
-REPORT = "files string, counts string"
+def summed(counts: pa.Table) -> pa.Table:
+    """Return the numbers of each source partition."""
+    found = counts.group_by(PARTITION).aggregate([*_COUNTED.items()])
+    return found.rename_columns([*PARTITION, *_COUNTED])
 
 
-def writing_job(folder: str, partition_by: Sequence[str], *, keeps_faults: bool) -> Job:
+COUNTED = [*COORDINATES, "_tombstone", "_fault", "_misfit"]
+
+
+def count(batches: Batches) -> Batches:
+    """Report the numbers of decoded batches, of which it needs the columns `COUNTED`."""
+    for batch in batches:
+        at, is_deleted = batch.column("_timestamp").cast(pa.int64()), batch.column("_tombstone")
+        nothing = pa.scalar(None, pa.int64())
+        numbers = {
+            "records": pa.repeat(1, len(batch)),
+            "bad": batch.column("_fault").is_valid().cast(pa.int64()),
+            "misfits": batch.column("_misfit").is_valid().cast(pa.int64()),
+            "position": pc.add(batch.column("_offset"), 1),
+            "oldest": pc.if_else(is_deleted, nothing, at),
+            "deleted": pc.if_else(is_deleted, at, nothing),
+        }
+        counts = summed(pa.table({name: batch.column(name) for name in PARTITION} | numbers))
+        yield from counts.append_column("file", pa.nulls(len(counts), pa.string())).cast(REPORT).to_batches()
+
+
+def writing_job(folder: str, partition_by: Sequence[str], *, keeps_faults: bool) -> Callable[[Batches], Batches]:
     """Return the job that writes the rows of decoded batches to files that no commit names yet; with `keeps_faults` faults are rows.
 
     A commit of a few rows by Spark costs 1.5 CPU-s.
     """
     worker_log = WorkerLog.from_environment()
 
-    def written(waiting: list[pa.RecordBatch]) -> list[WrittenFile]:
-        rows = pa.Table.from_batches(waiting)
-        return [write_rows(folder, part, (), partition_by) for part in split_rows(rows, partition_by)]
+    def written(waiting: list[pa.RecordBatch]) -> Batches:
+        parts = split_rows(pa.Table.from_batches(waiting), partition_by) if waiting else ()
+        files = [{"file": json.dumps(write_rows(folder, part, (), partition_by))} for part in parts]
+        yield from pa.Table.from_pylist(files, REPORT).to_batches()
 
-    def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def job(batches: Batches) -> Batches:
         worker_log.attach()
-        files, counts, waiting = list[WrittenFile](), list[list[Any]](), list[pa.RecordBatch]()
+        waiting = list[pa.RecordBatch]()
         for batch in batches:
-            counts += _counted(batch)
-            is_row = pc.invert(batch.column(FILTERED))
-            good = batch.filter(is_row if keeps_faults else pc.and_(is_row, pc.is_null(batch.column(FAULT))))
-            if len(good):
-                waiting.append(good.drop_columns(INNER))
+            yield from count(iter([batch]))
+            is_row = pc.invert(batch.column("_filtered"))
+            good = batch.filter(is_row if keeps_faults else pc.and_(is_row, pc.is_null(batch.column("_fault"))))
+            waiting += [good.drop_columns([*OF_BATCH])] if len(good) else []
             if sum(one.nbytes for one in waiting) >= _FILE_BYTES:
-                files += written(waiting)
+                yield from written(waiting)
                 waiting = []
-        files += written(waiting) if waiting else []
-        yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)], "counts": [json.dumps(counts)]})
-
-    return job
-
-
-def read_reports(answers: Sequence[Any]) -> tuple[list[WrittenFile], BatchCounts]:
-    """Return the files that workers wrote, and the counts of all of them."""
-    counts: BatchCounts = defaultdict(Counts)
-    for row in answers:
-        for source, topic, generation, partition, *more in json.loads(row.counts):
-            counts[source, SourcePartition(topic, generation, partition)].add(*more)
-    return [WrittenFile(*one) for row in answers for one in json.loads(row.files)], counts
-
-
-def _counted(batch: pa.RecordBatch) -> list[list[Any]]:
-    """Return the place of each source partition, and its numbers in the order of `Counts`."""
-    at, is_deleted = batch.column("_timestamp").cast(pa.int64()), batch.column(TOMBSTONE)
-    nothing = pa.scalar(None, pa.int64())
-    table = pa.Table.from_batches([batch.select([*PLACE, FAULT, MISFIT])])
-    table = table.append_column("oldest", pc.if_else(is_deleted, nothing, at))
-    table = table.append_column("deleted", pc.if_else(is_deleted, at, nothing))
-    wanted = [
-        ("_offset", "count"),
-        (FAULT, "count"),
-        (MISFIT, "count"),
-        ("_offset", "max"),
-        ("oldest", "min"),
-        ("deleted", "max"),
-    ]
-    rows = table.group_by(PARTITION).aggregate(wanted).to_pylist()
-    names = ["_".join(one) for one in wanted]
-    for row in rows:
-        row["_offset_max"] += 1
-    return [[row[name] for name in [*PARTITION, *names]] for row in rows]
-
-
-def looking_job(of: Format, column: str) -> Job:
-    """Return the job that looks at the payloads of a column, for `Format.grown`."""
-
-    def job(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for records in batches:
-            seen = of.look(records.column(column), records.column("_source"))
-            yield pa.RecordBatch.from_pydict(
-                {"seen": [json.dumps(one) for one in seen]}, pa.schema({"seen": pa.string()})
-            )
+        yield from written(waiting)
 
     return job

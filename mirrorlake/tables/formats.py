@@ -67,6 +67,7 @@ COORDINATES = {
     "_offset": pa.int64(),
     "_timestamp": pa.timestamp("us", "UTC"),
 }
+PARTITION, PLACE = [*COORDINATES][:4], [*COORDINATES][:5]
 TOMBSTONE, FILTERED, FAULT, MISFIT = "_tombstone", "_filtered", "_fault", "_misfit"
 RAW_KEY, RAW_VALUE = "_raw_key", "_raw_value"
 OF_BATCH = {
@@ -74,7 +75,8 @@ OF_BATCH = {
     **dict.fromkeys((FAULT, MISFIT), pa.string()),
     **dict.fromkeys((RAW_KEY, RAW_VALUE), pa.binary()),
 }
-RESERVED = frozenset({*COORDINATES, KEY, *OF_BATCH})
+RANK = "_rank"
+RESERVED = frozenset({*COORDINATES, KEY, RANK, *OF_BATCH})
 """Names that no member of a value may have: of coordinates, and of what only a batch has."""
 # What Arrow raises for a value that a type does not take, as a time after the year 9999.
 _NO_VALUE = (pa.ArrowException, OverflowError, TypeError, ValueError)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +12,8 @@ from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import RELAY, LakeQuery, RelayPart
 from mirrorlake.model.plan import Note, Plan
-from mirrorlake.tables.decode import MISFIT, RAW_KEY, RAW_VALUE, RowFormat
-from mirrorlake.tables.definition import MEANINGS, TypedTable, find_tables, registries_of, views_of
-from mirrorlake.tables.formats import KEPT, format_of
+from mirrorlake.tables.decode import RowFormat
+from mirrorlake.tables.definition import MEANINGS, TypedTable, find_tables, registries_of
 from mirrorlake.tables.kinds import sql_name
 from mirrorlake.tables.progress import TableProgress, read_progress
 
@@ -60,21 +59,17 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
     lake, config = context.lake, table.config
     if lake.is_spark_only or config.changes == "refuse":
         return
-    kept, registries = lake.properties(lake.typed_location(table.name)), registries_of(context, config)
-    key, value = (format_of(config, of, kept.get(name), registries, [*table.topics]) for of, name in KEPT.items())
-    rows = RowFormat(key, value, takes_misfits=True, needs_key=config.mode == "upsert", views=views_of(context, config))
-    seen: dict[str, list[Any]] = {RAW_KEY: [], RAW_VALUE: []}
+    rows = RowFormat.of(context, table, lake.properties(lake.typed_location(table.name)))
+    rows, looked = replace(rows, takes_misfits=True), list[tuple[str, str]]()
     for source, topics in table.topics.items():
         part = RelayPart(progress.positions.get(source, {}))
         given = {"known": part.known(), "chosen": pa.table({"topic": [*topics]})}
         found = lake.query_table(LakeQuery(_WAITING, {RELAY.name: (source, part)}, given, {"source": source}))
-        for batch in found.combine_chunks().to_batches() if found is not None else ():
-            decoded = rows.decode(batch)
-            misfits = decoded.filter(pc.is_valid(decoded.column(MISFIT)))
-            for of, raw in ((key, RAW_KEY), (value, RAW_VALUE)):
-                seen[raw] += of.look(misfits.column(raw), misfits.column("_source"))
-    for of, raw in ((key, RAW_KEY), (value, RAW_VALUE)):
-        grown = of.grown(seen[raw], registries, widens=True, rebuilds=True)
+        for decoded in rows.decode_all(iter(found.combine_chunks().to_batches() if found is not None else ())):
+            for seen in rows.look(iter([decoded.filter(pc.is_valid(decoded.column("_misfit")))])):
+                looked += zip(*seen.to_pydict().values(), strict=True)
+    wide = rows.grown(looked, registries_of(context, config), widens=True, rebuilds=True)
+    for of, grown in ((rows.key, wide.key), (rows.value, wide.value)):
         have, wider = _leaves("", pa.struct([*of.fields.items()])), _leaves("", pa.struct([*grown.fields.items()]))
         yield from (
             f"waiting records add the column {name}, {kind}" for name, kind in wider.items() if name not in have

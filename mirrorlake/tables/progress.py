@@ -1,4 +1,4 @@
-"""How far a typed table is, in its own commits, and how several processes commit to it.
+"""How far a typed table is in its relays, which its own commits tell, and how several processes commit to it.
 
 A commit holds rows and positions together, so a table that is restored to an older version goes on from there (law F). The one that
 comes second finds out, and reads the relay again.
@@ -9,20 +9,30 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import RetryError, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.lake import BAD_RECORDS, Lake, erased_from, quote
+from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.runtime import own_session, require_classic_session
+from mirrorlake.tables.formats import PARTITION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mirrorlake.tables.definition import TypedTable
 
 T = TypeVar("T")
+Positions = Mapping[str, Mapping[SourcePartition, int]]
+"""Next offsets by source."""
 APP = "mirrorlake.table"
 UPKEEP = "upkeep"
 """The owner of commits that carry a table's progress on, as erasure's."""
@@ -37,26 +47,22 @@ _NEWEST = (2, 50, None)
 
 
 class Overtaken(Exception):
-    """A batch was dropped, because another process changed the table meanwhile: its records are to be read again."""
-
-
-class ConcurrentBatch(Exception):
-    """Another batch of the same number came first: a conflict (`is_conflict`)."""
+    """A commit was dropped, because another one came first: its records are to be read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
     """The signature of a typed table's commit.
 
-    `batch` is also the version of the table's application transaction, `owner` the run that wrote it. `positions` are next offsets
-    by source, `deleted` the greatest timestamps of tombstones by source, in microseconds. With `is_stale` the table is to be built
-    again from the relay. `at` is when it was committed; not a part of the signature.
+    `batch` is also the version of the table's application transaction, `owner` the run that wrote it, `deleted` the greatest timestamp
+    of a tombstone in microseconds. With `is_stale` the table is to be built again from the relay. `at` is when it was committed; not a
+    part of the signature.
     """
 
     batch: int = 0
     owner: str = ""
-    positions: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
-    deleted: Mapping[str, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
+    deleted: int = 0
     is_stale: bool = False
     at: datetime | None = field(default=None, compare=False)
 
@@ -67,7 +73,7 @@ class TableProgress:
                 of_topic = read.setdefault(source, {}).setdefault(at.topic, {})
                 of_topic.setdefault(str(at.generation), {})[str(at.partition)] = position
         document: dict[str, Any] = {"app": APP, "batch": self.batch, "owner": self.owner, "read": read}
-        document |= {"deleted": dict(self.deleted)} if self.deleted else {}
+        document |= {"deleted": self.deleted} if self.deleted else {}
         return json.dumps(document | ({"stale": True} if self.is_stale else {}), separators=(",", ":"))
 
     @classmethod
@@ -84,8 +90,8 @@ class TableProgress:
             }
             for source, topics in document["read"].items()
         }
-        deleted, is_stale = document.get("deleted", {}), bool(document.get("stale"))
-        return cls(int(document["batch"]), str(document["owner"]), positions, deleted, is_stale)
+        batch, owner = int(document["batch"]), str(document["owner"])
+        return cls(batch, owner, positions, int(document.get("deleted", 0)), bool(document.get("stale")))
 
 
 def read_progress(lake: Lake, location: str) -> TableProgress:
@@ -97,48 +103,44 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
     Raises:
         StoreError: its log cannot be read, or has lost a commit.
     """
+    found, why = TableProgress(), ""
     try:
-        for limit in _NEWEST:
-            newest, until, oldest = 0, None, 0
-            for commit in lake.commits(location, limit=limit):
-                oldest = commit.version
-                progress = TableProgress.from_document(commit.signature)
-                newest = newest if progress is None else max(newest, progress.batch)
-                if until is not None and commit.version > until:
-                    continue
-                if commit.operation == "RESTORE" and commit.restored_to < 0:
-                    raise broken_error(
-                        location, "it was restored to a time, and only versions tell which records it has"
-                    )
-                if progress is not None:
-                    _require_whole(location)
-                    return replace(progress, batch=newest, at=commit.at)
-                until = commit.restored_to if commit.restored_to >= 0 else until
-        _require_whole(location)
-        if oldest > 0:
-            raise broken_error(location, "it no longer has the commit with the table's positions")
+        found, why = _newest(lake, location)
     except MirrorlakeError:
         raise
     except Exception as error:
-        _require_whole(location)
-        raise broken_error(location, " ".join(str(error).split())[:200]) from error
-    return TableProgress()
-
-
-def _require_whole(location: str) -> None:
-    # Opening the table has put an empty commit in the place of one that cannot be read: its rows are lost.
+        why = " ".join(str(error).split())[:200]
+    # Reading has put an empty commit in the place of one that cannot be read: its rows are lost.
     for lost in Path(location).glob("_delta_log/*.json.broken") if ":/" not in location else ():
-        raise broken_error(location, f"its commit {lost.name.partition('.')[0]} cannot be read")
+        why = f"its commit {lost.name.partition('.')[0]} cannot be read"
+    if why:
+        name = location.rstrip("`").rpartition("/" if "/" in location else "`")[2]
+        raise StoreError(
+            f"the log of the table {name} is broken: {why}",
+            consequence="no record is written to it; its relay has them",
+            remedy=f"mirrorlake tables --rebuild {name} --apply",
+            table=name,
+        )
+    return found
 
 
-def broken_error(location: str, why: str) -> StoreError:
-    name = location.rstrip("`").rpartition("/" if "/" in location else "`")[2]
-    return StoreError(
-        f"the log of the table {name} is broken: {why}",
-        consequence="no record is written to it; its relay has them",
-        remedy=f"mirrorlake tables --rebuild {name} --apply",
-        table=name,
-    )
+def _newest(lake: Lake, location: str) -> tuple[TableProgress, str]:
+    """Return the progress, or why the log does not tell it."""
+    oldest = 0
+    for limit in _NEWEST:
+        newest, until = 0, None
+        for commit in lake.commits(location, limit=limit):
+            oldest = commit.version
+            progress = TableProgress.from_document(commit.signature)
+            newest = newest if progress is None else max(newest, progress.batch)
+            if until is not None and commit.version > until:
+                continue
+            if commit.operation == "RESTORE" and commit.restored_to < 0:
+                return TableProgress(), "it was restored to a time, and only versions tell which records it has"
+            if progress is not None:
+                return replace(progress, batch=newest, at=commit.at), ""
+            until = commit.restored_to if commit.restored_to >= 0 else until
+    return TableProgress(), "it no longer has the commit with the table's positions" if oldest > 0 else ""
 
 
 def app_of(name: str) -> str:
@@ -147,8 +149,7 @@ def app_of(name: str) -> str:
 
 def is_conflict(error: BaseException) -> bool:
     """Return whether a commit failed because another one came first."""
-    named = f"{type(error).__name__} {error}"
-    return isinstance(error, ConcurrentBatch) or _CONFLICT.search(named) is not None
+    return isinstance(error, Overtaken) or _CONFLICT.search(f"{type(error).__name__} {error}") is not None
 
 
 def retried(commit: Callable[[], T], name: str) -> T:
@@ -177,9 +178,6 @@ def claim_batch(lake: Lake, name: str, *, makes_stale: bool = False) -> None:
 
     The commit carries the table's progress on, so that those after it may have none. With `makes_stale` the next batch builds the
     table again.
-
-    Raises:
-        StoreError: batches of a running query came first again and again.
     """
     location = lake.typed_location(name)
 
@@ -190,21 +188,96 @@ def claim_batch(lake: Lake, name: str, *, makes_stale: bool = False) -> None:
         empty = lake.typed(name).limit(0)
         lake.append(empty, location, app_id=app_of(name), version=mine.batch, signature=mine.to_text())
         if read_progress(lake, location) != mine:
-            raise ConcurrentBatch
+            raise Overtaken
 
     retried(claim, name)
 
 
-def forget_erased(lake: Lake, name: str, sources: Iterable[str], *, since: datetime) -> None:
-    """Delete the bad records of records that were erased lately: a batch that was dropped may have recorded them since."""
-    acts = [(source, one) for source in sources for one in erased_from(lake, source) if one.removed_at > since]
-    if not acts or not lake.exists(lake.meta_location(BAD_RECORDS)):
-        return
-    for source, one in acts:
-        at = one.source
-        offsets = " OR ".join(f"offset BETWEEN {first} AND {first + length - 1}" for first, length in one.all_ranges)
-        lake.delete_rows(
-            BAD_RECORDS,
-            f"table_name = {quote(name)} AND source = {quote(source)} AND topic = {quote(at.topic)}"
-            f" AND generation = {at.generation} AND partition = {at.partition} AND ({offsets})",
-        )
+# -- the relays' records ------------------------------------------------------------------------------------------------
+
+
+def session_of(spark: SparkSession) -> SparkSession:
+    """Return a new session: the transaction of a SQL statement is a setting of its session."""
+    require_classic_session(spark)
+    session = own_session(spark)
+    for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone"):
+        session.conf.set(name, str(spark.conf.get(name)))
+    session.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    # A name of a member may look like a variable.
+    session.conf.set("spark.sql.variable.substitute", "false")
+    return session
+
+
+def with_sources(relays: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the records of relays in one frame, with their source cluster as `_source`."""
+    from pyspark.sql import functions as F
+
+    frames = (relay.withColumn("_source", F.lit(source)) for source, relay in relays.items())
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def records_of_table(records: DataFrame, table: TypedTable) -> DataFrame:
+    """Return the records of a table's topics, with their coordinates as columns of the table; `records` have their source."""
+    from pyspark.sql import functions as F
+
+    chosen = records.where(F.col("_source").isin(*table.topics) & F.col("topic").rlike(table.config.topics_regex))
+    if "{topic}" in table.config.name:
+        chosen = chosen.where(F.col("topic").isin(*{topic for topics in table.topics.values() for topic in topics}))
+    places = (F.col(name).alias(f"_{name}") for name in ("topic", "generation", "partition", "offset", "timestamp"))
+    return chosen.select("_source", *places, "key", "value", *(["headers"] if table.config.through else []))
+
+
+class TableRelay:
+    """The relays of a table's sources as they are now, read in one session; `versions` are theirs by source."""
+
+    def __init__(self, lake: Lake, table: TypedTable, session: SparkSession) -> None:
+        self._lake = lake
+        self._table = table
+        self._session = session
+        self.versions = {source: lake.version(lake.relay_location(source)) for source in table.topics}
+
+    def records(self) -> DataFrame:
+        return self._read({})
+
+    def past(self, positions: Positions) -> DataFrame:
+        return past(self._read(positions), positions)
+
+    def before(self, positions: Positions) -> DataFrame:
+        return _with_position(self._read({}), positions).where("_offset < _position").drop("_position")
+
+    def tombstones(self, positions: Positions, since: int) -> DataFrame:
+        """Return the records without a value before positions, from a timestamp in microseconds on."""
+        from pyspark.sql import functions as F
+
+        late = F.col("_timestamp") >= F.timestamp_micros(F.lit(since))
+        # A rule may take a value away.
+        has_none = F.lit(value=True) if self._table.config.through else F.col("value").isNull()
+        return self.before(positions).where(late & has_none)
+
+    def _read(self, positions: Positions) -> DataFrame:
+        relays = {}
+        for source, version in self.versions.items():
+            # Spark reads a table's newest version in each job of a frame that names none.
+            reader = self._session.read.option("versionAsOf", version)
+            part = RelayPart(positions.get(source, {}))
+            relays[source] = part.rows(self._lake.load_relay(reader, source))
+        return records_of_table(with_sources(relays), self._table)
+
+
+def past(frame: DataFrame, positions: Positions) -> DataFrame:
+    if not any(positions.values()):
+        return frame
+    return _with_position(frame, positions).where("_offset >= coalesce(_position, 0)").drop("_position")
+
+
+def _with_position(frame: DataFrame, positions: Positions) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    known = [
+        (source, at.topic, at.generation, at.partition, position)
+        for source, of_source in positions.items()
+        for at, position in of_source.items()
+    ]
+    columns = "_source string, _topic string, _generation int, _partition int, _position bigint"
+    table = F.broadcast(frame.sparkSession.createDataFrame(known, columns))
+    return frame.join(table, PARTITION, "left")

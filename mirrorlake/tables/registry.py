@@ -15,6 +15,7 @@ FRAME_BYTES = 5
 # A registry that is away shows at once: its callers try again.
 _DEFAULTS = {"timeout": 10.0, "max.retries": 1.0, "retries.wait.ms": 200.0, "retries.max.wait.ms": 2_000.0}
 _Failure = tuple[type[RegistryError], str]
+"""What an error of the client is raised as, with the remedy."""
 _REFUSED: _Failure = RegistryRefused, "check the login under registry.client, and what it may do"
 _AWAY: _Failure = RegistryUnreachable, "check registry.url, and that it runs"
 _UNKNOWN: _Failure = SchemaUnknown, "register it there"
@@ -25,6 +26,7 @@ _ERRORS: dict[int, _Failure] = {
     **dict.fromkeys((408, 429, *range(500, 600)), _AWAY),
     **dict.fromkeys((40401, 40402, 40403), _UNKNOWN),
 }
+# An id that is not known now may be registered in a moment.
 _UNKNOWN_FOR_S = 10.0
 
 
@@ -49,7 +51,7 @@ class Schema(NamedTuple):
 class SchemaRegistry:
     """One registry, by resolved options (`RegistryConfig.options()`); `name` is what messages call it.
 
-    Its client remembers each schema for ever, since an id never changes; an unknown id may be registered in ten seconds.
+    Its client remembers each schema for ever, since an id never changes. An unknown id is remembered for ten seconds.
     """
 
     def __init__(self, options: Mapping[str, str], *, name: str) -> None:

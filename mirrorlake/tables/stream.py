@@ -8,10 +8,9 @@ of them goes on after any pause, however little of the relays' logs is left.
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import reduce
@@ -22,20 +21,27 @@ from typing import TYPE_CHECKING
 from mirrorlake.context import Context
 from mirrorlake.model.owner import new_owner
 from mirrorlake.progress import ProgressCallback, log_context
-from mirrorlake.tables.decode import PLACE
 from mirrorlake.tables.definition import TypedTable, find_tables
-from mirrorlake.tables.progress import Overtaken, forget_erased
-from mirrorlake.tables.relay import TableRelay, past, records_of_table, session_of, with_sources
+from mirrorlake.tables.formats import PLACE
+from mirrorlake.tables.progress import (
+    Overtaken,
+    TableRelay,
+    past,
+    records_of_table,
+    session_of,
+    with_sources,
+)
 from mirrorlake.tables.writer import TableWriter, Widens, Written
 from mirrorlake.timing import timing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
 
-# A batch that was read before an erasure has ended by then.
-_ERASED_LATELY = timedelta(days=1)
+# Other tables wait while one writes what it missed during the last of these.
+_CATCH_UPS = 3
 # The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 _MAX_BYTES_PER_TRIGGER = "512m"
 # Delta's errors for commits that maintenance deleted before a slow query read them.
@@ -46,123 +52,106 @@ _CLEANED_LOG = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
 _POLL_INTERVAL_S = 0.2
-# Other tables wait while one writes what it missed during its catch-up.
-_MAX_BLOCKING_S = 30.0
 
 
 class TableStream:
-    """Keep one typed table; `tell` gets the number of records that were read, `queries` has the query of all tables."""
+    """Keep one typed table; `tell` gets the number of records that were read, `queries` has the query of all tables.
+
+    Attributes:
+        takes: whether the table takes the batches of the query.
+        failure: why it takes no other.
+    """
 
     def __init__(
-        self, context: Context, table: TypedTable, *, tell: ProgressCallback, queries: SharedQuery, owner: str = ""
+        self,
+        context: Context,
+        table: TypedTable,
+        *,
+        tell: ProgressCallback,
+        queries: SharedQuery | None = None,
+        owner: str = "",
     ) -> None:
-        self._context = context
+        self.table = table
+        self.written = Written()
+        self.takes = False
+        self.failure: BaseException | None = None
         self._lake = context.lake
-        self._table = table
         self._tell = tell
         self._queries = queries
         self._owner = owner or new_owner()
-        self._relay = TableRelay(context.lake, table, session_of(context.lake.spark))
-        self._writer = TableWriter(context, table, self._relay, owner=self._owner)
-        self.written = Written()
+        self._session = session_of(context.lake.spark)
+        self._writer = TableWriter(context, table, self._session, owner=self._owner)
+        self._read: Mapping[str, int] = {}
+        self._taking = threading.Lock()
 
     def run(self, stop: threading.Event, *, once: bool) -> Written:
-        """Write records until `stop` is set, or with `once` those that the relays hold now.
+        """Write records until `stop` is set, or with `once`, or without a query, those that the relays hold now.
 
         Raises:
             SafetyError: another run writes the table.
             StoreError: the table's log is broken.
             UsageError: a record is no row, and `bad_records` is `stop`; or an expression of the settings fails.
         """
-        if self._table.fault is not None:
-            raise self._table.fault
+        if self.table.fault is not None:
+            raise self.table.fault
         anew = False
-        with log_context(table=self._table.name):
+        with log_context(table=self.table.name):
             while not stop.is_set():
                 try:
                     self._writer.open(anew=anew)
-                    since = self._context.now() - _ERASED_LATELY
-                    forget_erased(self._lake, self._table.name, self._table.topics, since=since)
-                    if once:
-                        self._catch_up()
+                    self._read, self.failure, anew = {}, None, False
+                    if once or self._queries is None:
+                        self.catch_up()
                         break
-                    self._queries.feed(_Subscriber(self._table, self._batch, self._cancel, stop), self._catch_up)
+                    self._queries.feed(self, stop)
                 except Overtaken:
-                    anew = False
+                    pass
                 except Widens:
                     anew = self._writer.may_rebuild = self._may_rebuild()
-                    log.info("table.widens table=%s rebuilds=%s", self._table.name, anew)
-                else:
-                    anew = False
+                    log.info("table.widens table=%s rebuilds=%s", self.table.name, anew)
         return self.written
 
     def _may_rebuild(self) -> bool:
         """Return whether the relay still holds the record of each row."""
-        self._relay.refresh()
-        rows = self._lake.load_typed(self._relay.session.read, self._table.name)
-        return bool(rows.join(self._relay.records().select(*PLACE), PLACE, "left_anti").isEmpty())
+        relay, rows = self._relay(), self._lake.load_typed(self._session.read, self.table.name)
+        return bool(rows.join(relay.records().select(*PLACE), PLACE, "left_anti").isEmpty())
 
-    def _catch_up(self) -> Mapping[str, int]:
-        self._relay.refresh()
-        is_whole = self._writer.is_stale
-        self._write(self._relay.records() if is_whole else self._relay.past(self._writer.progress.positions))
-        return self._relay.versions
+    def _relay(self) -> TableRelay:
+        return TableRelay(self._lake, self.table, self._session)
 
-    def _batch(self, records: DataFrame) -> None:
-        # A thread of the query has neither.
-        records.sparkSession.sparkContext.addJobTag(self._owner)
-        with log_context(table=self._table.name):
-            self._write(past(records_of_table(records, self._table), self._writer.progress.positions))
+    def catch_up(self) -> Mapping[str, int]:
+        """Write what the relays hold past the table's positions; return the versions that it has read."""
+        relay = self._relay()
+        if relay.versions != self._read:
+            is_whole = self._writer.is_stale
+            self._write(relay.records() if is_whole else relay.past(self._writer.progress.positions))
+            self._read = relay.versions
+        return self._read
 
-    def _cancel(self) -> None:
-        self._lake.spark.sparkContext.cancelJobsWithTag(self._owner)
+    def take(self, frame: DataFrame) -> None:
+        """Write a batch of the query, which also holds records of other tables and before the table's positions."""
+        with self._taking:
+            if self.takes:
+                # A thread of the query has neither.
+                frame.sparkSession.sparkContext.addJobTag(self._owner)
+                with log_context(table=self.table.name):
+                    self._write(past(records_of_table(frame, self.table), self._writer.progress.positions))
+
+    def leave(self) -> None:
+        """Wait for the batch under way, and take no other; its jobs are cancelled after `grace_s`."""
+        # Again and again, because a job may start between two cancellations.
+        while not self._taking.acquire(timeout=timing().grace_s):
+            self._lake.spark.sparkContext.cancelJobsWithTag(self._owner)
+        self.takes = False
+        self._taking.release()
 
     def _write(self, records: DataFrame) -> None:
         self.written += self._writer.write(records)
-        self._tell(f"table {self._table.name}", self.written.records, None)
-
-
-class _Subscriber:
-    """A table that takes the batches of the query, which also hold records of others and before its positions."""
-
-    def __init__(
-        self,
-        table: TypedTable,
-        write: Callable[[DataFrame], None],
-        cancel: Callable[[], object],
-        stop: threading.Event,
-    ) -> None:
-        self.table = table
-        self.stop = stop
-        self.taken = -1
-        self.failure: BaseException | None = None
-        self._write = write
-        self._cancel = cancel
-        self._lock = threading.Lock()
-        self._has_left = False
-
-    def take(self, frame: DataFrame, batch: int) -> None:
-        with self._lock:
-            if not self._has_left and self.failure is None:
-                try:
-                    self._write(frame)
-                except BaseException as error:
-                    self.failure = error
-        self.taken = batch
-
-    def leave(self) -> None:
-        """Wait for the batch under way; take no other. Its jobs are cancelled after `grace_s`. Raise its failure, unless stopped."""
-        # Again and again, because a job may start between two cancellations.
-        while not self._lock.acquire(timeout=timing().grace_s):
-            self._cancel()
-        self._has_left = True
-        self._lock.release()
-        if self.failure is not None and not self.stop.is_set():
-            raise self.failure
+        self._tell(f"table {self.table.name}", self.written.records, None)
 
 
 class SharedQuery:
-    """Follow the relays of all typed tables by one streaming query, from the first subscriber until the last one has left.
+    """Follow the relays of all typed tables by one streaming query, from the first table until the last one has left.
 
     A query for each table would list and read the same commits again.
     """
@@ -170,54 +159,54 @@ class SharedQuery:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._running: _Query | None = None
+        # Held while a batch is written.
+        self._batches = threading.Lock()
+        self._members: list[TableStream] = []
+        self._query: StreamingQuery | None = None
+        self._sources: set[str] = set()
+        self._resources = ExitStack()
 
-    def feed(self, subscriber: _Subscriber, catch_up: Callable[[], Mapping[str, int]]) -> None:
-        """Write the relays' records to a subscriber until it stops, or until maintenance has deleted a commit that was not read.
-
-        `catch_up` writes what the relays hold past the subscriber's positions, and returns the versions that it read.
-        """
-        stop, versions = subscriber.stop, _caught_up(catch_up, subscriber.stop)
+    def feed(self, stream: TableStream, stop: threading.Event) -> None:
+        """Write the relays' records to a table until it stops, or until maintenance has deleted a commit that was not read."""
+        for _ in range(_CATCH_UPS):
+            versions = stream.catch_up()
+            if stop.is_set():
+                return
+        with self._lock:
+            query = self._query
+            if query is None or not query.isActive or not versions.keys() <= self._sources:
+                query = self._started(versions)
+            self._members.append(stream)
+        try:
+            with self._batches:
+                # No batch is written meanwhile: what came before it is in the catch-up, what comes after it in a batch.
+                stream.catch_up()
+                stream.takes = query is self._query
+            while stream.takes and not stop.wait(_POLL_INTERVAL_S) and query.isActive and stream.failure is None:
+                pass
+        finally:
+            stream.leave()
+            with self._lock:
+                self._members.remove(stream)
+                if not self._members:
+                    self._end()
         if stop.is_set():
             return
-        with self._lock:
-            query = self._running
-            if query is None or not query.is_active or not versions.keys() <= query.sources:
-                if query is not None:
-                    query.end()
-                query = self._running = _Query(self._context, versions)
-            query.members += 1
-        try:
-            with query.lock:
-                # No batch is written meanwhile: what came before it is in the catch-up, what comes after it in a batch.
-                catch_up()
-                query.subscribers.append(subscriber)
-            while not stop.wait(_POLL_INTERVAL_S) and query.is_active and subscriber.failure is None:
-                pass
-            subscriber.leave()
-        finally:
-            with self._lock:
-                query.members -= 1
-                if subscriber in query.subscribers:
-                    query.subscribers.remove(subscriber)
-                if not query.members:
-                    query.end()
-        if not stop.is_set():
-            query.require_sound()
+        if stream.failure is not None:
+            raise stream.failure
+        # Maintenance may have been faster.
+        if (failure := query.exception()) is not None:
+            if not any(sign in str(failure) for sign in _CLEANED_LOG):
+                raise failure
+            log.info("tables.overtaken_by_log_cleaning")
 
-
-class _Query:
-    """One streaming query over relays, from versions on; `lock` is held while a batch is written."""
-
-    def __init__(self, context: Context, versions: Mapping[str, int]) -> None:
-        lake, tables = context.lake, find_tables(context)
-        self.sources = {source for table in tables for source in table.topics} | versions.keys()
-        self.subscribers: list[_Subscriber] = []
-        self.members = 0
-        self.lock = threading.Lock()
-        self._resources = ExitStack()
+    def _started(self, versions: Mapping[str, int]) -> StreamingQuery:
+        """Start a query over the relays of all tables, of these from versions on; tables of one before leave it."""
+        self._end()
+        lake, tables = self._context.lake, find_tables(self._context)
+        self._sources = {source for table in tables for source in table.topics} | versions.keys()
         session, relays = session_of(lake.spark), {}
-        for source in sorted(self.sources):
+        for source in sorted(self._sources):
             version = versions[source] if source in versions else lake.version(lake.relay_location(source))
             reader = (
                 session.readStream.format("delta")
@@ -243,55 +232,36 @@ class _Query:
             .trigger(processingTime=f"{int(every.total_seconds() * 1000)} milliseconds")
             .start()
         )
+        return self._query
 
-    @property
-    def is_active(self) -> bool:
-        return bool(self._query.isActive)
-
-    def end(self) -> None:
-        self._query.stop()
+    def _end(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+            # A batch of the query may end after it.
+            with self._batches:
+                for one in self._members:
+                    one.takes = False
+                self._query = None
         self._resources.close()
 
-    def require_sound(self) -> None:
-        """Raise why the query has failed, unless maintenance was faster."""
-        if (failure := self._query.exception()) is not None:
-            if not any(sign in str(failure) for sign in _CLEANED_LOG):
-                raise failure
-            log.info("tables.overtaken_by_log_cleaning")
-
-    def _write(self, frame: DataFrame, batch: int) -> None:
-        from pyspark import InheritableThread
+    def _write(self, frame: DataFrame, _: int) -> None:
+        from pyspark import inheritable_thread_target
         from pyspark.sql import functions as F
 
-        with self.lock:
-            subscribers = [one for one in self.subscribers if one.failure is None]
-            if not subscribers:
+        with self._batches:
+            takers = [one for one in self._members if one.takes and one.failure is None]
+            if not takers:
                 return
-            topics = [F.col("topic").rlike(one.table.config.topics_regex) for one in subscribers]
+            topics = [F.col("topic").rlike(one.table.config.topics_regex) for one in takers]
             # The files are read once for all tables.
             frame = frame.where(reduce(lambda one, other: one | other, topics))
-            frame = frame.persist() if len(subscribers) > 1 else frame
+            frame = frame.persist() if len(takers) > 1 else frame
             try:
-                # They have the query's properties of jobs.
-                threads = [InheritableThread(target=one.take, args=(frame, batch)) for one in subscribers]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
+                with ThreadPoolExecutor(len(takers)) as pool:
+                    # They have the query's properties of jobs.
+                    shared = inheritable_thread_target(frame.sparkSession)
+                    taking = {one: pool.submit(shared(one.take), frame) for one in takers}
             finally:
                 frame.unpersist()
-            for one in subscribers:
-                if one.taken != batch:
-                    # pyspark connects a thread to the JVM before its target: one that got no connection took nothing.
-                    one.failure = one.failure or RuntimeError("the thread of a table ended before it took its batch")
-
-
-def _caught_up(catch_up: Callable[[], Mapping[str, int]], stop: threading.Event) -> Mapping[str, int]:
-    """Catch up until what comes meanwhile is little, or no less than before; return the versions that were read last."""
-    took_s = math.inf
-    while True:
-        begun, before_s = time.monotonic(), took_s
-        versions = catch_up()
-        took_s = time.monotonic() - begun
-        if stop.is_set() or took_s < _MAX_BLOCKING_S or took_s >= before_s:
-            return versions
+            for one, taken in taking.items():
+                one.failure = taken.exception()

@@ -11,21 +11,19 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError
-from mirrorlake.lake import BAD_RECORDS, Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.progress import ProgressCallback
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural
-from mirrorlake.tables.decode import PLACE, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable, find_table
-from mirrorlake.tables.progress import UPKEEP, claim_batch, read_progress, retried
-from mirrorlake.tables.relay import TableRelay, session_of
-from mirrorlake.tables.rows import KNOWN_BAD, merge, merge_newest, newest_of_keys
-from mirrorlake.tables.stream import SharedQuery, TableStream
-from mirrorlake.tables.writer import TableWriter
+from mirrorlake.tables.formats import PARTITION, PLACE
+from mirrorlake.tables.progress import UPKEEP, TableRelay, claim_batch, read_progress, retried, session_of
+from mirrorlake.tables.stream import TableStream
+from mirrorlake.tables.writer import TableWriter, count_bad, merge, merge_newest, newest_of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Spans = Mapping[SourcePartition, Sequence[tuple[int, int]]]
-OK, LOST, BROKEN = "ok", "lost", "broken"
 
 
 def erase_rows(context: Context, name: str, table: TypedTable | None, source: str, spans: Spans) -> int:
@@ -57,11 +54,11 @@ def _erase(context: Context, name: str, table: TypedTable | None, source: str, s
     lake, session = context.lake, session_of(context.lake.spark)
     # Without columns of values, whose names are those of strangers.
     places = lake.load_typed(session.read, name).select(*PLACE)
-    known = [(*asdict(at).values(), *span) for at, several in spans.items() for span in several]
-    erased = session.createDataFrame(known, "topic string, generation int, partition int, first bigint, end bigint")
-    is_of = [F.col(f"_{of}") == F.col(of) for of in ("topic", "generation", "partition")]
-    within = (F.col("_offset") >= F.col("first")) & (F.col("_offset") < F.col("end"))
-    gone = places.where(F.col("_source") == source).join(F.broadcast(erased), [*is_of, within], "left_semi")
+    known = [(source, *asdict(at).values(), *span) for at, several in spans.items() for span in several]
+    of_place = "_source string, _topic string, _generation int, _partition int"
+    erased = session.createDataFrame(known, f"{of_place}, first bigint, end bigint")
+    held = places.join(F.broadcast(erased), PARTITION)
+    gone = held.where("_offset >= first AND _offset < end").select(*PLACE).distinct()
     count: int = gone.count()
     location = lake.sql_name(lake.typed_location(name))
     if count:
@@ -75,14 +72,14 @@ def _left(context: Context, table: TypedTable, places: DataFrame) -> DataFrame:
     """Return the newest record of each key that the relay has and the table has not, within its retention."""
     from pyspark.sql import functions as F
 
-    relay = TableRelay(context.lake, table, places.sparkSession)
-    relay.refresh()
-    writer = TableWriter(context, table, relay, owner=UPKEEP)
+    session = places.sparkSession
+    writer = TableWriter(context, table, session, owner=UPKEEP)
     writer.open()
+    relay = TableRelay(context.lake, table, session)
     records = writer.rows(writer.judge(relay.before(writer.progress.positions)))
     if (keep := table.config.retention) is not None:
         records = records.where(F.col("_timestamp") >= F.lit(context.now() - keep))
-    return newest_of_keys(records).where(f"NOT {TOMBSTONE}").join(places, PLACE, "left_anti")
+    return newest_of_keys(records).where("NOT _tombstone").join(places, PLACE, "left_anti")
 
 
 def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:
@@ -144,36 +141,31 @@ def rebuild_table(context: Context, name: str, *, apply: bool, tell: ProgressCal
     old, old_rows = _look(lake, name)
     if not apply:
         return TableRebuild(table=name, old=old, old_rows=old_rows)
-    if old == OK:
+    if old == "ok":
         claim_batch(lake, name, makes_stale=True)
-    elif old == BROKEN:
+    elif old == "broken":
         moved_to = _move_aside(lake, name)
-    stream = TableStream(context, table, tell=tell, queries=SharedQuery(context), owner=f"{UPKEEP} {uuid.uuid4().hex}")
+    stream = TableStream(context, table, tell=tell, owner=f"{UPKEEP} {uuid.uuid4().hex}")
     try:
         stream.run(threading.Event(), once=True)
     except SafetyError:
         if read_progress(lake, location).is_stale:
             raise
         log.info("table.built_by_another table=%s", name)
-    bad = 0
-    if lake.exists(lake.meta_location(BAD_RECORDS)):
-        [found] = lake.query_rows(KNOWN_BAD, name=name)
-        bad = int(found.records)
-    rows = lake.typed(name).count() if lake.exists(location) else 0
-    return TableRebuild(
-        table=name, old=old, old_rows=old_rows, rows=rows, bad_records=bad, moved_to=moved_to, planned=False
-    )
+    rows, bad = lake.typed(name).count() if lake.exists(location) else 0, count_bad(lake, name)
+    how: dict[str, Any] = {"old": old, "old_rows": old_rows, "moved_to": moved_to, "planned": False}
+    return TableRebuild(table=name, rows=rows, bad_records=bad, **how)
 
 
 def _look(lake: Lake, name: str) -> tuple[str, int | None]:
     try:
         if not lake.exists(lake.typed_location(name)):
-            return LOST, None
+            return "lost", None
         read_progress(lake, lake.typed_location(name))
-        return OK, lake.typed(name).count()
+        return "ok", lake.typed(name).count()
     except Exception:
         log.info("table.broken table=%s", name, exc_info=True)
-        return BROKEN, None
+        return "broken", None
 
 
 def _move_aside(lake: Lake, name: str) -> str:

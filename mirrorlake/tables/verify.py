@@ -10,11 +10,10 @@ from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import BAD_RECORDS
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural, table
-from mirrorlake.tables.decode import FAULT, FILTERED, PLACE, TOMBSTONE
 from mirrorlake.tables.definition import TypedTable, find_table
-from mirrorlake.tables.relay import TableRelay, session_of
-from mirrorlake.tables.rows import newest_of_keys
-from mirrorlake.tables.writer import TableWriter
+from mirrorlake.tables.formats import PLACE
+from mirrorlake.tables.progress import TableRelay, session_of
+from mirrorlake.tables.writer import TableWriter, newest_of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,17 +29,17 @@ _SAYS = {
 }
 _COUNTED = ("rows", "superseded", "bad_records", "filtered", "not_compared")
 # `want` and `have` are the content of a row by the fold and in the table.
-_KIND = f"""
+_KIND = """
     CASE
         WHEN in_relay IS NULL THEN 'not_compared'
         WHEN want IS NOT NULL AND have IS NULL THEN 'missing'
         WHEN want IS NULL AND have IS NOT NULL THEN 'left over'
         WHEN times > 1 THEN 'doubled'
         WHEN want <> have THEN 'different'
-        WHEN is_recorded AND {FAULT} IS NULL THEN 'recorded'
+        WHEN is_recorded AND _fault IS NULL THEN 'recorded'
         WHEN want IS NOT NULL THEN 'rows'
-        WHEN {FILTERED} THEN 'filtered'
-        WHEN {FAULT} IS NULL OR NOT quarantines THEN 'superseded'
+        WHEN _filtered THEN 'filtered'
+        WHEN _fault IS NULL OR NOT quarantines THEN 'superseded'
         WHEN is_recorded THEN 'bad_records'
         ELSE 'not recorded'
     END
@@ -109,13 +108,13 @@ def verify_table(context: Context, name: str) -> TableProof:
             remedy=f"mirrorlake tables --run --once --table {name}",
             table=name,
         )
-    relay = TableRelay(lake, chosen, session_of(lake.spark))
-    relay.refresh()
-    writer = TableWriter(context, chosen, relay, owner="verify")
+    session = session_of(lake.spark)
+    writer = TableWriter(context, chosen, session, owner="verify")
     writer.open()
+    relay = TableRelay(lake, chosen, session)
     judged = writer.judge(relay.before(writer.progress.positions)).persist()
     try:
-        records = _judged(context, chosen, judged, writer.rows(judged), lake.load_typed(relay.session.read, name))
+        records = _judged(context, chosen, judged, writer.rows(judged), lake.load_typed(session.read, name))
         counts = Counter({row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()})
         wrong = sum(counts[kind] for kind in _SAYS)
         places = records.where(F.col("kind").isin(*_SAYS)).orderBy(*records.columns[1:])
@@ -137,7 +136,7 @@ def _judged(context: Context, chosen: TypedTable, records: DataFrame, rows: Data
 
     lake, config = context.lake, chosen.config
     if config.mode == "upsert":
-        rows = newest_of_keys(rows).where(f"NOT {TOMBSTONE}")
+        rows = newest_of_keys(rows).where("NOT _tombstone")
     if config.retention is not None:
         # Older rows may have left, or leave at the next maintenance.
         young = F.col("_timestamp") >= F.lit(context.now() - config.retention)

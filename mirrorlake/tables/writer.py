@@ -8,56 +8,55 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
 
 from mirrorlake.context import Context
 from mirrorlake.crash_points import crash_point
-from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import TableSchema
+from mirrorlake.errors import ColumnUnknown, SafetyError, UsageError
+from mirrorlake.lake import BAD_RECORDS, Lake, TableSchema, WrittenFile, quote
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.tables.decode import (
-    COORDINATES,
-    FAULT,
-    FILTERED,
-    INNER,
-    MISFIT,
-    PARTITION,
-    RAW_KEY,
-    RAW_VALUE,
-    REPORT,
-    TOMBSTONE,
-    BatchCounts,
-    Counts,
-    RowFormat,
-    decoding_job,
-    looking_job,
-    read_reports,
-    writing_job,
-)
-from mirrorlake.tables.definition import TypedTable, registries_of, views_of
-from mirrorlake.tables.formats import KEPT, Format, format_of
-from mirrorlake.tables.progress import UPKEEP, Overtaken, TableProgress, app_of, is_conflict, read_progress
-from mirrorlake.tables.relay import TableRelay
-from mirrorlake.tables.rows import (
-    is_of_data,
-    mark_failures,
-    merge_newest,
-    newest_of_keys,
-    partitioned,
-    record_bad,
-    viewed,
-    with_derived,
+from mirrorlake.tables.decode import COUNTED, REPORT, RowFormat, count, summed, writing_job
+from mirrorlake.tables.definition import TypedTable, registries_of
+from mirrorlake.tables.formats import COORDINATES, KEY, OF_BATCH, PARTITION, PLACE, RANK
+from mirrorlake.tables.progress import (
+    UPKEEP,
+    Overtaken,
+    TableProgress,
+    TableRelay,
+    app_of,
+    is_conflict,
+    read_progress,
+    retried,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
-ADDED, OTHER = "added", "other"
+Counts = list[dict[str, Any]]
+"""The rows of `summed`."""
+
+IDENTITY = ["_source", "_topic", KEY]
+# The source is a part of the identity.
+_ORDER = ["_timestamp", "_generation", "_partition", "_offset"]
+_SETTINGS = {
+    "app_id": "spark.databricks.delta.write.txnAppId",
+    "version": "spark.databricks.delta.write.txnVersion",
+    "signature": "spark.databricks.delta.commitInfo.userMetadata",
+}
+# All tables of a process write it, and each MERGE would overtake another one.
+_OF_BAD_RECORDS = threading.Lock()
+# Spark's `try_add` of a date is null if computing its operand fails. An operand without branches is not optimized away.
+_FAILS = "try_add(date_add(DATE '2000-01-01', length(to_json(named_struct('x', {})))), INTERVAL '1' DAY) IS NULL"
 
 
 class Widens(Exception):
@@ -74,35 +73,27 @@ class Written:
 
 
 class TableWriter:
-    """Write one typed table; `owner` is the name of this run, and `relay` has the table's records.
+    """Write one typed table; `owner` is the name of this run, and in `session` the relays are read.
 
     Attributes:
         is_stale: whether the next batch is the whole relay, from which the table is built again.
         may_rebuild: whether a column may widen: the relay holds the records of all rows.
     """
 
-    def __init__(self, context: Context, table: TypedTable, relay: TableRelay, *, owner: str) -> None:
+    def __init__(self, context: Context, table: TypedTable, session: SparkSession, *, owner: str) -> None:
         self._context = context
         self._lake = context.lake
         self._table = table
         self._config = table.config
-        self._relay = relay
+        self._session = session
         self._owner = owner
         self._location = context.lake.typed_location(table.name)
-        self._views = views_of(context, table.config)
         self._registries = registries_of(context, table.config)
-        self._columns: StructType | None = None
-        self._partition_by: tuple[str, ...] = ()
         self.progress = TableProgress()
         self.is_stale = self.may_rebuild = True
 
     def open(self, *, anew: bool = False) -> None:
-        """Read what the table has, and how far it is. With `anew` it is built again, in the way of a new one.
-
-        Raises:
-            StoreError: its log is broken.
-            UsageError: its rows are of other settings.
-        """
+        """Read what the table has, and how far it is. With `anew` it is built again, in the way of a new one."""
         is_there = self._lake.exists(self._location)
         self.progress = read_progress(self._lake, self._location) if is_there else TableProgress()
         self.is_stale = anew or not is_there or self.progress.is_stale
@@ -111,9 +102,9 @@ class TableWriter:
         if not self.is_stale:
             kept, self._partition_by = self._lake.properties(self._location), self._lake.partition_by(self._location)
             self._table.refuse_edits(kept)
-        self._columns = None
-        of = self._registries, tuple(self._table.topics)
-        self._key, self._value = (format_of(self._config, each, kept.get(name), *of) for each, name in KEPT.items())
+        self._columns: StructType | None = None
+        self._rows = RowFormat.of(self._context, self._table, kept)
+        self._kept = self._rows.kept
 
     def write(self, records: DataFrame) -> Written:
         """Write a batch, past the table's positions; where `is_stale` the whole relay, which replaces what the table had.
@@ -124,28 +115,22 @@ class TableWriter:
             SafetyError: another run writes the table.
             UsageError: a record is no row, and `bad_records` is `stop`; or the settings' expressions fail.
         """
-        self._key, self._value = self._key.begun(), self._value.begun()
-        try:
-            return self._write_files(records) or self._write(records)
-        except Exception as error:
-            if not (self._config.columns and is_of_data(error)):
-                raise
-            log.info("table.guarded table=%s error=%s", self._table.name, type(error).__name__)
-            return self._write(records, is_guarded=True)
+        self._rows = self._rows.begun()
+        return self._write_files(records) or self._write(records)
 
-    def _write(self, records: DataFrame, *, is_guarded: bool = False) -> Written:
-        decoded = self._decode(records, is_guarded=is_guarded).persist()
+    def _write(self, records: DataFrame) -> Written:
+        decoded = self._decode(records).persist()
         try:
-            counts = self._counts(decoded)
+            counts, _ = _reported(decoded.select(*COUNTED), count)
             if not counts and not (self.is_stale and self._lake.exists(self._location)):
                 # A new table has no columns yet, which expressions of the settings may name.
                 return Written()
-            if any(one.misfits for one in counts.values()):
+            if any(one["misfits"] for one in counts):
                 self._grow(decoded)
                 decoded.unpersist()
-                decoded = self._decode(records, is_last=True, is_guarded=is_guarded).persist()
-                counts = self._counts(decoded)
-            rows = self.rows(decoded, is_guarded=is_guarded)
+                decoded = self._decode(records, is_last=True).persist()
+                counts, _ = _reported(decoded.select(*COUNTED), count)
+            rows = self.rows(decoded)
             return self._finish(decoded, counts, lambda progress: self._commit(rows, counts, progress))
         finally:
             decoded.unpersist()
@@ -160,12 +145,12 @@ class TableWriter:
         except UsageError:
             # It may name a column that comes with these records.
             return None
-        if self._change(rows.drop(*INNER).schema):
+        if self._lacks(rows.drop(*OF_BATCH).schema):
             return None
         keeps_faults = self._config.bad_records == "null"
         job = writing_job(self._location, self._partition_by, keeps_faults=keeps_faults)
-        files, counts = read_reports(partitioned(rows, self._partition_by).mapInArrow(job, REPORT).collect())
-        if not counts or any(one.misfits for one in counts.values()):
+        counts, files = _reported(rows, job)
+        if not counts or any(one["misfits"] for one in counts):
             return None if counts else Written()
         crash_point("table.files_written")
         return self._finish(
@@ -174,62 +159,54 @@ class TableWriter:
 
     # -- decoding -------------------------------------------------------------------------------------------------------
 
-    def _decode(self, records: DataFrame, *, is_last: bool = False, is_guarded: bool = False) -> DataFrame:
-        """Decode records; with `is_guarded`, those that a derived column fails for are faults once all columns are known."""
+    def _decode(self, records: DataFrame, *, is_last: bool = False) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        rows = RowFormat(
-            key=self._key,
-            value=self._value,
-            takes_misfits=not is_last and (self._key.may_grow or self._value.may_grow),
-            needs_key=self._config.mode == "upsert",
-            keeps_raw=is_guarded,
-            views=self._views,
-        )
-        columns = [*COORDINATES, "key", "value", *(["headers"] if self._views else [])]
-        decoded = records.select(*columns).mapInArrow(decoding_job(rows), from_arrow_schema(rows.schema))
-        return mark_failures(decoded, self._table) if is_guarded else decoded
+        rows = replace(self._rows, takes_misfits=not is_last and self._rows.may_grow)
+        columns = [*COORDINATES, "key", "value", *(["headers"] if rows.views else [])]
+        decoded = records.select(*columns).mapInArrow(rows.decode_all, from_arrow_schema(rows.schema))
+        return mark_failures(decoded, self._table)
 
     def judge(self, records: DataFrame) -> DataFrame:
         """Decode records by the columns that the table has, with what keeps one from being a row."""
-        return self._decode(records, is_last=True, is_guarded=True)
+        return self._decode(records, is_last=True)
 
-    def rows(self, decoded: DataFrame, *, is_guarded: bool = True) -> DataFrame:
+    def rows(self, decoded: DataFrame) -> DataFrame:
         """Return the rows of decoded records, with the table's columns and `_tombstone`."""
-        rows = decoded if self._config.bad_records == "null" else decoded.where(f"{FAULT} IS NULL")
-        rows = with_derived(rows.where(f"NOT {FILTERED}"), self._table, is_guarded=is_guarded)
-        return partitioned(rows, self._partition_by).drop(FAULT, FILTERED, MISFIT, RAW_KEY, RAW_VALUE)
-
-    def _counts(self, decoded: DataFrame) -> BatchCounts:
         from pyspark.sql import functions as F
 
-        at, is_deleted = F.unix_micros("_timestamp"), F.col(TOMBSTONE)
-        counts = (F.count("*"), F.count(FAULT), F.count(MISFIT), F.max("_offset") + 1)
-        times = (F.min(F.when(~is_deleted, at)), F.max(F.when(is_deleted, at)))
-        rows = decoded.groupBy(*PARTITION).agg(*counts, *times).collect()
-        return {(row[0], SourcePartition(*row[1:4])): Counts(*row[4:]) for row in rows}
+        rows = decoded if self._config.bad_records == "null" else decoded.where("_fault IS NULL")
+        rows = with_derived(rows.where("NOT _filtered"), self._table)
+        # As Delta has it in a column by which a table is partitioned.
+        texts = [name for name, kind in rows.dtypes if kind == "string" and name in self._partition_by]
+        rows = rows.withColumns({name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in texts}) if texts else rows
+        return rows.drop(*(name for name in OF_BATCH if name != "_tombstone"))
 
     def _grow(self, decoded: DataFrame) -> None:
-        misfits = decoded.where(f"{MISFIT} IS NOT NULL")
-        how = {"widens": self._config.changes == "add" or self.is_stale, "rebuilds": self.is_stale or self.may_rebuild}
-        key = self._key.grown(_seen(misfits, RAW_KEY, self._key), self._registries, **how)
-        value = self._value.grown(_seen(misfits, RAW_VALUE, self._value), self._registries, **how)
-        if not self.is_stale and (self._key.is_rebuilt_for(key) or self._value.is_rebuilt_for(value)):
+        misfits = decoded.where("_misfit IS NOT NULL").select("_source", "_raw_key", "_raw_value")
+        looked = misfits.mapInArrow(self._rows.look, "of string, seen string").distinct().collect()
+        wider = self._rows.grown(
+            ((one["of"], one["seen"]) for one in looked),
+            self._registries,
+            widens=self._config.changes == "add" or self.is_stale,
+            rebuilds=self.may_rebuild,
+        )
+        if not self.is_stale and self._rows.is_rebuilt_for(wider):
             raise Widens
-        self._key, self._value = key, value
+        self._rows = wider
 
     # -- commits --------------------------------------------------------------------------------------------------------
 
-    def _finish(self, decoded: DataFrame, counts: BatchCounts, commit: Callable[[TableProgress], None]) -> Written:
+    def _finish(self, decoded: DataFrame, counts: Counts, commit: Callable[[TableProgress], None]) -> Written:
         """Record the bad records of a batch, commit its rows, and go on from its progress if it is the newest batch."""
-        written = Written(sum(one.records for one in counts.values()), sum(one.bad for one in counts.values()))
-        if written.bad or self.is_stale:
-            how = {"has_bad": written.bad > 0, "replaces": self.is_stale}
-            record_bad(self._lake, self._table, decoded, self._context.now(), **how)
-            crash_point("table.bad_recorded")
+        written = Written(sum(one["records"] for one in counts), sum(one["bad"] for one in counts))
         if self._lake.exists(self._location):
-            # A batch is past the positions that it was read by: a person may have restored the table to others.
+            # The batch is past the positions that it was read by, which an erasure has claimed or a person restored meanwhile.
             self._require(self.progress, None)
+        has_bad = written.bad > 0 and self._config.bad_records != "null"
+        if has_bad or (self.is_stale and count_bad(self._lake, self._table.name)):
+            record_bad(self._lake, self._table, decoded, self._context.now(), replaces=self.is_stale)
+            crash_point("table.bad_recorded")
         progress = self._advanced(counts)
         failure = None
         try:
@@ -261,119 +238,272 @@ class TableWriter:
             table=self._table.name,
         )
 
-    def _advanced(self, counts: BatchCounts) -> TableProgress:
+    def _advanced(self, counts: Counts) -> TableProgress:
         positions: dict[str, dict[SourcePartition, int]] = {
             source: dict(at) for source, at in self.progress.positions.items()
         }
-        deleted = dict(self.progress.deleted)
-        for (source, place), one in counts.items():
-            of_source = positions.setdefault(source, {})
-            of_source[place] = max(of_source.get(place, 0), one.position)
-            if one.deleted is not None and self._config.mode == "upsert":
-                deleted[source] = max(deleted.get(source, one.deleted), one.deleted)
+        for one in counts:
+            source, *place = (one[name] for name in PARTITION)
+            at, of_source = SourcePartition(*place), positions.setdefault(source, {})
+            of_source[at] = max(of_source.get(at, 0), one["position"])
         # A query of a lost table goes on with its own numbers: those of the new one are above.
         least = 0 if self.progress.batch else int(self._context.now().timestamp())
+        deleted = max([self.progress.deleted, *(one["deleted"] or 0 for one in counts)])
         return TableProgress(max(self.progress.batch + 1, least), self._owner, positions, deleted)
 
-    def _commit(self, rows: DataFrame, counts: BatchCounts, progress: TableProgress) -> None:
+    def _commit(self, rows: DataFrame, counts: Counts, progress: TableProgress) -> None:
         signed, is_upserted = self._signed(progress), self._config.mode == "upsert"
         if self.is_stale:
-            whole = newest_of_keys(rows).where(f"NOT {TOMBSTONE}") if is_upserted else rows
-            self._replace(whole.drop(TOMBSTONE), signed)
+            whole = newest_of_keys(rows).where("NOT _tombstone") if is_upserted else rows
+            self._replace(whole.drop("_tombstone"), signed)
             return
-        self._add_columns(rows.drop(TOMBSTONE).schema)
+        self._add_columns(rows.drop("_tombstone").schema)
         if is_upserted:
             merge_newest(self._with_deleted(rows, counts), self._lake.sql_name(self._location), **signed)
         else:
-            self._lake.append(rows.drop(TOMBSTONE), self._location, **signed)
+            self._lake.append(rows.drop("_tombstone"), self._location, **signed)
 
     def _signed(self, progress: TableProgress) -> dict[str, Any]:
         return {"app_id": app_of(self._table.name), "version": progress.batch, "signature": progress.to_text()}
 
-    def _with_deleted(self, rows: DataFrame, counts: BatchCounts) -> DataFrame:
+    def _with_deleted(self, rows: DataFrame, counts: Counts) -> DataFrame:
         """Add the tombstones of earlier batches that may be newer than a row of this one: the relay has them."""
-        oldest: dict[str, int] = {}
-        for (source, _), one in counts.items():
-            if one.oldest is not None and one.oldest <= self.progress.deleted.get(source, one.oldest - 1):
-                oldest[source] = min(oldest.get(source, one.oldest), one.oldest)
-        if not oldest:
+        oldest = min((one["oldest"] for one in counts if one["oldest"] is not None), default=None)
+        if oldest is None or oldest > self.progress.deleted:
             return rows
-        self._relay.refresh()
-        earlier = self.rows(self.judge(self._relay.tombstones(self.progress.positions, oldest)))
-        return rows.unionByName(earlier.where(TOMBSTONE))
+        relay = TableRelay(self._lake, self._table, self._session)
+        earlier = self.rows(self.judge(relay.tombstones(self.progress.positions, oldest)))
+        return rows.unionByName(earlier.where("_tombstone"))
 
     def _replace(self, rows: DataFrame, signed: dict[str, Any]) -> None:
         """Create the table, or replace rows, columns, settings and progress of the one that is there, in one commit."""
         self._table.refuse_partitions(rows.schema)
-        properties = {**self._table.properties, **self._kept()}
-        if self._lake.exists(self._location):
-            known = self._lake.properties(self._location)
-            properties = {name: text for name, text in known.items() if name.startswith("delta.")} | properties
+        known = self._lake.properties(self._location) if self._lake.exists(self._location) else {}
+        of_delta = {name: text for name, text in known.items() if name.startswith("delta.")}
+        made = TableSchema(
+            name=self._table.name,
+            comment=f"Records of {', '.join(self._table.topics)}: {self._config.mode}, values {self._config.values}",
+            columns={},
+            properties={**of_delta, **self._table.properties, **self._rows.kept},
+            partition_by=self._config.partition_by,
+        )
         with viewed(rows, **signed) as view:
-            comment = f"Records of {', '.join(self._table.topics)}: {self._config.mode}, values {self._config.values}"
-            made = TableSchema(
-                name=self._table.name,
-                comment=comment,
-                columns={},
-                properties=properties,
-                partition_by=self._config.partition_by,
-            )
             self._lake.replace_typed(rows.sparkSession, view, self._location, made)
 
-    def _kept(self) -> dict[str, str]:
-        found = zip(KEPT.values(), (self._key.kept, self._value.kept), strict=True)
-        return {name: text for name, text in found if text is not None}
-
     def _add_columns(self, wanted: StructType) -> None:
-        """Remember what the table has seen, and add the columns that it lacks."""
-        kept, known = self._kept(), self._lake.properties(self._location)
-        if not kept.items() <= known.items():
-            self._lake.set_properties(self._location, kept)
-        if self._change(wanted) == ADDED:
-            self._columns = None
-            empty = self._relay.session.createDataFrame([], wanted)
-            self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
-            log.info("table.columns table=%s", self._table.name)
-
-    def _change(self, wanted: StructType) -> str:
-        """Return how columns differ from the table's.
+        """Remember what the table has seen, and add the columns that it lacks.
 
         Raises:
             UsageError: one has another type, by edited settings, and the relay has lost records of rows.
             Widens: one has another type.
         """
-        if self._columns is None:
-            self._columns = self._lake.typed(self._table.name).schema
-        change = _change(self._columns, wanted)
-        if change == OTHER and not self.may_rebuild:
+        if self._rows.kept != self._kept:
+            self._lake.set_properties(self._location, self._rows.kept)
+            self._kept = self._rows.kept
+        if not self._lacks(wanted):
+            return
+        if _clash(self._columns, wanted):
+            if self.may_rebuild:
+                raise Widens
             raise UsageError(
                 f"columns of {self._table.name} have other types by the settings than its rows, whose records have left the relay",
                 consequence="no record is written to it",
                 remedy=f"take the edit back, or let older rows go: {self._table.rebuilding}",
                 table=self._table.name,
             )
-        if change == OTHER:
-            raise Widens
-        return change
+        empty, self._columns = self._session.createDataFrame([], wanted), None
+        self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
+        log.info("table.columns table=%s", self._table.name)
+
+    def _lacks(self, wanted: StructType) -> bool:
+        """Return whether the table has other columns than wanted ones."""
+        if self._columns is None:
+            self._columns = self._lake.typed(self._table.name).schema
+        known = {one.name: one.dataType.simpleString() for one in self._columns}
+        return any(known.get(one.name) != one.dataType.simpleString() for one in wanted)
 
 
-def _seen(misfits: DataFrame, column: str, of: Format) -> Iterator[Any]:
-    if of.may_grow:
-        looked = misfits.select("_source", column).mapInArrow(looking_job(of, column), "seen string")
-        yield from (json.loads(row.seen) for row in looked.distinct().collect())
+def _reported(decoded: DataFrame, job: Callable[..., Any]) -> tuple[Counts, list[WrittenFile]]:
+    """Return the numbers of each source partition, and the files that workers wrote."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    report = decoded.mapInArrow(job, from_arrow_schema(REPORT)).toArrow()
+    files = [WrittenFile(*json.loads(one)) for one in report.column("file").drop_null().to_pylist()]
+    return summed(report.filter(pc.is_null(report.column("file")))).to_pylist(), files
 
 
-def _change(have: DataType, want: DataType) -> str:
-    """Return whether wanted columns are "" the same, only added ones, or of other types."""
+def _clash(have: Any, want: Any) -> bool:
+    """Return whether a type of Spark is another one, and not only one with more members."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(have, StructType) and isinstance(want, StructType):
-        known = {one.name: one.dataType for one in have.fields}
-        found = {_change(known[one.name], one.dataType) if one.name in known else ADDED for one in want.fields}
-        return OTHER if OTHER in found else ADDED if ADDED in found else ""
+        known = {one.name: one.dataType for one in have}
+        return any(_clash(known[one.name], one.dataType) for one in want if one.name in known)
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-        return _change(have.elementType, want.elementType)
+        return _clash(have.elementType, want.elementType)
     if isinstance(have, MapType) and isinstance(want, MapType):
-        return _change(have.valueType, want.valueType)
+        return _clash(have.valueType, want.valueType)
     # Whether members may be null does not count.
-    return "" if have.simpleString() == want.simpleString() else OTHER
+    return bool(have.simpleString() != want.simpleString())
+
+
+# -- derived columns ----------------------------------------------------------------------------------------------------
+
+
+def mark_failures(decoded: DataFrame, table: TypedTable) -> DataFrame:
+    """Return decoded records, of which those that an expression fails for are faults, if all expressions can be resolved."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    if not table.config.columns:
+        return decoded
+    # A part that two expressions share would be computed before them, and fail outside of `try_add`.
+    decoded.sparkSession.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    reasons = [
+        F.when(
+            _is_computed(table) & F.expr(_FAILS.format(text)),
+            F.lit(f"the column {name} of the settings cannot be computed of it"),
+        )
+        for name, text in table.config.columns.items()
+    ]
+    try:
+        return decoded.withColumn("_fault", F.coalesce(F.col("_fault"), *reasons))
+    except AnalysisException:
+        return decoded
+
+
+def with_derived(rows: DataFrame, table: TypedTable) -> DataFrame:
+    """Return records of `mark_failures` with the columns of the settings.
+
+    Raises:
+        ColumnUnknown: an expression names a column that no record has brought.
+        UsageError: an expression names a column that is not in `schema:`, or is none of one row.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    found: dict[str, Column] = {}
+    for name, text in table.config.columns.items():
+        found[name] = F.when(_is_computed(table), F.expr(text))
+        try:
+            rows.select(found[name])
+        except AnalysisException as error:
+            # Their columns come with the records.
+            is_unknown = table.config.is_inferred and "UNRESOLVED_COLUMN" in str(error)
+            raise (ColumnUnknown if is_unknown else UsageError)(
+                f"{table.config.place}.columns.{name}: the table {table.name} cannot compute it:"
+                f" {str(error).partition(chr(10))[0]}",
+                consequence="no record is written to it",
+                remedy="mend the expression, or write the columns that it names in `schema:`;"
+                f" then mirrorlake resume --table {table.name}",
+                table=table.name,
+            ) from None
+    return rows.withColumns(found) if found else rows
+
+
+def _is_computed(table: TypedTable) -> Column:
+    """Return the condition of records whose expressions count: those of a tombstone do not, where it only deletes a row."""
+    from pyspark.sql import functions as F
+
+    is_row = F.col("_fault").isNull() & ~F.col("_filtered")
+    return is_row & ~F.col("_tombstone") if table.config.mode == "upsert" else is_row
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------------
+
+
+def newest_of_keys(rows: DataFrame) -> DataFrame:
+    """Return the newest row of each key, a tombstone or not."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    # A third cheaper than `max_by`, as Spark drops most rows before it shuffles (2026-11-29).
+    newest_first = Window.partitionBy(*IDENTITY).orderBy(*(F.desc(name) for name in _ORDER))
+    return rows.withColumn(RANK, F.row_number().over(newest_first)).where(f"{RANK} = 1").drop(RANK)
+
+
+def merge_newest(rows: DataFrame, table: str, **signed: Any) -> None:
+    """Merge a batch's newest row of each key into a table, in one commit; a newer tombstone deletes the key's row."""
+    source, target = (", ".join(f"{of}.{name}" for name in _ORDER) for of in "st")
+    newer = f"WHEN MATCHED AND ({source}) > ({target})"
+    clauses = f"{newer} AND s._tombstone THEN DELETE {newer} THEN UPDATE SET {{updates}}"
+    clauses += " WHEN NOT MATCHED AND NOT s._tombstone THEN INSERT {inserts}"
+    merge(newest_of_keys(rows), table, IDENTITY, clauses, **signed)
+
+
+def merge(rows: DataFrame, table: str, on: list[str], clauses: str, **signed: Any) -> None:
+    """Run a MERGE of rows, `s`, into a table, `t`; `{updates}` and `{inserts}` of the clauses are the table's columns of rows."""
+    names = [name for name in rows.columns if name != "_tombstone"]
+    updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in names)
+    columns, values = (", ".join(f"{of}`{name}`" for name in names) for of in ("", "s."))
+    # A row of nulls in place of a bad record has no key. Spark joins by `=` at less cost.
+    same = " AND ".join(f"t.`{name}` {'<=>' if name == KEY else '='} s.`{name}`" for name in on)
+    made = clauses.format(updates=updates, inserts=f"({columns}) VALUES ({values})")
+    with viewed(rows, **signed) as view:
+        rows.sparkSession.sql(f"MERGE INTO {table} t USING {view} s ON {same} {made}")
+
+
+@contextmanager
+def viewed(rows: DataFrame, **signed: Any) -> Iterator[str]:
+    """Yield the name of a view of rows, for one SQL statement that commits with `app_id`, `version` and `signature`."""
+    session, view = rows.sparkSession, f"rows_{id(rows)}"
+    with commits_of(session):
+        rows.createOrReplaceTempView(view)
+        for name, value in signed.items():
+            session.conf.set(_SETTINGS[name], str(value))
+        try:
+            yield view
+        finally:
+            for name in signed:
+                session.conf.unset(_SETTINGS[name])
+            session.catalog.dropTempView(view)
+
+
+def commits_of(session: SparkSession) -> threading.Lock:
+    """Return the lock to hold around each SQL statement that commits: the transaction of one is a setting of the whole session."""
+    lock: threading.Lock = vars(session).setdefault("_mirrorlake_commits", threading.Lock())
+    return lock
+
+
+# -- bad records --------------------------------------------------------------------------------------------------------
+
+
+def record_bad(lake: Lake, table: TypedTable, decoded: DataFrame, now: datetime, *, replaces: bool) -> None:
+    """Record the bad records of a decoded batch; one that is there already stays as it is. `replaces` deletes all others.
+
+    Raises:
+        UsageError: `bad_records` is `stop`.
+    """
+    from pyspark.sql import functions as F
+
+    bad = decoded.where("_fault IS NOT NULL")
+    if table.config.bad_records == "stop" and (first := bad.orderBy(*PLACE).limit(1).collect()):
+        place = "{_source} {_topic}/{_partition}@{_offset}".format(**first[0].asDict())
+        raise UsageError(
+            f"{place} is no row of {table.name}: {first[0]['_fault']}",
+            consequence="the table waits before this record",
+            remedy="mend the settings, or write bad_records: quarantine",
+            table=table.name,
+        )
+    bad = bad if table.config.bad_records == "quarantine" else bad.limit(0)
+    named = {"key": "_raw_key", "value": "_raw_value", "reason": "_fault", "timestamp": "_timestamp"}
+    rows = bad.select(
+        F.lit(table.name).alias("table_name"),
+        *(F.col(name).alias(name[1:]) for name in PLACE),
+        *(F.col(name).alias(column) for column, name in named.items()),
+        F.lit(now).alias("recorded_at"),
+    )
+    lake.create_side_table(BAD_RECORDS)
+    same = f"t.table_name = {quote(table.name)}"
+    clauses = f"AND {same} WHEN NOT MATCHED THEN INSERT {{inserts}}"
+    clauses += f" WHEN NOT MATCHED BY SOURCE AND {same} THEN DELETE" if replaces else ""
+    location = lake.sql_name(lake.meta_location(BAD_RECORDS))
+    with _OF_BAD_RECORDS:
+        # Other processes write it, too.
+        retried(lambda: merge(rows, location, [name[1:] for name in PLACE], clauses), table.name)
+
+
+def count_bad(lake: Lake, name: str) -> int:
+    """Return the number of a table's bad records."""
+    query = "SELECT count(*) AS records FROM {bad_records} WHERE table_name = :name"
+    return sum(int(row.records) for row in lake.query_rows(query, name=name, missing_ok=True))

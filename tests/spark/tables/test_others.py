@@ -21,8 +21,7 @@ from mirrorlake.lake import removed_from
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.typed_tables import expire_tables, unread_by_tables
 from mirrorlake.tables import find_tables
-from mirrorlake.tables.progress import Overtaken
-from mirrorlake.tables.relay import TableRelay, session_of
+from mirrorlake.tables.progress import Overtaken, TableRelay, session_of
 from mirrorlake.tables.writer import TableWriter
 from tests.kit.deaths import dying
 from tests.kit.lake import NOON
@@ -34,9 +33,9 @@ def waiting(world: World) -> list[Callable[[], object]]:
     """Read what waits for each table as its next batch; return what writes these batches."""
     context, late = world.open()._context, list[Callable[[], object]]()
     for table in find_tables(context):
-        relay = TableRelay(context.lake, table, session_of(world.spark))
-        relay.refresh()
-        writer = TableWriter(context, table, relay, owner="slow")
+        session = session_of(world.spark)
+        relay = TableRelay(context.lake, table, session)
+        writer = TableWriter(context, table, session, owner="slow")
         writer.open()
         batch = relay.past(writer.progress.positions).persist()
         assert batch.count()

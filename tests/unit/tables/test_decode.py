@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from mirrorlake.model.flow import SourcePartition
-from mirrorlake.tables.decode import Counts, RowFormat, decoding_job, read_reports, writing_job
+from mirrorlake.lake import WrittenFile
+from mirrorlake.tables.decode import RowFormat, summed, writing_job
 from tests.builders import batch_of
 from tests.unit.rules.kit import view
 from tests.unit.tables.test_kinds import format_for, grown
@@ -43,7 +44,7 @@ def batch(*records: Payloads, first: int = 0, source: str = "east") -> pa.Record
 
 def decoded(rows: RowFormat, *records: pa.RecordBatch) -> dict[tuple[str, int], dict[str, Any]]:
     """Return what is neither NULL nor false of each record, by source and offset."""
-    found = chain.from_iterable(one.to_pylist() for one in decoding_job(rows)(iter(records)))
+    found = chain.from_iterable(one.to_pylist() for one in rows.decode_all(iter(records)))
     told = {(row.pop("_source"), row.pop("_offset")): row for row in found}
     assert all(row.pop(name) is not None for row in told.values() for name in OTHERS)
     return {
@@ -119,10 +120,10 @@ def test_counts_of_all_workers_are_those_of_each_partition(tmp_path: Path) -> No
     east = batch((b"1", None), (b"1", GOOD), (b"1", b"{"), (b"[", GOOD)), batch((b"1", None), (b"1", TEXT), first=7)
     workers = [[*east, west], [batch((b"1", GOOD), first=5)]]
     job = writing_job(str(tmp_path), (), keeps_faults=False)
-    [*reports] = chain.from_iterable(one.to_pylist() for mine in workers for one in job(decoding_job(rows)(iter(mine))))
-    files, counts = read_reports([SimpleNamespace(**one) for one in reports])
-    assert counts == {
-        ("east", SourcePartition("sales", 1, 3)): Counts(7, 2, 1, 9, oldest=1_000, deleted=7_000),
-        ("west", SourcePartition("sales", 1, 3)): Counts(2, 0, 0, 2, oldest=0),
-    }
+    told = [pa.Table.from_batches(job(rows.decode_all(iter(mine)))) for mine in workers]
+    report = pa.concat_tables(told)
+    counts = summed(report.filter(pc.is_null(report.column("file")))).to_pylist()
+    numbers = {row["_source"]: [*row.values()][4:] for row in counts}
+    assert numbers == {"east": [7, 2, 1, 9, 1_000, 7_000], "west": [2, 0, 0, 2, 0, None]}
+    files = [WrittenFile(*json.loads(one)) for one in report.column("file").drop_null().to_pylist()]
     assert sum(one.records for one in files) == 6, "neither the bad one nor the filtered one"
