@@ -65,7 +65,7 @@ def locate(payload: bytes) -> tuple[tuple[int], int] | None:
 
 
 def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:  # noqa: ARG001  a schema has one type
-    """Return the kind of a schema's values, and what `is_plain` and `parser` take."""
+    """Return the kind of a schema's values, and what `parser` takes."""
     from fastavro import parse_schema
 
     types = _Types()
@@ -80,7 +80,7 @@ def compiled(schema: Schema, named: tuple[Any, ...]) -> tuple[Kind, Any]:  # noq
         raise
     except Exception as error:
         raise NotATable(f"its schema is not Avro: {type(error).__name__}") from None
-    return kind, (parsed, types.is_plain)
+    return kind, parsed
 
 
 def _document(text: str) -> Any:
@@ -90,11 +90,10 @@ def _document(text: str) -> Any:
 
 
 class _Types:
-    """Types that fastavro parsed, `named` those that have a name, and whether each place has values of one type."""
+    """Types that fastavro parsed, `named` those that have a name."""
 
     def __init__(self) -> None:
         self.named: dict[str, Any] = {}
-        self.is_plain = True
         # None as long as a record's own fields are read.
         self._records: dict[str, Kind | None] = {}
 
@@ -102,9 +101,7 @@ class _Types:
         """Return the kind of a type's values, and have them made by our readers."""
         match given:
             case list():
-                kinds = [self.kind(branch) for branch in given]
-                self.is_plain &= sum(kind != "null" for kind in kinds) < 2
-                return reduce(merged, kinds)
+                return reduce(merged, [self.kind(branch) for branch in given])
             case str():
                 return _KINDS[given] if given in _KINDS else self.kind(self.named[given])
             case {"type": "map", "values": values}:
@@ -141,11 +138,6 @@ def _scalar(given: Any) -> Kind:
     return kind
 
 
-def is_plain(made: Any) -> bool:
-    """Return whether each place has values of one type; those of several are cast to what holds all of them."""
-    return bool(made[1])
-
-
 def parser(made: Any) -> Callable[[bytes], Any]:
     from fastavro import schemaless_reader
     from fastavro.read import LOGICAL_READERS
@@ -155,7 +147,7 @@ def parser(made: Any) -> Callable[[bytes], Any]:
     def parse(body: bytes) -> Any:
         stream = io.BytesIO(body)
         try:
-            value = schemaless_reader(stream, made[0], None)["value"]
+            value = schemaless_reader(stream, made, None)["value"]
         except (EOFError, IndexError):
             raise ValueError("it ends too soon") from None
         except UnicodeDecodeError:

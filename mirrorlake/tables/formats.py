@@ -9,9 +9,10 @@ which the table may grow.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Context, Inexact, InvalidOperation, Subnormal
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
@@ -21,28 +22,8 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import TableConfig
 from mirrorlake.errors import SchemaUnknown
-from mirrorlake.tables import avro, protobuf
-from mirrorlake.tables.columns import Columns, Unequal
-from mirrorlake.tables.given import NotGiven, exact_fraction, given_value, is_too_deep, value_name
-from mirrorlake.tables.kinds import (
-    MAX_COLUMNS,
-    MAX_DEPTH,
-    MEMBERS,
-    NULL,
-    SCALARS,
-    Kind,
-    TooDeep,
-    column_names,
-    column_type,
-    common_part,
-    count_columns,
-    is_object,
-    kind_of,
-    merged,
-    merged_root,
-    rebuilds,
-    sql_name,
-)
+from mirrorlake.tables import avro, kinds, protobuf
+from mirrorlake.tables.kinds import MAX_COLUMNS, NULL, TEXT, Kind
 from mirrorlake.tables.registry import FRAME_BYTES, NotATable, SchemaRegistry, parse_schema_id
 
 REGISTRY_FORMATS: dict[str, ModuleType] = {"avro": avro, "protobuf": protobuf}
@@ -50,12 +31,7 @@ Registries = Callable[[str], SchemaRegistry]
 WriterKey = tuple[Any, ...]
 """A writer's schema: the registry's address, its id there, and of Protobuf the indexes of the message."""
 
-_JSON, _EXACT_JSON = msgspec.json.Decoder(), msgspec.json.Decoder(float_hook=exact_fraction)
 _NO_FRAME = "has no schema registry's frame: it does not begin with the byte 0 and an id"
-# Of documents whose members are data, Arrow's cells grow with the square of their number.
-_PART = 1_000
-_NO_COLUMN = "holds a value that its column does not take"
-_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 KEPT: dict[Literal["keys", "values"], str] = {"keys": "mirrorlake.key_type", "values": "mirrorlake.value_type"}
 """The table properties of what a table keeps of its keys and values."""
 KEY = "_key"
@@ -78,8 +54,6 @@ OF_BATCH = {
 RANK = "_rank"
 RESERVED = frozenset({*COORDINATES, KEY, RANK, *OF_BATCH})
 """Names that no member of a value may have: of coordinates, and of what only a batch has."""
-# What Arrow raises for a value that a type does not take, as a time after the year 9999.
-_NO_VALUE = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,210 +65,192 @@ class DecodedPayloads:
     misfits: dict[int, str] = field(default_factory=dict)
 
 
-class Format:
-    """The format of keys or of values, picklable for Spark's workers; those whose columns records decide are replaced by wider ones."""
+# Ten bytes name a number of a million digits.
+_FRACTIONS = Context(prec=10_000, Emin=-400, Emax=400, traps=[InvalidOperation, Inexact, Subnormal])
+_JSON, _EXACT_JSON = msgspec.json.Decoder(), msgspec.json.Decoder(float_hook=_FRACTIONS.create_decimal)
 
-    may_grow = False
-    kept: str | None = None
-    """The text that the table keeps of it, or None."""
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """The format of keys or of values, picklable for Spark's workers: texts, bytes, or JSON documents.
+
+    Its columns are those of a kind: the members of objects if they are `spread`, else one of this `name`. No member has a name that
+    is `taken`. Members without a column are left out where it `drops` them; else it is replaced by a wider one.
+    """
+
+    encoding: str
+    kind: Kind
+    name: str
+    spread: bool = False
+    taken: frozenset[str] = frozenset()
+    drops: bool = False
 
     @property
+    def may_grow(self) -> bool:
+        return not self.drops or self.encoding in REGISTRY_FORMATS
+
+    @property
+    def kept(self) -> str | None:
+        """The text that the table keeps of it, or None."""
+        return json.dumps({"kind": self.kind}) if self.may_grow and self.kind != NULL else None
+
+    @cached_property
     def fields(self) -> dict[str, pa.DataType]:
         """The columns by name."""
-        raise NotImplementedError
+        if (members := self._members) is not None:
+            return {one.name: one.type for one in kinds.columns_of(members, self.taken).values()}
+        type_ = kinds.column_type(self.kind)
+        return {} if type_ == pa.null() else {self.name: type_}
+
+    @property
+    def leaves(self) -> dict[str, str]:
+        """The SQL types of the columns, also of those within others, by path."""
+        return {column: sql for column, sql in self.places.values() if sql}
+
+    @cached_property
+    def places(self) -> dict[tuple[str, ...], tuple[str, str]]:
+        return kinds.leaves(self.kind, self.name if self._members is None else "", self.taken)
 
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        raise NotImplementedError
+        if self.encoding in ("text", "binary"):
+            with suppress(pa.ArrowInvalid):
+                return DecodedPayloads({self.name: payloads.cast(self.fields[self.name])})
+        values, faults, misfits = self._values(payloads, sources)
+        columns, odd = self._columns(values)
+        for row, why in odd.items():
+            if fault := self._fault(values[row]):
+                faults[row] = fault
+            elif why:
+                misfits[row] = why
+        if odd.keys() & {*faults, *misfits}:
+            bad = {*faults, *misfits}
+            columns, _ = self._columns([None if row in bad else value for row, value in enumerate(values)])
+        return DecodedPayloads(columns, faults, misfits)
 
     def begun(self) -> Format:
         """Return the format for a new batch."""
         return self
 
     def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
-        """Return what `grown` needs from payloads, as JSON values."""
-        return []
+        """Return what `grown` needs from payloads, as JSON values.
 
-    def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
-        """Return the format that takes what was seen; with `widens` it may be wider, with `rebuilds` so that rows lie otherwise.
-
-        Raises:
-            RegistryUnreachable: a registry does not answer.
+        Of documents it is the kinds that bring something new, apart for columns that are added and that lie otherwise.
         """
-        return self
-
-    def is_rebuilt_for(self, wider: Format) -> bool:
-        """Return whether rows of this format lie otherwise in the columns of a wider one."""
-        return False
-
-
-@dataclass(frozen=True)
-class PlainFormat(Format):
-    """Payloads as texts or bytes, in one column."""
-
-    name: str
-    kind: pa.DataType
-
-    @property
-    def fields(self) -> dict[str, pa.DataType]:
-        return {self.name: self.kind}
-
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        try:
-            return DecodedPayloads({self.name: payloads.cast(self.kind)})
-        except pa.ArrowInvalid:
-            values, faults = _each(payloads, bytes.decode)
-        return DecodedPayloads({self.name: pa.array(values, self.kind)}, faults)
-
-
-@dataclass(frozen=True)
-class GivenFormat(Format):
-    """JSON documents in columns that a person gave."""
-
-    kind: pa.StructType
-    taken: frozenset[str]
-    is_framed: bool = False
-
-    @property
-    def fields(self) -> dict[str, pa.DataType]:
-        names = column_names([one.name for one in self.kind], self.taken)
-        return {names[one.name]: one.type for one in self.kind}
-
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        values, faults = _each(payloads, _parser(_EXACT_JSON, is_framed=self.is_framed))
-        misfits = dict[int, str]()
-        for row, value in enumerate(values):
-            if is_too_deep(value):
-                faults[row], values[row] = _TOO_DEEP, None
-                continue
-            try:
-                values[row] = given_value(value, self.kind)
-            except NotGiven as error:
-                misfits[row], values[row] = str(error), None
-        columns = zip(self.fields, pa.array(values, self.kind).flatten(), strict=True)
-        return DecodedPayloads(dict(columns), faults, misfits)
-
-
-class GrowingFormat(Format):
-    """A format whose columns follow from the kinds of its records."""
-
-    columns: Columns
-    may_grow = True
-
-    @property
-    def fields(self) -> dict[str, pa.DataType]:
-        return self.columns.fields
-
-    def is_rebuilt_for(self, wider: Format) -> bool:
-        return isinstance(wider, GrowingFormat) and self.columns.is_rebuilt_for(wider.columns.kind)
-
-    @property
-    def _merge(self) -> Callable[[Kind, Kind], Kind]:
-        return merged_root if self.columns.spread else merged
-
-
-@dataclass(frozen=True)
-class JsonFormat(GrowingFormat):
-    """JSON documents; `is_framed` after a registry's frame, as serializers of JSON Schema write them."""
-
-    columns: Columns
-    is_framed: bool = False
-
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        documents, faults = self._documents(payloads)
-        misfits, verdicts, parts = dict[int, str](), dict[bytes, str](), list[dict[str, pa.Array]]()
-        for first in range(0, max(len(documents), 1), _PART):
-            part = documents[first : first + _PART]
-            try:
-                # Arrow infers the type of many values at once, which takes a tenth of the time of a look at each.
-                found = pa.array(part)
-                if _hides_booleans(found.type, part):
-                    raise Unequal
-                parts.append(self.columns.of_array(found))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, Unequal):
-                for row, document in enumerate(part):
-                    own, fault = self._judged(document)
-                    if fault:
-                        faults[first + row], part[row] = fault, None
-                    elif misfit := self._cached(verdicts, own):
-                        misfits[first + row], part[row] = misfit, None
-                parts.append(self.columns.of_values(part))
-        return DecodedPayloads(
-            {name: pa.concat_arrays([one[name] for one in parts]) for name in self.fields}, faults, misfits
-        )
-
-    @property
-    def kept(self) -> str | None:  # type: ignore[override]
-        return None if self.columns.kind == NULL else json.dumps({"kind": self.columns.kind})
-
-    def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
-        """Return the kinds of documents that bring something new, apart for columns that are added and that lie otherwise."""
-        known, seen = self.columns.kind, list[Kind]()
-        of_side = dict.fromkeys((False, True), known)
-        judged = map(self._judged, self._documents(payloads)[0])
-        for own in {msgspec.json.encode(own): own for own, fault in judged if not fault}.values():
-            alone = self._merge(known, own)
-            if count_columns(alone) > MAX_COLUMNS or self._merge(of_side[False], own) == of_side[False]:
-                continue
-            side = self.columns.is_rebuilt_for(alone)
-            wider = self._merge(of_side[side], own)
-            if wider != of_side[side] and count_columns(wider) <= MAX_COLUMNS:
-                of_side[side] = wider
-                seen.append(own)
+        values, seen = self._values(payloads, sources)[0] if self.may_grow else (), list[Kind]()
+        own_kinds = [kinds.kind_of(value) for value in values if value is not None and not self._fault(value)]
+        of_side = dict.fromkeys((False, True), self.kind)
+        for own in {msgspec.json.encode(own): own for own in own_kinds}.values():
+            with suppress(NotATable):
+                side = self._change(self._wider(self.kind, own)) != ""
+                wider = self._wider(of_side[side], own)
+                if wider != of_side[side]:
+                    of_side[side] = wider
+                    seen.append(own)
         return seen
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
-        kind = self.columns.kind
+        """Return the format that takes what was seen; with `widens` it may be wider, with `rebuilds` so that rows lie otherwise."""
+        kind = self.kind
         for own in seen if widens or kind == NULL else ():
-            wider = self._merge(kind, own)
-            if count_columns(wider) <= MAX_COLUMNS and (rebuilds or not self.columns.is_rebuilt_for(wider)):
-                kind = wider
-        return replace(self, columns=replace(self.columns, kind=kind))
+            with suppress(NotATable):
+                kind = self._wider(kind, own, rebuilds=rebuilds)
+        return replace(self, kind=kind)
 
-    def _documents(self, payloads: pa.Array) -> tuple[list[Any], dict[int, str]]:
-        return _each(payloads, _parser(_JSON, is_framed=self.is_framed))
-
-    def _judged(self, document: Any) -> tuple[Kind, str]:
-        """Return a document's kind, and why no column of any table holds it, or ""."""
-        try:
-            own = kind_of(document)
-        except TooDeep:
-            return NULL, _TOO_DEEP
-        if count_columns(own) > MAX_COLUMNS:
-            return own, f"has more than {MAX_COLUMNS:,} columns of its own"
-        if self.columns.members is not None and own != NULL and not is_object(own):
-            return own, f"is {value_name(document)}, where the table has members"
-        return own, ""
-
-    def _cached(self, verdicts: dict[bytes, str], own: Kind) -> str:
-        """Return where a kind differs from the table's, or "" if that holds it; most records are of few kinds."""
-        text, known = msgspec.json.encode(own), self.columns.kind
-        if text not in verdicts:
-            verdicts[text] = "" if self._merge(known, own) == known else difference(own, known, ())
-        return verdicts[text]
-
-
-@dataclass(frozen=True)
-class RegistryFormat(GrowingFormat):
-    """Payloads whose frame names a schema of a registry; each is read with the schema that it names.
-
-    `writers` have the kind of each known schema and what its parser needs, `refused` why the records of others are no rows; those in
-    `unknown` may be registered later.
-    """
-
-    name: str
-    columns: Columns
-    addresses: Mapping[str, str]
-    writers: Mapping[WriterKey, tuple[Kind, Any]] = field(default_factory=dict)
-    refused: Mapping[WriterKey, str] = field(default_factory=dict)
-    unknown: frozenset[WriterKey] = frozenset()
+    def is_rebuilt_for(self, wider: Format) -> bool:
+        """Return whether rows of this format lie otherwise in the columns of a wider one."""
+        return self._change(wider.kind) != ""
 
     @property
-    def kept(self) -> str | None:  # type: ignore[override]
-        return (
-            None
-            if self.columns.kind == NULL
-            else json.dumps({"kind": self.columns.kind, "known": sorted(self.writers)})
-        )
+    def _members(self) -> dict[str, Kind] | None:
+        return kinds.members_of(self.kind) if self.spread else None
+
+    def _read(self, payload: bytes, source: str) -> Any:
+        if self.encoding in ("text", "binary"):
+            return payload.decode()
+        if self.encoding == "json_schema":
+            if parse_schema_id(payload) is None:
+                raise ValueError(_NO_FRAME)
+            payload = payload[FRAME_BYTES:]
+        return (_EXACT_JSON if self.drops else _JSON).decode(payload)
+
+    def _values(self, payloads: pa.Array, sources: pa.Array) -> tuple[list[Any], dict[int, str], dict[int, str]]:
+        """Return the value of each payload, with faults and misfits."""
+        values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
+        for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
+            value = None
+            if payload is not None:
+                try:
+                    value = self._read(payload, source)
+                except KeyError:
+                    misfits[row] = "its schema is new to the table"
+                except (ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
+                    faults[row] = _reason(error)
+            values.append(value)
+        return values, faults, misfits
+
+    def _columns(self, values: Sequence[Any]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Return the columns of values, and the odd ones: by row why it may not be in its columns."""
+        builder = kinds.ColumnBuilder(drops=self.drops)
+        whole = builder.column(self.kind, values, range(len(values)))
+        if self.spread and self.kind == TEXT and not self.drops:
+            # Where there are objects, their members are the columns.
+            objects = (row for row, value in enumerate(values) if isinstance(value, dict))
+            builder.odd |= dict.fromkeys(objects, "the value is an object, where the table has one column")
+        columns = [whole] if self._members is None or not self.fields else whole.flatten()
+        return dict(zip(self.fields, columns, strict=False)), builder.odd
+
+    def _fault(self, value: Any) -> str:
+        """Return why the table will never have columns for a value, or ""."""
+        if kinds.is_too_deep(value):
+            return f"is nested more than {kinds.MAX_DEPTH} levels deep"
+        if not self.drops and kinds.count_columns(kinds.kind_of(value)) > MAX_COLUMNS:
+            return f"has more than {MAX_COLUMNS:,} columns of its own"
+        if self._members is not None and not isinstance(value, dict):
+            return f"is {kinds.value_name(value)}, where the table has members"
+        return ""
+
+    def _change(self, wider: Kind) -> str:
+        """Return how rows lie otherwise in the columns of a wider kind, or "": a new member alone only adds a column."""
+        later = replace(self, kind=wider).places
+        changed = (leaf for path, leaf in self.places.items() if later.get(path) != leaf)
+        return next((f"{column} would no longer be {sql or 'empty'}" for column, sql in changed), "")
+
+    def _wider(self, kind: Kind, own: Kind, *, adds: bool = True, rebuilds: bool = True) -> Kind:
+        """Return a kind that also holds another one, or raise NotATable.
+
+        Without `adds` or `rebuilds` the rows of the table lie as they do. Where some values are objects and spread, no others are rows.
+        """
+        mine, more = (kinds.members_of(one) if self.spread else None for one in (kind, own))
+        if (mine is None) == (more is None):
+            wider = kinds.merged(kind, own, adds=adds)
+        elif mine is None:
+            wider = own
+        else:
+            raise NotATable("its schema is no record, and the table has members")
+        if kinds.count_columns(wider) > MAX_COLUMNS:
+            raise NotATable(f"the table would have more than {MAX_COLUMNS:,} columns")
+        if not (adds and rebuilds) and (change := self._change(wider)):
+            raise NotATable(change)
+        return wider
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryFormat(Format):
+    """Payloads whose frame names a schema of a registry; each is read with the schema that it names.
+
+    `writers` have what the parser of each known schema needs, `refused` why the records of others are no rows; those in `unknown` may
+    be registered later.
+    """
+
+    addresses: Mapping[str, str]
+    writers: Mapping[WriterKey, Any] = field(default_factory=dict)
+    refused: Mapping[WriterKey, str] = field(default_factory=dict)
+    unknown: frozenset[WriterKey] = frozenset()
+    drops: bool = True
+
+    @property
+    def kept(self) -> str | None:
+        return None if self.kind == NULL else json.dumps({"kind": self.kind, "known": sorted(self.writers)})
 
     def begun(self) -> Format:
         refused = {key: why for key, why in self.refused.items() if key not in self.unknown}
@@ -302,120 +258,55 @@ class RegistryFormat(GrowingFormat):
 
     def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
         """Return the schemas that payloads name, each with its source."""
-        locate, pairs = REGISTRY_FORMATS[self.name].locate, zip(sources.to_pylist(), payloads.to_pylist(), strict=True)
-        found = ((source, locate(payload)) for source, payload in pairs if payload is not None)
+        pairs = zip(payloads.to_pylist(), sources.to_pylist(), strict=True)
+        found = ((source, self._codec.locate(payload)) for payload, source in pairs if payload is not None)
         return sorted({(source, located[0]) for source, located in found if located is not None})
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
-        whole, writers, refused, unknown = self.columns.kind, dict(self.writers), dict(self.refused), set(self.unknown)
+        kind, writers, refused, unknown = self.kind, dict(self.writers), dict(self.refused), set(self.unknown)
+        # Without new columns, a schema is read into those that are there.
+        adds = widens or kind == NULL
         for source, of in sorted(set(map(_as_key, seen))):
             key = self.addresses[source], *of
             try:
-                kind, made = _compiled(self.name, registries(source), key)
-                # Without new columns, a schema is read into those that are there.
-                may_widen = widens or self.columns.kind == NULL
-                if self.columns.spread and is_object(whole) and not is_object(kind):
-                    raise NotATable("its schema is no record, and the table has members")
-                wider = self._merge(whole, kind if may_widen else common_part(kind, whole))
-                if count_columns(wider) > MAX_COLUMNS:
-                    raise NotATable(f"the table would have more than {MAX_COLUMNS:,} columns")
-                if wider != whole and not (may_widen and (rebuilds or not self.columns.is_rebuilt_for(wider))):
-                    raise NotATable(difference(kind, whole, ()))
-                whole, writers[key] = wider, (kind, made)
+                own, made = self._codec.compiled(registries(source).schema(of[0]), of)
+                kind = self._wider(kind, own, adds=adds, rebuilds=rebuilds)
+                writers[key] = made
             except SchemaUnknown:
                 refused[key] = f"names the schema {of[0]}, which the registry does not know"
                 unknown.add(key)
             except NotATable as error:
                 refused[key] = f"cannot be a row: {error}"
-        columns = replace(self.columns, kind=whole)
-        return replace(self, columns=columns, writers=writers, refused=refused, unknown=frozenset(unknown))
+        return replace(self, kind=kind, writers=writers, refused=refused, unknown=frozenset(unknown))
+
+    @property
+    def _codec(self) -> ModuleType:
+        return REGISTRY_FORMATS[self.encoding]
 
     @cached_property
-    def _parsers(self) -> dict[WriterKey, tuple[bool, Callable[[bytes], Any]]]:
-        """The parser of each known schema, with whether its values lie as in the table's columns."""
-        format_, whole = REGISTRY_FORMATS[self.name], self.columns.kind
-        return {
-            key: (
-                format_.is_plain(made) and merged(whole, own) == whole and not rebuilds(own, whole),
-                format_.parser(made),
-            )
-            for key, (own, made) in self.writers.items()
-        }
+    def _parsers(self) -> dict[WriterKey, Callable[[bytes], Any]]:
+        return {key: self._codec.parser(made) for key, made in self.writers.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_parsers"}
 
-    def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
-        locate, parsers, lie_same = REGISTRY_FORMATS[self.name].locate, self._parsers, True
-        values, faults, misfits = list[Any](), dict[int, str](), dict[int, str]()
-        for row, (payload, source) in enumerate(zip(payloads.to_pylist(), sources.to_pylist(), strict=True)):
-            value = None
-            if payload is not None:
-                located = locate(payload)
-                key = () if located is None else (self.addresses[source], *located[0])
-                if located is None:
-                    faults[row] = _NO_FRAME
-                elif key in self.refused:
-                    faults[row] = self.refused[key]
-                elif key not in parsers:
-                    misfits[row] = f"its schema {located[0][0]} is new to the table"
-                else:
-                    lies_same, parse = parsers[key]
-                    lie_same = lie_same and lies_same
-                    try:
-                        value = parse(payload[located[1] :])
-                    except ValueError as error:
-                        faults[row] = f"is not of its schema {key[1]}: {error}"
-            values.append(value)
-        fill = self.columns.of_same if lie_same else self.columns.of_values
+    def _read(self, payload: bytes, source: str) -> Any:
+        located = self._codec.locate(payload)
+        if located is None:
+            raise ValueError(_NO_FRAME)
+        named, begin = located
+        key = self.addresses[source], *named
+        if key in self.refused:
+            raise ValueError(self.refused[key])
+        parse = self._parsers[key]
         try:
-            return DecodedPayloads(fill(values), faults, misfits)
-        except _NO_VALUE:
-            pass
-        for row, value in enumerate(values):
-            try:
-                fill([value])
-            except _NO_VALUE:
-                faults[row], values[row] = _NO_COLUMN, None
-        return DecodedPayloads(fill(values), faults, misfits)
-
-
-def _compiled(name: str, registry: SchemaRegistry, key: WriterKey) -> tuple[Kind, Any]:
-    kind, made = REGISTRY_FORMATS[name].compiled(registry.schema(key[1]), key[1:])
-    return kind, made
+            return parse(payload[begin:])
+        except ValueError as error:
+            raise ValueError(f"is not of its schema {named[0]}: {error}") from None
 
 
 def _as_key(named: Any) -> Any:
     return tuple(map(_as_key, named)) if isinstance(named, list) else named
-
-
-def _hides_booleans(type_: pa.DataType, values: list[Any]) -> bool:
-    """Return whether values may have true or false where Arrow infers fractions: it takes them for 1.0 and 0.0."""
-    if pa.types.is_floating(type_):
-        return bool in {*map(type, values)}
-    if pa.types.is_struct(type_):
-        # A look at the values of a member takes 0.1 CPU-s a million.
-        inner = [one for one in type_ if "double" in str(one.type)]
-        return any(
-            _hides_booleans(one.type, [None if value is None else value.get(one.name) for value in values])
-            for one in inner
-        )
-    is_list = pa.types.is_list(type_) and "double" in str(type_)
-    return is_list and _hides_booleans(type_.value_type, [one for value in values if value for one in value])
-
-
-def _each(payloads: pa.Array, parse: Callable[[bytes], Any]) -> tuple[list[Any], dict[int, str]]:
-    """Parse each payload; return the values, and why others have none, by row."""
-    values, faults = list[Any](), dict[int, str]()
-    for row, payload in enumerate(payloads.to_pylist()):
-        value = None
-        if payload is not None:
-            try:
-                value = parse(payload)
-            except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-                faults[row] = _reason(error)
-        values.append(value)
-    return values, faults
 
 
 def _reason(error: Exception) -> str:
@@ -427,39 +318,9 @@ def _reason(error: Exception) -> str:
             return "is not JSON: it is nested too deep"
         case msgspec.MsgspecError():
             return f"is not JSON: {str(error).removeprefix('JSON is malformed: ')}"
+        case ArithmeticError():
+            return "is not JSON: a number in it is out of range"
     return str(error)
-
-
-def _parser(decoder: Any, *, is_framed: bool) -> Callable[[bytes], Any]:
-    def framed(payload: bytes) -> Any:
-        if parse_schema_id(payload) is None:
-            raise ValueError(_NO_FRAME)
-        return decoder.decode(payload[FRAME_BYTES:])
-
-    return framed if is_framed else decoder.decode
-
-
-def difference(own: Kind, known: Kind, path: tuple[str, ...]) -> str:
-    """Say where a kind is not part of a known one."""
-    if isinstance(own, dict) and isinstance(known, dict) and own.keys() == known.keys():
-        [shape] = own
-        if shape != MEMBERS:
-            return difference(own[shape], known[shape], (*path, "[]"))
-        for name, kind in own[MEMBERS].items():
-            if name not in known[MEMBERS]:
-                return f"{'.'.join((*path, name))} is no column, and the table takes no new ones"
-            if merged(known[MEMBERS][name], kind) != known[MEMBERS][name]:
-                return difference(kind, known[MEMBERS][name], (*path, name))
-    place = ".".join(path).replace(".[]", "[]") or "the value"
-    called = _CALLED.get(own if isinstance(own, str) else next(iter(own)), own)
-    if isinstance(known, dict):
-        return f"{place} is {called}, where the table has {_CALLED[next(iter(known))]}"
-    wanted = "and the table has no column for it" if known == NULL else f"which is not {sql_name(column_type(known))}"
-    return f"{place} is {called}, {wanted}"
-
-
-_CALLED = {"boolean": "true or false", **dict.fromkeys(("int", "long", "double"), "a number")}
-_CALLED |= {"list": "a list", "map": "a map", "members": "members"}
 
 
 def format_of(
@@ -467,19 +328,18 @@ def format_of(
 ) -> Format:
     """Return the format of a table's keys or values; `kept` is what the table has kept of it."""
     given, is_value = getattr(config, of), of == "values"
-    name, taken = "value" if is_value else KEY, frozenset(RESERVED | config.columns.keys() if is_value else ())
-    if given in ("text", "binary"):
-        return PlainFormat(name, SCALARS[given])
-    if is_value and not config.is_inferred:
-        return GivenFormat(config.given_type, taken, is_framed=given == "json_schema")
+    is_given, is_plain = is_value and not config.is_inferred, given in ("text", "binary")
     known = json.loads(kept or "{}")
-    columns = Columns(known.get("kind", NULL), name, spread=is_value, taken=taken)
+    how = {
+        "encoding": given,
+        "kind": kinds.kind_of_type(config.given_type) if is_given else given if is_plain else known.get("kind", NULL),
+        "name": "value" if is_value else KEY,
+        "spread": is_value,
+        "taken": frozenset(RESERVED | config.columns.keys()) if is_value else frozenset(),
+    }
     if given not in REGISTRY_FORMATS:
-        return JsonFormat(columns, is_framed=given == "json_schema")
-    addresses, writers = {source: registries(source).url for source in sources}, {}
+        return Format(**how, drops=is_given or is_plain)
+    addresses = {source: registries(source).url for source in sources}
     at = {address: source for source, address in addresses.items()}
-    for key in map(_as_key, known.get("known", ())):
-        with suppress(SchemaUnknown, NotATable):
-            if key[0] in at:
-                writers[key] = _compiled(given, registries(at[key[0]]), key)
-    return RegistryFormat(given, columns, addresses, writers)
+    writers = [[at[address], named] for address, *named in known.get("known", ()) if address in at]
+    return RegistryFormat(**how, addresses=addresses).grown(writers, registries, widens=False, rebuilds=False)

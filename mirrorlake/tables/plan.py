@@ -14,7 +14,6 @@ from mirrorlake.lake import RELAY, LakeQuery, RelayPart
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.tables.decode import RowFormat
 from mirrorlake.tables.definition import MEANINGS, TypedTable, find_tables, registries_of
-from mirrorlake.tables.kinds import sql_name
 from mirrorlake.tables.progress import TableProgress, read_progress
 
 _WAITING = """
@@ -70,7 +69,7 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
                 looked += zip(*seen.to_pydict().values(), strict=True)
     wide = rows.grown(looked, registries_of(context, config), widens=True, rebuilds=True)
     for of, grown in ((rows.key, wide.key), (rows.value, wide.value)):
-        have, wider = _leaves("", pa.struct([*of.fields.items()])), _leaves("", pa.struct([*grown.fields.items()]))
+        have, wider = of.leaves, grown.leaves
         yield from (
             f"waiting records add the column {name}, {kind}" for name, kind in wider.items() if name not in have
         )
@@ -78,11 +77,3 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
         for name, kind in have.items():
             if wider.get(name) != kind:
                 yield f"waiting records widen the column {name}, {kind}, to {wider.get(name, 'STRING')}{is_rebuilt}"
-
-
-def _leaves(path: str, type_: pa.DataType) -> dict[str, str]:
-    """Return the columns in a type, with their types in SQL, by path."""
-    if pa.types.is_struct(type_):
-        inner = [_leaves(f"{path}.{one.name}".lstrip("."), one.type) for one in type_]
-        return {name: kind for one in inner for name, kind in one.items()}
-    return _leaves(f"{path}[]", type_.value_type) if pa.types.is_list(type_) else {path: sql_name(type_)}

@@ -15,8 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.tables.columns import text_of
-from mirrorlake.tables.kinds import MAX_COLUMNS, Kind, count_columns
+from mirrorlake.tables.kinds import MAX_COLUMNS, Kind, count_columns, text_of
 from mirrorlake.tables.registry import FRAME_BYTES, NotATable, Schema, parse_schema_id
 
 # By FieldDescriptor.cpp_type; bytes have that of text.
@@ -175,10 +174,6 @@ def _json(value: Any, pool: Any) -> str | None:
     if made is None or isinstance(made, str):
         return made
     return json.dumps(made, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-def is_plain(made: Any) -> bool:  # noqa: ARG001  a field has one type
-    return True
 
 
 def parser(made: Any) -> Callable[[bytes], Any]:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.tables.avro import compiled, parser
-from mirrorlake.tables.columns import Columns
 from mirrorlake.tables.formats import RegistryFormat
 from mirrorlake.tables.registry import NotATable, Schema
 
@@ -81,7 +80,8 @@ def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
 def test_values_of_several_types_are_text_and_other_roots_are_refused_whatever_is_in_the_batch() -> None:
     several = record("Odd", n=["null", "int", "string"])
     kind, made = compiled(Schema(json.dumps(several), {}), (1,))
-    odd = RegistryFormat("avro", Columns(kind, "value", spread=True), {"east": "r"}, {("r", 1): (kind, made)})
+    of, writers = {"east": "r"}, {("r", 1): made}
+    odd = RegistryFormat(encoding="avro", kind=kind, name="value", spread=True, addresses=of, writers=writers)
     bodies = [encoded(several, {"n": value}) for value in (5, "x", None)]
     payloads = pa.array([*(b"\0\0\0\0\1" + body for body in bodies), None, b"\0\0\0\0\2"], pa.binary())
     found = odd.decode(payloads, pa.array(["east"] * 5))
