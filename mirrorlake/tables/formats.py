@@ -44,12 +44,10 @@ COORDINATES = {
     "_timestamp": pa.timestamp("us", "UTC"),
 }
 PARTITION, PLACE = [*COORDINATES][:4], [*COORDINATES][:5]
-TOMBSTONE, FILTERED, FAULT, MISFIT = "_tombstone", "_filtered", "_fault", "_misfit"
-RAW_KEY, RAW_VALUE = "_raw_key", "_raw_value"
 OF_BATCH = {
-    **dict.fromkeys((TOMBSTONE, FILTERED), pa.bool_()),
-    **dict.fromkeys((FAULT, MISFIT), pa.string()),
-    **dict.fromkeys((RAW_KEY, RAW_VALUE), pa.binary()),
+    **dict.fromkeys(("_tombstone", "_filtered"), pa.bool_()),
+    **dict.fromkeys(("_fault", "_misfit"), pa.string()),
+    **dict.fromkeys(("_raw_key", "_raw_value"), pa.binary()),
 }
 RANK = "_rank"
 RESERVED = frozenset({*COORDINATES, KEY, RANK, *OF_BATCH})
