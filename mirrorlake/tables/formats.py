@@ -309,16 +309,14 @@ def _as_key(named: Any) -> Any:
 
 def _reason(error: Exception) -> str:
     """Return why a payload is not of its format, without a part of it."""
-    match error:
-        case UnicodeDecodeError():
-            return f"is not UTF-8: byte {error.start} is invalid"
-        case RecursionError():
-            return "is not JSON: it is nested too deep"
-        case msgspec.MsgspecError():
-            return f"is not JSON: {str(error).removeprefix('JSON is malformed: ')}"
-        case ArithmeticError():
-            return "is not JSON: a number in it is out of range"
-    return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8: byte {error.start} is invalid"
+    if isinstance(error, RecursionError):
+        return "is not JSON: it is nested too deep"
+    if isinstance(error, ArithmeticError):
+        return "is not JSON: a number in it is out of range"
+    is_json = isinstance(error, msgspec.MsgspecError)
+    return f"is not JSON: {str(error).removeprefix('JSON is malformed: ')}" if is_json else str(error)
 
 
 def format_of(

@@ -292,10 +292,10 @@ class ColumnBuilder:
                 self.odd.setdefault(row, "")
             try:
                 fitted[at] = _fit(value, kind)
+            except Inexact:
+                self._tell(row, path, f"{value_name(value)}, which {scalar.sql} does not hold exactly")
             except (ValueError, ArithmeticError):
-                is_rounded = kind.startswith("decimal") and isinstance(value, int | Decimal)
-                why = f"which {scalar.sql} does not hold exactly" if is_rounded else f"which is not {scalar.sql}"
-                why = why if kind != NULL else "and the table has no column for it"
+                why = f"which is not {scalar.sql}" if kind != NULL else "and the table has no column for it"
                 self._tell(row, path, f"{value_name(value)}, {why}")
         return pa.array(fitted, scalar.type)
 

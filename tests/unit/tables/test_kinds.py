@@ -21,6 +21,7 @@ from mirrorlake.tables.formats import Format, format_of
 from mirrorlake.tables.kinds import column_names, kind_of, merged
 from tests.kit import typed_fold
 
+NO_REGISTRY: Any = None
 AT = datetime(2026, 11, 26, 10, tzinfo=timezone.utc)
 NUMBERS = [0, -1, 0.25, -7.5, 2**53, -(2**53), 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**70]
 # What meets in a column: numbers that only some columns hold, and values that have no column yet.
@@ -39,11 +40,7 @@ MANY = st.lists(DOCUMENTS, max_size=6) | st.lists(st.dictionaries(st.sampled_fro
 
 def format_for(of: str = "values", kept: str | None = None, **entry: Any) -> Format:
     config = TableConfig.model_validate({"topics": "sales", "keys": "json", **entry})
-    return format_of(config, "keys" if of == "keys" else "values", kept, no_registry, ["east"])
-
-
-def no_registry(source: str) -> Any:
-    raise AssertionError(source)
+    return format_of(config, "keys" if of == "keys" else "values", kept, NO_REGISTRY, ["east"])
 
 
 def payloads(documents: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
@@ -55,7 +52,7 @@ def grown(known: Format, documents: Sequence[Any], **how: bool) -> Format:
     """Return the format after a batch; two workers look at its misfits, and tell of them as JSON."""
     misfits = [documents[row] for row in known.decode(*payloads(documents)).misfits]
     seen = [one for mine in (misfits[::2], misfits[1::2]) for one in known.look(*payloads(mine))]
-    return known.grown(json.loads(json.dumps(seen)), no_registry, **{"widens": True, "rebuilds": True, **how})
+    return known.grown(json.loads(json.dumps(seen)), NO_REGISTRY, **{"widens": True, "rebuilds": True, **how})
 
 
 def decoded(known: Format, documents: Sequence[Any]) -> list[str]:
@@ -182,11 +179,14 @@ REASONS = {
     b'["secret"]': "is a list, where the table has members",
     DEEP[1]: "is nested more than 32 levels deep",
     WIDE[1]: "has more than 1,000 columns of its own",
+    # Also where they would be text.
+    b'{"text": ' + DEEP[1] + b"}": "is nested more than 32 levels deep",
+    b'{"text": ' + WIDE[1] + b"}": "has more than 1,000 columns of its own",
 }
 
 
 def test_a_reason_names_the_place_and_never_the_value() -> None:
-    known = grown(format_for(), [{"id": 1, "in": {"on": True}, "lines": [{"n": 1}]}])
+    known = grown(format_for(), [{"id": 1, "in": {"on": True}, "lines": [{"n": 1}], "text": "x"}])
     assert {value: reason(known, value) for value in REASONS} == REASONS
 
 
