@@ -204,16 +204,16 @@ def leaves(
     Where a value was `[]` or `{}` the type is "": it has a value in the column that comes with later elements or members.
     """
     if isinstance(kind, str):
-        return {} if kind == NULL else {path: (column, _scalar(kind).sql)}
+        return {} if kind == NULL else {path: (column.removeprefix("."), _scalar(kind).sql)}
     if column and column_type(kind) == pa.null():
-        return {path: (column, "")}
+        return {path: (column.removeprefix("."), "")}
     [(shape, inner)] = kind.items()
     if shape != MEMBERS:
         return leaves(inner, f"{column}[]", path=(*path, "[]"))
     fields, found = columns_of(inner, taken), dict[tuple[str, ...], tuple[str, str]]()
     for came, one in inner.items():
         name = fields[came].name if came in fields else came
-        found |= leaves(one, f"{column}.{name}".lstrip("."), path=(*path, came))
+        found |= leaves(one, f"{column}.{name}", path=(*path, came))
     return found
 
 
