@@ -69,7 +69,6 @@ def _files(schema: Schema) -> bytes:
 
     A text is that of a `.proto` file, or a `FileDescriptorProto` in base64, as confluent-kafka registers it.
     """
-    import grpc_tools
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
     from google.protobuf.message import DecodeError
     from grpc_tools import protoc
@@ -90,7 +89,7 @@ def _files(schema: Schema) -> bytes:
                 descriptor.name = name
                 descriptors.file.append(descriptor)
         described.write_bytes(descriptors.SerializeToString())
-        paths = [f"-I{texts}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}", f"--descriptor_set_in={described}"]
+        paths = [f"-I{texts}", f"-I{Path(protoc.__file__).parent / '_proto'}", f"--descriptor_set_in={described}"]
         if protoc.main(["protoc", *paths, f"--descriptor_set_out={out}", "--include_imports", _MAIN]) != 0:
             raise NotATable("its schema is not Protobuf: protoc refuses it")
         return out.read_bytes()
@@ -140,7 +139,11 @@ def _field(field: Any, met: dict[str, _Reading | None]) -> _Reading:
         return {"list": kind}, lambda of: [*map(convert, get(of))]
     if field.has_presence:
         return kind, lambda of: convert(get(of)) if of.HasField(field.name) else None
-    return kind, lambda of: convert(get(of))
+    return kind, get if convert is _same else lambda of: convert(get(of))
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _value(field: Any, met: dict[str, _Reading | None]) -> _Reading:
@@ -151,7 +154,7 @@ def _value(field: Any, met: dict[str, _Reading | None]) -> _Reading:
         return "text", lambda number: names.get(number, str(number))
     if message is None:
         kind = "binary" if field.type == field.TYPE_BYTES else _SCALARS[field.cpp_type]
-        return kind, Decimal if kind == "decimal(20,0)" else lambda value: value
+        return kind, Decimal if kind == "decimal(20,0)" else _same
     name = message.full_name
     if name == f"{_GOOGLE}Timestamp":
         return "timestamp", lambda value: value.ToDatetime(tzinfo=timezone.utc)
