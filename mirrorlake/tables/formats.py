@@ -120,8 +120,8 @@ class Format:
                 faults[row] = fault
             elif why:
                 misfits[row] = why
-        if odd.keys() & {*faults, *misfits}:
-            bad = {*faults, *misfits}
+        bad = {*faults, *misfits}
+        if odd.keys() & bad:
             columns, _ = self._columns([None if row in bad else value for row, value in enumerate(values)])
         return DecodedPayloads(columns, faults, misfits)
 
