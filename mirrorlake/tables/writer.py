@@ -37,7 +37,7 @@ from mirrorlake.tables.progress import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class TableWriter:
             if not counts and not (self.is_stale and self._lake.exists(self._location)):
                 # A new table has no columns yet, which expressions of the settings may name.
                 return Written()
-            if any(one["misfits"] for one in counts):
+            if any(one["misfits"] for one in counts) or not self._is_whole(decoded):
                 self._grow(decoded)
                 decoded.unpersist()
                 decoded = self._decode(records, is_last=True).persist()
@@ -140,16 +140,11 @@ class TableWriter:
         if self.is_stale or self._config.mode != "append" or not self._lake.takes_files(self._location):
             return None
         decoded = self._decode(records)
-        try:
-            rows = with_derived(decoded, self._table)
-        except UsageError:
-            # It may name a column that comes with these records.
-            return None
-        if self._lacks(rows.drop(*OF_BATCH).schema):
+        if not self._is_whole(decoded) or self._lacks(decoded.drop(*OF_BATCH).schema):
             return None
         keeps_faults = self._config.bad_records == "null"
         job = writing_job(self._location, self._partition_by, keeps_faults=keeps_faults)
-        counts, files = _reported(rows, job)
+        counts, files = _reported(decoded, job)
         if not counts or any(one["misfits"] for one in counts):
             return None if counts else Written()
         crash_point("table.files_written")
@@ -165,7 +160,11 @@ class TableWriter:
         rows = replace(self._rows, takes_misfits=not is_last and self._rows.may_grow)
         columns = [*COORDINATES, "key", "value", *(["headers"] if rows.views else [])]
         decoded = records.select(*columns).mapInArrow(rows.decode_all, from_arrow_schema(rows.schema))
-        return mark_failures(decoded, self._table)
+        return with_derived(decoded, self._table, is_last=is_last)
+
+    def _is_whole(self, decoded: DataFrame) -> bool:
+        """Return whether no expression of the settings waits for a column that these records may bring."""
+        return self._config.columns.keys() <= {*decoded.columns}
 
     def judge(self, records: DataFrame) -> DataFrame:
         """Decode records by the columns that the table has, with what keeps one from being a row."""
@@ -175,8 +174,8 @@ class TableWriter:
         """Return the rows of decoded records, with the table's columns and `_tombstone`."""
         from pyspark.sql import functions as F
 
-        rows = decoded if self._config.bad_records == "null" else decoded.where("_fault IS NULL")
-        rows = with_derived(rows.where("NOT _filtered"), self._table)
+        is_row = "NOT _filtered" if self._config.bad_records == "null" else "NOT _filtered AND _fault IS NULL"
+        rows = decoded.where(is_row)
         # As Delta has it in a column by which a table is partitioned.
         texts = [name for name, kind in rows.dtypes if kind == "string" and name in self._partition_by]
         rows = rows.withColumns({name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in texts}) if texts else rows
@@ -350,30 +349,10 @@ def _clash(have: Any, want: Any) -> bool:
 # -- derived columns ----------------------------------------------------------------------------------------------------
 
 
-def mark_failures(decoded: DataFrame, table: TypedTable) -> DataFrame:
-    """Return decoded records, of which those that an expression fails for are faults, if all expressions can be resolved."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
+def with_derived(decoded: DataFrame, table: TypedTable, *, is_last: bool) -> DataFrame:
+    """Return decoded records with the columns of the settings; those that an expression fails for are faults.
 
-    if not table.config.columns:
-        return decoded
-    # A part that two expressions share would be computed before them, and fail outside of `try_add`.
-    decoded.sparkSession.conf.set("spark.sql.subexpressionElimination.enabled", "false")
-    reasons = [
-        F.when(
-            _is_computed(table) & F.expr(_FAILS.format(text)),
-            F.lit(f"the column {name} of the settings cannot be computed of it"),
-        )
-        for name, text in table.config.columns.items()
-    ]
-    try:
-        return decoded.withColumn("_fault", F.coalesce(F.col("_fault"), *reasons))
-    except AnalysisException:
-        return decoded
-
-
-def with_derived(rows: DataFrame, table: TypedTable) -> DataFrame:
-    """Return records of `mark_failures` with the columns of the settings.
+    Unless this `is_last`, none is added where an expression names a column that may come with these records.
 
     Raises:
         ColumnUnknown: an expression names a column that no record has brought.
@@ -382,12 +361,24 @@ def with_derived(rows: DataFrame, table: TypedTable) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    found: dict[str, Column] = {}
+    if not table.config.columns:
+        return decoded
+    # A part that two expressions share would be computed before them, and fail outside of `try_add`.
+    decoded.sparkSession.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    is_row = F.col("_fault").isNull() & ~F.col("_filtered")
+    if table.config.mode == "upsert":
+        # A tombstone only deletes a row.
+        is_row = is_row & ~F.col("_tombstone")
+    faults, derived = [F.col("_fault")], {}
     for name, text in table.config.columns.items():
-        found[name] = F.when(_is_computed(table), F.expr(text))
+        fails = F.lit(f"the column {name} of the settings cannot be computed of it")
+        faults.append(F.when(is_row & F.expr(_FAILS.format(text)), fails))
+        derived[name] = F.when(is_row, F.expr(text))
         try:
-            rows.select(found[name])
+            decoded.select(derived[name], faults[-1])
         except AnalysisException as error:
+            if not is_last:
+                return decoded
             # Their columns come with the records.
             is_unknown = table.config.is_inferred and "UNRESOLVED_COLUMN" in str(error)
             raise (ColumnUnknown if is_unknown else UsageError)(
@@ -398,15 +389,7 @@ def with_derived(rows: DataFrame, table: TypedTable) -> DataFrame:
                 f" then mirrorlake resume --table {table.name}",
                 table=table.name,
             ) from None
-    return rows.withColumns(found) if found else rows
-
-
-def _is_computed(table: TypedTable) -> Column:
-    """Return the condition of records whose expressions count: those of a tombstone do not, where it only deletes a row."""
-    from pyspark.sql import functions as F
-
-    is_row = F.col("_fault").isNull() & ~F.col("_filtered")
-    return is_row & ~F.col("_tombstone") if table.config.mode == "upsert" else is_row
+    return decoded.withColumn("_fault", F.coalesce(*faults)).withColumns(derived)
 
 
 # -- keys ---------------------------------------------------------------------------------------------------------------
