@@ -32,10 +32,7 @@ from tests.servers.registry import RegistryServer
 
 SIZES = (100, 1_000)
 KEYS = (10_000, 1_000_000)
-UPSERTS: dict[str, dict[str, Any]] = {
-    "append": {},
-    "upsert": {"mode": "upsert"},
-}
+UPSERTS: dict[str, dict[str, Any]] = {"append": {}, "upsert": {"mode": "upsert"}}
 _BATCH = 500
 _TABLES = 8
 # Spark compiles what the first batches need.
