@@ -49,6 +49,7 @@ class TypedTable:
 
     @property
     def stream(self) -> str:
+        """The name of the stream that keeps the table."""
         return table_stream(self.name)
 
     @property
