@@ -124,6 +124,7 @@ class Tables(JsonDisplayable):
     tables: tuple[TableStatus, ...]
 
     def sheet(self) -> Sheet:
+        """Show a line a table."""
         parts = (tables_table("", self.tables),) if self.tables else ()
         return Sheet(title="tables", facts=(format_count(len(self.tables)),), parts=parts)
 
@@ -166,9 +167,11 @@ class TablePage(JsonDisplayable):
 
     @property
     def name(self) -> str:
+        """The table's name."""
         return self.status.name
 
     def sheet(self) -> Sheet:
+        """Show the table with its columns and newest rows."""
         head, columns = self.head(), [(one.name, one.type, one.comment or None) for one in self.columns]
         parts = [table(plural(len(columns), "column"), ["column", "type", "comment"], columns)] if columns else []
         if self.newest:

@@ -88,6 +88,7 @@ class TableProof(JsonDisplayable):
         return not self.wrong
 
     def sheet(self) -> Sheet:
+        """Show the counts, and the first findings."""
         counts = {name.replace("_", " "): getattr(self, name) for name in _COUNTED}
         said = ", ".join(f"{format_count(count)} {name}" for name, count in counts.items() if count or name == "rows")
         rows = [(one.kind, one.place, _SAYS.get(one.kind, one.kind)) for one in self.findings]
