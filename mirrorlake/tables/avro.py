@@ -108,7 +108,7 @@ class _Types:
                 return {"map": self.kind(values)}
             case {"type": "array", "items": items}:
                 kind = self.kind(items)
-                if kind in ("null", {"members": {}}):
+                if _is_empty(kind):
                     raise NotATable("its schema has a list of values without bytes, which is as long as a payload says")
                 return {"list": kind}
             case {"type": "record" | "error", "name": name}:
@@ -136,6 +136,12 @@ def _scalar(given: Any) -> Kind:
     if kind == "decimal":
         return f"decimal({precision},{given.get('scale') or 0})" if precision <= _MAX_PRECISION else "text"
     return kind
+
+
+def _is_empty(kind: Kind) -> bool:
+    """Return whether no value of a kind takes a byte."""
+    members = kind.get("members") if isinstance(kind, dict) else None
+    return kind == "null" if members is None else all(map(_is_empty, members.values()))
 
 
 def parser(made: Any) -> Callable[[bytes], Any]:

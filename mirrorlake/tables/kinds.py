@@ -294,7 +294,7 @@ class ColumnBuilder:
                 fitted[at] = _fit(value, kind)
             except Inexact:
                 self._tell(row, path, f"{value_name(value)}, which {scalar.sql} does not hold exactly")
-            except (ValueError, ArithmeticError):
+            except (ValueError, ArithmeticError, RecursionError):
                 why = f"which is not {scalar.sql}" if kind != NULL else "and the table has no column for it"
                 self._tell(row, path, f"{value_name(value)}, {why}")
         return pa.array(fitted, scalar.type)

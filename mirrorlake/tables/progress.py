@@ -1,7 +1,7 @@
 """How far a typed table is in its relays, which its own commits tell, and how several processes commit to it.
 
-A commit holds rows and positions together, so a table that is restored to an older version goes on from there (law F). The one that
-comes second finds out, and reads the relay again.
+A commit holds rows and positions together, so a table that is restored to an older version goes on from there (law F). Of two commits
+the second one is dropped, and its records are read again.
 """
 
 from __future__ import annotations

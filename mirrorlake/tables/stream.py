@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Other tables wait while one writes what it missed during the last of these.
+# While a table writes what came during the last of these, the others wait.
 _CATCH_UPS = 3
 # The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 _MAX_BYTES_PER_TRIGGER = "512m"
@@ -167,7 +167,7 @@ class SharedQuery:
         self._resources = ExitStack()
 
     def feed(self, stream: TableStream, stop: threading.Event) -> None:
-        """Write the relays' records to a table until it stops, or until maintenance has deleted a commit that was not read."""
+        """Write the relays' records to a table until it stops, or until the query ends or another takes its place."""
         for _ in range(_CATCH_UPS):
             versions = stream.catch_up()
             if stop.is_set():

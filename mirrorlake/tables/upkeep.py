@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError
@@ -24,9 +24,6 @@ from mirrorlake.tables.formats import PARTITION, PLACE
 from mirrorlake.tables.progress import UPKEEP, TableRelay, claim_batch, read_progress, retried, session_of
 from mirrorlake.tables.stream import TableStream
 from mirrorlake.tables.writer import TableWriter, count_bad, merge, merge_newest, newest_of_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +39,18 @@ def erase_rows(context: Context, name: str, table: TypedTable | None, source: st
     lake = context.lake
     # A batch of a running query with such a record is dropped, and read again from the relay.
     claim_batch(lake, name)
-    count = retried(partial(_erase, context, name, table, source, spans), name)
+    count = retried(partial(_delete, lake, name, source, spans), name)
+    if table is not None and table.config.mode == "upsert":
+        retried(partial(_bring_back, context, table), name)
     # Without rows of erased records, too: newer ones of their keys may have replaced them.
     retried(partial(lake.purge_deleted, lake.typed_location(name)), name)
     return count
 
 
-def _erase(context: Context, name: str, table: TypedTable | None, source: str, spans: Spans) -> int:
+def _delete(lake: Lake, name: str, source: str, spans: Spans) -> int:
     from pyspark.sql import functions as F
 
-    lake, session = context.lake, session_of(context.lake.spark)
+    session = session_of(lake.spark)
     # Without columns of values, whose names are those of strangers.
     places = lake.load_typed(session.read, name).select(*PLACE)
     known = [(source, *asdict(at).values(), *span) for at, several in spans.items() for span in several]
@@ -60,26 +59,25 @@ def _erase(context: Context, name: str, table: TypedTable | None, source: str, s
     held = places.join(F.broadcast(erased), PARTITION)
     gone = held.where("_offset >= first AND _offset < end").select(*PLACE).distinct()
     count: int = gone.count()
-    location = lake.sql_name(lake.typed_location(name))
     if count:
-        merge(gone, location, PLACE, "WHEN MATCHED THEN DELETE")
-    if table is not None and table.config.mode == "upsert":
-        merge_newest(_left(context, table, places), location)
+        merge(gone, lake.sql_name(lake.typed_location(name)), PLACE, "WHEN MATCHED THEN DELETE")
     return count
 
 
-def _left(context: Context, table: TypedTable, places: DataFrame) -> DataFrame:
-    """Return the newest record of each key that the relay has and the table has not, within its retention."""
+def _bring_back(context: Context, table: TypedTable) -> None:
+    """Merge the newest record of each key that the relay has and the table has not, within its retention."""
     from pyspark.sql import functions as F
 
-    session = places.sparkSession
+    lake, session = context.lake, session_of(context.lake.spark)
     writer = TableWriter(context, table, session, owner=UPKEEP)
     writer.open()
-    relay = TableRelay(context.lake, table, session)
+    relay = TableRelay(lake, table, session)
     records = writer.rows(writer.judge(relay.before(writer.progress.positions)))
     if (keep := table.config.retention) is not None:
         records = records.where(F.col("_timestamp") >= F.lit(context.now() - keep))
-    return newest_of_keys(records).where("NOT _tombstone").join(places, PLACE, "left_anti")
+    places = lake.load_typed(session.read, table.name).select(*PLACE)
+    left = newest_of_keys(records).where("NOT _tombstone").join(places, PLACE, "left_anti")
+    merge_newest(left, lake.sql_name(lake.typed_location(table.name)))
 
 
 def expire_rows(lake: Lake, name: str, *, before: datetime, plan: bool) -> int:

@@ -109,13 +109,17 @@ def verify_table(context: Context, name: str) -> TableProof:
             remedy=f"mirrorlake tables --run --once --table {name}",
             table=name,
         )
-    session = session_of(lake.spark)
+    session, location, version = session_of(lake.spark), lake.typed_location(name), -1
     writer = TableWriter(context, chosen, session, owner="verify")
-    writer.open()
+    while version != lake.version(location):
+        # Positions and rows of one version, though a mirror writes the table meanwhile.
+        version = lake.version(location)
+        writer.open()
+    rows = lake.load_typed(session.read.option("versionAsOf", version), name)
     relay = TableRelay(lake, chosen, session)
     judged = writer.judge(relay.before(writer.progress.positions)).persist()
     try:
-        records = _judged(context, chosen, judged, writer.rows(judged), lake.load_typed(session.read, name))
+        records = _judged(context, chosen, judged, writer.rows(judged), rows)
         counts = Counter({row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()})
         wrong = sum(counts[kind] for kind in _SAYS)
         places = records.where(F.col("kind").isin(*_SAYS)).orderBy(*records.columns[1:])
@@ -143,14 +147,16 @@ def _judged(context: Context, chosen: TypedTable, records: DataFrame, rows: Data
         young = F.col("_timestamp") >= F.lit(context.now() - config.retention)
         rows, held = rows.where(young), held.where(young)
     names = [f"`{name}`" for name in held.columns if name in rows.columns and name not in PLACE]
-    content = F.to_json(F.struct(*names), {"ignoreNullFields": "false"})
+    how = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    content = F.to_json(F.struct(*names), how)
     have = held.groupBy(*PLACE).agg(F.first(content).alias("have"), F.count("*").alias("times"))
     bad = records.select(*PLACE).limit(0)
     if lake.exists(lake.meta_location(BAD_RECORDS)):
         recorded = lake.meta(BAD_RECORDS).where(F.col("table_name") == chosen.name)
         bad = recorded.select(*(F.col(at[1:]).alias(at) for at in PLACE)).distinct()
     found = (
-        records.withColumns({"in_relay": F.lit(True), "quarantines": F.lit(config.bad_records != "null")})
+        records.select(*PLACE, "_fault", "_filtered")
+        .withColumns({"in_relay": F.lit(True), "quarantines": F.lit(config.bad_records != "null")})
         .join(rows.select(*PLACE, content.alias("want")), PLACE, "left")
         .join(have, PLACE, "full_outer")
         .join(bad.withColumn("is_recorded", F.lit(True)), PLACE, "left")

@@ -1,7 +1,7 @@
 """Write batches of relay records to a typed table, each once (law F).
 
 A batch's commit carries its number as the version of an application transaction, and the positions after it. A second writer
-of the table drops its batch of that number, reads the positions, and stops.
+of the table drops its batch of that number, and stops; after a commit of upkeep it reads the relay again.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _SETTINGS = {
     "version": "spark.databricks.delta.write.txnVersion",
     "signature": "spark.databricks.delta.commitInfo.userMetadata",
 }
+_NEW_COLUMNS = json.dumps({"app": "mirrorlake.table.columns"})
 # All tables of a process write it, and each MERGE would overtake another one.
 _OF_BAD_RECORDS = threading.Lock()
 # Spark's `try_add` of a date is null if computing its operand fails. An operand without branches is not optimized away.
@@ -311,11 +312,12 @@ class TableWriter:
                 table=self._table.name,
             )
         empty, self._columns = self._session.createDataFrame([], wanted), None
-        self._lake.append(empty, self._location, signature=self.progress.to_text(), adds_columns=True)
+        # No progress: another process may have committed a newer one meanwhile.
+        self._lake.append(empty, self._location, signature=_NEW_COLUMNS, adds_columns=True)
         log.info("table.columns table=%s", self._table.name)
 
     def _lacks(self, wanted: StructType) -> bool:
-        """Return whether the table has other columns than wanted ones."""
+        """Return whether the table has not all wanted columns, each of the same type."""
         if self._columns is None:
             self._columns = self._lake.typed(self._table.name).schema
         known = {one.name: one.dataType.simpleString() for one in self._columns}
