@@ -21,7 +21,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED as IS_FILTERED
 from mirrorlake.rules import View
 from mirrorlake.runtime import WorkerLog
-from mirrorlake.tables.definition import TypedTable, registries_of, views_of
+from mirrorlake.tables.definition import TypedTable, views_of
 from mirrorlake.tables.formats import COORDINATES, KEPT, KEY, OF_BATCH, PARTITION, Format, Registries, format_of
 
 _VIEWED = ["offset", "timestamp", "key", "value", "headers"]
@@ -46,9 +46,11 @@ class RowFormat:
     views: Mapping[str, View] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, context: Context, table: TypedTable, properties: Mapping[str, str]) -> RowFormat:
+    def of(
+        cls, context: Context, table: TypedTable, properties: Mapping[str, str], registries: Registries
+    ) -> RowFormat:
         """Return the rows of a table by its settings, and by what it has kept in its properties."""
-        config, registries = table.config, registries_of(context, table.config)
+        config = table.config
         key, value = (
             format_of(config, of, properties.get(name), registries, [*table.topics]) for of, name in KEPT.items()
         )

@@ -58,7 +58,8 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
     lake, config = context.lake, table.config
     if lake.is_spark_only or config.changes == "refuse":
         return
-    rows = RowFormat.of(context, table, lake.properties(lake.typed_location(table.name)))
+    registries, kept = registries_of(context, config), lake.properties(lake.typed_location(table.name))
+    rows = RowFormat.of(context, table, kept, registries)
     rows, looked = replace(rows, takes_misfits=True), list[tuple[str, str]]()
     for source, topics in table.topics.items():
         part = RelayPart(progress.positions.get(source, {}))
@@ -67,7 +68,7 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
         for decoded in rows.decode_all(iter(found.combine_chunks().to_batches() if found is not None else ())):
             for seen in rows.look(iter([decoded.filter(pc.is_valid(decoded.column("_misfit")))])):
                 looked += zip(*seen.to_pydict().values(), strict=True)
-    wide = rows.grown(looked, registries_of(context, config), widens=True, rebuilds=True)
+    wide = rows.grown(looked, registries, widens=True, rebuilds=True)
     for of, grown in ((rows.key, wide.key), (rows.value, wide.value)):
         have, wider = of.leaves, grown.leaves
         yield from (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import RetryError, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.lake import Lake, RelayPart
+from mirrorlake.lake import BAD_RECORDS, Lake, RelayPart, erased_from, quote
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.runtime import own_session, require_classic_session
 from mirrorlake.tables.formats import PARTITION
@@ -90,8 +90,10 @@ class TableProgress:
             }
             for source, topics in document["read"].items()
         }
-        batch, owner = int(document["batch"]), str(document["owner"])
-        return cls(batch, owner, positions, int(document.get("deleted", 0)), bool(document.get("stale")))
+        batch, owner, deleted = int(document["batch"]), str(document["owner"]), document.get("deleted", 0)
+        # It once was by source.
+        deleted = max(deleted.values()) if isinstance(deleted, dict) else deleted
+        return cls(batch, owner, positions, deleted, bool(document.get("stale")))
 
 
 def read_progress(lake: Lake, location: str) -> TableProgress:
@@ -191,6 +193,21 @@ def claim_batch(lake: Lake, name: str, *, makes_stale: bool = False) -> None:
             raise Overtaken
 
     retried(claim, name)
+
+
+def forget_erased(lake: Lake, name: str, sources: Iterable[str], *, since: datetime) -> None:
+    """Delete the bad records of records that were erased lately: a batch that was dropped may have recorded them since."""
+    acts = [(source, one) for source in sources for one in erased_from(lake, source) if one.removed_at > since]
+    if not acts or not lake.exists(lake.meta_location(BAD_RECORDS)):
+        return
+    for source, one in acts:
+        at = one.source
+        offsets = " OR ".join(f"offset BETWEEN {first} AND {first + length - 1}" for first, length in one.all_ranges)
+        lake.delete_rows(
+            BAD_RECORDS,
+            f"table_name = {quote(name)} AND source = {quote(source)} AND topic = {quote(at.topic)}"
+            f" AND generation = {at.generation} AND partition = {at.partition} AND ({offsets})",
+        )
 
 
 # -- the relays' records ------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from mirrorlake.tables.formats import PLACE
 from mirrorlake.tables.progress import (
     Overtaken,
     TableRelay,
+    forget_erased,
     past,
     records_of_table,
     session_of,
@@ -52,6 +53,8 @@ _CLEANED_LOG = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
 _POLL_INTERVAL_S = 0.2
+# A batch that was read before an erasure has ended by then.
+_ERASED_LATELY = timedelta(days=1)
 
 
 class TableStream:
@@ -75,6 +78,7 @@ class TableStream:
         self.written = Written()
         self.takes = False
         self.failure: BaseException | None = None
+        self._context = context
         self._lake = context.lake
         self._tell = tell
         self._queries = queries
@@ -100,6 +104,8 @@ class TableStream:
                 try:
                     self._writer.open(anew=anew)
                     self._read, self.failure, anew = {}, None, False
+                    since = self._context.now() - _ERASED_LATELY
+                    forget_erased(self._lake, self.table.name, self.table.topics, since=since)
                     if once or self._queries is None:
                         self.catch_up()
                         break
@@ -235,13 +241,13 @@ class SharedQuery:
         return self._query
 
     def _end(self) -> None:
-        if self._query is not None:
-            self._query.stop()
-            # A batch of the query may end after it.
-            with self._batches:
-                for one in self._members:
-                    one.takes = False
-                self._query = None
+        # Not within a batch, whose jobs it would cancel.
+        with self._batches:
+            for one in self._members:
+                one.takes = False
+            query, self._query = self._query, None
+        if query is not None:
+            query.stop()
         self._resources.close()
 
     def _write(self, frame: DataFrame, _: int) -> None:
@@ -249,7 +255,7 @@ class SharedQuery:
         from pyspark.sql import functions as F
 
         with self._batches:
-            takers = [one for one in self._members if one.takes and one.failure is None]
+            takers = [one for one in [*self._members] if one.takes and one.failure is None]
             if not takers:
                 return
             topics = [F.col("topic").rlike(one.table.config.topics_regex) for one in takers]
@@ -258,9 +264,9 @@ class SharedQuery:
             frame = frame.persist() if len(takers) > 1 else frame
             try:
                 with ThreadPoolExecutor(len(takers)) as pool:
-                    # They have the query's properties of jobs.
-                    shared = inheritable_thread_target(frame.sparkSession)
-                    taking = {one: pool.submit(shared(one.take), frame) for one in takers}
+                    # They have the query's properties of jobs, each a copy: tags of jobs are among them.
+                    session = frame.sparkSession
+                    taking = {one: pool.submit(inheritable_thread_target(session)(one.take), frame) for one in takers}
             finally:
                 frame.unpersist()
             for one, taken in taking.items():

@@ -104,7 +104,7 @@ class TableWriter:
             kept, self._partition_by = self._lake.properties(self._location), self._lake.partition_by(self._location)
             self._table.refuse_edits(kept)
         self._columns: StructType | None = None
-        self._rows = RowFormat.of(self._context, self._table, kept)
+        self._rows = RowFormat.of(self._context, self._table, kept, self._registries)
         self._kept = self._rows.kept
 
     def write(self, records: DataFrame) -> Written:
@@ -200,13 +200,13 @@ class TableWriter:
     def _finish(self, decoded: DataFrame, counts: Counts, commit: Callable[[TableProgress], None]) -> Written:
         """Record the bad records of a batch, commit its rows, and go on from its progress if it is the newest batch."""
         written = Written(sum(one["records"] for one in counts), sum(one["bad"] for one in counts))
-        if self._lake.exists(self._location):
-            # The batch is past the positions that it was read by, which an erasure has claimed or a person restored meanwhile.
-            self._require(self.progress, None)
         has_bad = written.bad > 0 and self._config.bad_records != "null"
         if has_bad or (self.is_stale and count_bad(self._lake, self._table.name)):
             record_bad(self._lake, self._table, decoded, self._context.now(), replaces=self.is_stale)
             crash_point("table.bad_recorded")
+        if self._lake.exists(self._location):
+            # A batch is past the positions that it was read by: a person may have restored the table to others.
+            self._require(self.progress, None)
         progress = self._advanced(counts)
         failure = None
         try:
@@ -302,7 +302,7 @@ class TableWriter:
             self._kept = self._rows.kept
         if not self._lacks(wanted):
             return
-        if _clash(self._columns, wanted):
+        if _differ(self._columns, wanted, adds=False):
             if self.may_rebuild:
                 raise Widens
             raise UsageError(
@@ -320,8 +320,7 @@ class TableWriter:
         """Return whether the table has not all wanted columns, each of the same type."""
         if self._columns is None:
             self._columns = self._lake.typed(self._table.name).schema
-        known = {one.name: one.dataType.simpleString() for one in self._columns}
-        return any(known.get(one.name) != one.dataType.simpleString() for one in wanted)
+        return _differ(self._columns, wanted, adds=True)
 
 
 def _reported(decoded: DataFrame, job: Callable[..., Any]) -> tuple[Counts, list[WrittenFile]]:
@@ -333,17 +332,20 @@ def _reported(decoded: DataFrame, job: Callable[..., Any]) -> tuple[Counts, list
     return summed(report.filter(pc.is_null(report.column("file")))).to_pylist(), files
 
 
-def _clash(have: Any, want: Any) -> bool:
-    """Return whether a type of Spark is another one, and not only one with more members."""
+def _differ(have: Any, want: Any, *, adds: bool) -> bool:
+    """Return whether a type of Spark is another one; with `adds` also if it has more members."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(have, StructType) and isinstance(want, StructType):
         known = {one.name: one.dataType for one in have}
-        return any(_clash(known[one.name], one.dataType) for one in want if one.name in known)
+        mine = [one for one in want if one.name in known]
+        return (adds and len(mine) < len(want)) or any(
+            _differ(known[one.name], one.dataType, adds=adds) for one in mine
+        )
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-        return _clash(have.elementType, want.elementType)
+        return _differ(have.elementType, want.elementType, adds=adds)
     if isinstance(have, MapType) and isinstance(want, MapType):
-        return _clash(have.valueType, want.valueType)
+        return _differ(have.valueType, want.valueType, adds=adds)
     # Whether members may be null does not count.
     return bool(have.simpleString() != want.simpleString())
 

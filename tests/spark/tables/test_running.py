@@ -157,6 +157,6 @@ def test_a_table_is_not_written_by_settings_that_its_rows_contradict(tmp_path: P
         world.keep()
     world.rebuild()
     world.open().resume(table="sales")
-    world.land({"n": 3})
+    world.land({"n": 3, "times": 1})
     world.keep()
     world.check(proves=True)
