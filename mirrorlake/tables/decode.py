@@ -186,7 +186,8 @@ REPORT = pa.schema(
 )
 """What workers tell of decoded batches: the numbers of source partitions, and files.
 
-`position` is the next offset, `oldest` the least timestamp of a row in microseconds, and `deleted` the greatest of a tombstone.
+`position` is the next offset; in microseconds, `oldest` is the least timestamp of a record with a value, `deleted` the greatest of
+a tombstone.
 """
 
 

@@ -174,7 +174,7 @@ def columns_of(members: Mapping[str, Kind], taken: Iterable[str] = ()) -> dict[s
 def column_names(members: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """Return names that every reader of Delta takes: letters, digits and `_`, unique without regard to case.
 
-    They follow from the set of members alone: a fit name stays, lower case first; others get a number.
+    They follow from the set of members alone: a fit name that is free stays, lower case first; others get a number.
 
     >>> column_names(["Id", "id", "a b"])
     {'id': 'id', 'Id': 'Id_2', 'a b': 'a_b'}

@@ -54,7 +54,7 @@ def _reasons(context: Context, table: TypedTable) -> Iterable[str]:
 
 
 def columns_to_come(context: Context, table: TypedTable, progress: TableProgress) -> Iterable[str]:
-    """Tell which columns the first waiting records would add or widen; nothing where only Spark reaches the table."""
+    """Tell which columns some waiting records would add or widen; nothing where only Spark reaches the table."""
     lake, config = context.lake, table.config
     if lake.is_spark_only or config.changes == "refuse":
         return
