@@ -1,4 +1,4 @@
-"""What `plan` notes of typed tables: faults, settings that existing rows were made with, and columns to come."""
+"""Notes of `plan` on typed tables: faults, settings that were edited since the rows were made, and columns to come."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ def columns_to_come(context: Context, table: TypedTable, progress: TableProgress
         part = RelayPart(progress.positions.get(source, {}))
         given = {"known": part.known(), "chosen": pa.table({"topic": [*topics]})}
         found = lake.query_table(LakeQuery(_WAITING, {RELAY.name: (source, part)}, given, {"source": source}))
-        for decoded in rows.decode_all(iter(found.combine_chunks().to_batches() if found is not None else ())):
-            for seen in rows.look(iter([decoded.filter(pc.is_valid(decoded.column("_misfit")))])):
-                looked += zip(*seen.to_pydict().values(), strict=True)
+        batches = iter(found.combine_chunks().to_batches() if found is not None else ())
+        misfits = (one.filter(pc.is_valid(one.column("_misfit"))) for one in rows.decode_all(batches))
+        for seen in rows.look(misfits):
+            looked += zip(*seen.to_pydict().values(), strict=True)
     wide = rows.grown(looked, registries, widens=True, rebuilds=True)
     for of, grown in ((rows.key, wide.key), (rows.value, wide.value)):
         have, wider = of.leaves, grown.leaves

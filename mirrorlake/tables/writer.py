@@ -434,7 +434,8 @@ def merge(rows: DataFrame, table: str, on: list[str], clauses: str, **signed: An
 def viewed(rows: DataFrame, **signed: Any) -> Iterator[str]:
     """Yield the name of a view of rows, for one SQL statement that commits with `app_id`, `version` and `signature`."""
     session, view = rows.sparkSession, f"rows_{id(rows)}"
-    with commits_of(session):
+    # One statement at a time: the transaction is a setting of the whole session.
+    with vars(session).setdefault("_mirrorlake_commits", threading.Lock()):
         rows.createOrReplaceTempView(view)
         for name, value in signed.items():
             session.conf.set(_SETTINGS[name], str(value))
@@ -444,12 +445,6 @@ def viewed(rows: DataFrame, **signed: Any) -> Iterator[str]:
             for name in signed:
                 session.conf.unset(_SETTINGS[name])
             session.catalog.dropTempView(view)
-
-
-def commits_of(session: SparkSession) -> threading.Lock:
-    """Return the lock to hold around each SQL statement that commits: the transaction of one is a setting of the whole session."""
-    lock: threading.Lock = vars(session).setdefault("_mirrorlake_commits", threading.Lock())
-    return lock
 
 
 # -- bad records --------------------------------------------------------------------------------------------------------
