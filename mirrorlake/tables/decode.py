@@ -79,7 +79,7 @@ class RowFormat:
         return replace(self, key=self.key.begun(), value=self.value.begun())
 
     def look(self, batches: Batches) -> Batches:
-        """Return what `grown` needs from misfits, as JSON texts in the columns `of` and `seen`."""
+        """Find the kinds and schemas that are new in misfits, for `grown`: JSON texts in the columns `of` and `seen`."""
         for misfits in batches:
             for of, column in ((self.key, "_raw_key"), (self.value, "_raw_value")):
                 seen = of.look(misfits.column(column), misfits.column("_source"))
@@ -87,7 +87,7 @@ class RowFormat:
                 yield pa.RecordBatch.from_pydict({"of": pa.repeat(column, len(texts)), "seen": texts})
 
     def grown(self, looked: Iterable[tuple[str, str]], registries: Registries, **how: bool) -> RowFormat:
-        """Return the rows that take what `look` has found (see `Format.grown`)."""
+        """Return the rows that take the kinds and schemas of `look` (see `Format.grown`)."""
         of: dict[str, list[Any]] = {"_raw_key": [], "_raw_value": []}
         for column, seen in looked:
             of[column].append(json.loads(seen))
@@ -184,7 +184,7 @@ REPORT = pa.schema(
         "file": pa.string(),
     }
 )
-"""What workers tell of decoded batches: the numbers of source partitions, and files.
+"""The report of workers on decoded batches: numbers of each source partition, and files.
 
 `position` is the next offset; in microseconds, `oldest` is the least timestamp of a record with a value, `deleted` the greatest of
 a tombstone.

@@ -130,9 +130,9 @@ class Format:
         return self
 
     def look(self, payloads: pa.Array, sources: pa.Array) -> list[Any]:
-        """Return what `grown` needs from payloads, as JSON values.
+        """Return the kinds or schemas that are new in payloads, as JSON values, for `grown`.
 
-        Of documents it is the kinds that bring something new, apart for columns that are added and that lie otherwise.
+        Kinds that only add columns are merged apart from those that change columns of rows, so that none takes another along.
         """
         values, seen = self._values(payloads, sources)[0] if self.may_grow else (), list[Kind]()
         own_kinds = [kinds.kind_of(value) for value in values if value is not None and not self._fault(value)]

@@ -15,7 +15,7 @@ FRAME_BYTES = 5
 # A registry that is away shows at once: its callers try again.
 _DEFAULTS = {"timeout": 10.0, "max.retries": 1.0, "retries.wait.ms": 200.0, "retries.max.wait.ms": 2_000.0}
 _Failure = tuple[type[RegistryError], str]
-"""What an error of the client is raised as, with the remedy."""
+"""The class that is raised for an error of the client, and the remedy."""
 _REFUSED: _Failure = RegistryRefused, "check the login under registry.client, and what it may do"
 _AWAY: _Failure = RegistryUnreachable, "check registry.url, and that it runs"
 _UNKNOWN: _Failure = SchemaUnknown, "register it there"
