@@ -54,12 +54,10 @@ def unread_by_tables(context: Context) -> dict[str, list[Guard]]:
     found = dict[str, list[Guard]]()
     if any(cluster.retention for cluster in context.config.clusters.values()):
         for table in find_tables(context):
-            location, positions = context.lake.typed_location(table.name), _NOTHING
+            positions = _NOTHING
             # Of a table that cannot be read, the relay keeps all records.
             with suppress(MirrorlakeError):
-                positions = (
-                    read_progress(context.lake, location).positions if context.lake.exists(location) else _NOTHING
-                )
+                positions = read_progress(context.lake, table.name).positions
             for source in table.topics:
                 found.setdefault(source, []).append(not_in_table(table, source, positions.get(source, {})))
     return found

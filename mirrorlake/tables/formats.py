@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Context, Inexact, InvalidOperation, Subnormal
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +29,7 @@ from mirrorlake.tables.registry import FRAME_BYTES, NotATable, SchemaRegistry, p
 REGISTRY_FORMATS: dict[str, ModuleType] = {"avro": avro, "protobuf": protobuf}
 Registries = Callable[[str], SchemaRegistry]
 WriterKey = tuple[Any, ...]
-"""A writer's schema: the registry's address, its id there, and of Protobuf the indexes of the message."""
+"""A writer's schema: the source, its id in that one's registry, and of Protobuf the indexes of the message."""
 
 _NO_FRAME = "has no schema registry's frame: it does not begin with the byte 0 and an id"
 KEPT: dict[Literal["keys", "values"], str] = {"keys": "mirrorlake.key_type", "values": "mirrorlake.value_type"}
@@ -54,13 +54,12 @@ RESERVED = frozenset({*COORDINATES, KEY, RANK, *OF_BATCH})
 """Names that no member of a value may have: of coordinates, and of what only a batch has."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedPayloads:
+class DecodedPayloads(NamedTuple):
     """The columns of payloads, and by row why one has none: `faults` for good, `misfits` until the table is wider."""
 
     columns: Mapping[str, pa.Array]
-    faults: dict[int, str] = field(default_factory=dict)
-    misfits: dict[int, str] = field(default_factory=dict)
+    faults: dict[int, str]
+    misfits: dict[int, str]
 
 
 # Ten bytes name a number of a million digits.
@@ -112,7 +111,7 @@ class Format:
     def decode(self, payloads: pa.Array, sources: pa.Array) -> DecodedPayloads:
         if self.encoding in ("text", "binary"):
             with suppress(pa.ArrowInvalid):
-                return DecodedPayloads({self.name: payloads.cast(self.fields[self.name])})
+                return DecodedPayloads({self.name: payloads.cast(self.fields[self.name])}, {}, {})
         values, faults, misfits = self._values(payloads, sources)
         columns, odd = self._columns(values)
         for row, why in odd.items():
@@ -240,7 +239,6 @@ class RegistryFormat(Format):
     be registered later.
     """
 
-    addresses: Mapping[str, str]
     writers: Mapping[WriterKey, Any] = field(default_factory=dict)
     refused: Mapping[WriterKey, str] = field(default_factory=dict)
     unknown: frozenset[WriterKey] = frozenset()
@@ -258,14 +256,14 @@ class RegistryFormat(Format):
         """Return the schemas that payloads name, each with its source."""
         pairs = zip(payloads.to_pylist(), sources.to_pylist(), strict=True)
         found = ((source, self._codec.locate(payload)) for payload, source in pairs if payload is not None)
-        return sorted({(source, located[0]) for source, located in found if located is not None})
+        return sorted({(source, *located[0]) for source, located in found if located is not None})
 
     def grown(self, seen: Iterable[Any], registries: Registries, *, widens: bool, rebuilds: bool) -> Format:
         kind, writers, refused, unknown = self.kind, dict(self.writers), dict(self.refused), set(self.unknown)
         # Without new columns, a schema is read into those that are there.
         adds = widens or kind == NULL
-        for source, of in sorted(set(map(_as_key, seen))):
-            key = self.addresses[source], *of
+        for key in sorted(set(map(_as_key, seen))):
+            source, *of = key
             try:
                 own, made = self._codec.compiled(registries(source).schema(of[0]), of)
                 kind = self._wider(kind, own, adds=adds, rebuilds=rebuilds)
@@ -293,7 +291,7 @@ class RegistryFormat(Format):
         if located is None:
             raise ValueError(_NO_FRAME)
         named, begin = located
-        key = self.addresses[source], *named
+        key = source, *named
         if key in self.refused:
             raise ValueError(self.refused[key])
         parse = self._parsers[key]
@@ -335,7 +333,5 @@ def format_of(
     }
     if given not in REGISTRY_FORMATS:
         return Format(**how, drops=is_given or is_plain)
-    addresses = {source: registries(source).url for source in sources}
-    at = {address: source for source, address in addresses.items()}
-    writers = [[at[address], named] for address, *named in known.get("known", ()) if address in at]
-    return RegistryFormat(**how, addresses=addresses).grown(writers, registries, widens=False, rebuilds=False)
+    writers = (key for key in known.get("known", ()) if key[0] in sources)
+    return RegistryFormat(**how).grown(writers, registries, widens=False, rebuilds=False)

@@ -46,7 +46,7 @@ def _reasons(context: Context, table: TypedTable) -> Iterable[str]:
     if not lake.exists(location):
         return
     try:
-        yield from columns_to_come(context, table, read_progress(lake, location))
+        yield from columns_to_come(context, table, read_progress(lake, table.name))
         for key, edit in table.edits(lake.properties(location)).items():
             yield f"its rows were made with {edit}; {MEANINGS[key]} until it is built again: {table.rebuilding}"
     except MirrorlakeError as error:

@@ -96,8 +96,8 @@ class TableProgress:
         return cls(batch, owner, positions, deleted, bool(document.get("stale")))
 
 
-def read_progress(lake: Lake, location: str) -> TableProgress:
-    """Read the progress of a typed table from its newest batch's commit; commits of upkeep lie between batches.
+def read_progress(lake: Lake, name: str) -> TableProgress:
+    """Read the progress of a typed table from its newest batch's commit, that of no batch if it is not there.
 
     After a RESTORE the positions are those of the restored version, and the number that of the newest batch: Delta keeps
     application transactions, and drops a batch whose number it has seen.
@@ -105,18 +105,19 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
     Raises:
         StoreError: its log cannot be read, or has lost a commit.
     """
-    found, why = TableProgress(), ""
+    location = lake.typed_location(name)
+    if not lake.exists(location):
+        return TableProgress()
     try:
         found, why = _newest(lake, location)
     except MirrorlakeError:
         raise
     except Exception as error:
-        why = " ".join(str(error).split())[:200]
+        found, why = TableProgress(), " ".join(str(error).split())[:200]
     # Reading has put an empty commit in the place of one that cannot be read: its rows are lost.
     for lost in Path(location).glob("_delta_log/*.json.broken") if ":/" not in location else ():
         why = f"its commit {lost.name.partition('.')[0]} cannot be read"
     if why:
-        name = location.rstrip("`").rpartition("/" if "/" in location else "`")[2]
         raise StoreError(
             f"the log of the table {name} is broken: {why}",
             consequence="no record is written to it; its relay has them",
@@ -127,7 +128,7 @@ def read_progress(lake: Lake, location: str) -> TableProgress:
 
 
 def _newest(lake: Lake, location: str) -> tuple[TableProgress, str]:
-    """Return the progress, or why the log does not tell it."""
+    """Return the progress, or why the log does not tell it; commits of upkeep lie between batches."""
     oldest = 0
     for limit in _NEWEST:
         newest, until = 0, None
@@ -184,12 +185,12 @@ def claim_batch(lake: Lake, name: str, *, makes_stale: bool = False) -> None:
     location = lake.typed_location(name)
 
     def claim() -> None:
-        known = read_progress(lake, location)
+        known = read_progress(lake, name)
         mine = replace(known, batch=known.batch + 1, owner=f"{UPKEEP} {uuid.uuid4().hex}")
         mine = replace(mine, is_stale=known.is_stale or makes_stale)
         empty = lake.typed(name).limit(0)
         lake.append(empty, location, app_id=app_of(name), version=mine.batch, signature=mine.to_text())
-        if read_progress(lake, location) != mine:
+        if read_progress(lake, name) != mine:
             raise Overtaken
 
     retried(claim, name)

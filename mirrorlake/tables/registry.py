@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from time import monotonic
 from typing import Any, NamedTuple
 
 from mirrorlake.errors import RegistryError, RegistryRefused, RegistryUnreachable, SchemaUnknown, UsageError
@@ -26,8 +25,6 @@ _ERRORS: dict[int, _Failure] = {
     **dict.fromkeys((408, 429, *range(500, 600)), _AWAY),
     **dict.fromkeys((40401, 40402, 40403), _UNKNOWN),
 }
-# An id that is not known now may be registered in a moment.
-_UNKNOWN_FOR_S = 10.0
 
 
 class NotATable(Exception):
@@ -51,13 +48,11 @@ class Schema(NamedTuple):
 class SchemaRegistry:
     """One registry, by resolved options (`RegistryConfig.options()`); `name` is what messages call it.
 
-    Its client remembers each schema for ever, since an id never changes. An unknown id is remembered for ten seconds.
+    Its client remembers each schema for ever, since an id never changes.
     """
 
     def __init__(self, options: Mapping[str, str], *, name: str) -> None:
-        self.url = options["url"]
-        self._title = f"the schema registry {name} at {self.url}"
-        self._unknown: dict[int, tuple[SchemaUnknown, float]] = {}
+        self._title = f"the schema registry {name} at {options['url']}"
         given = {key: float(text) if key in _DEFAULTS else text for key, text in options.items()}
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -74,14 +69,7 @@ class SchemaRegistry:
 
     def schema(self, schema_id: int) -> Schema:
         """Return the schema of an id, with its references."""
-        unknown, until = self._unknown.get(schema_id, (None, 0.0))
-        if unknown is not None and monotonic() < until:
-            raise unknown
-        try:
-            schema = self._ask(f"schema of id {schema_id}", partial(self._client.get_schema, schema_id), schema_id)
-        except SchemaUnknown as error:
-            self._unknown[schema_id] = error, monotonic() + _UNKNOWN_FOR_S
-            raise
+        schema = self._ask(f"schema of id {schema_id}", partial(self._client.get_schema, schema_id), schema_id)
         return Schema(schema.schema_str or "", dict(self._references(schema, set())))
 
     def _references(self, schema: Any, met: set[str]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,6 @@ from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import Lake, LandedPositions, RelayPart, TableColumn, landed_positions, micros
 from mirrorlake.model.control import ControlState, Pause
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.render import (
     MAX_NAME,
@@ -35,9 +34,7 @@ from mirrorlake.render import (
     table,
 )
 from mirrorlake.tables.definition import TypedTable, find_table, find_tables, view_name
-from mirrorlake.tables.progress import TableProgress, read_progress
-
-Positions = Mapping[str, Mapping[SourcePartition, int]]
+from mirrorlake.tables.progress import Positions, TableProgress, read_progress
 
 MAX_SHOWN = 40
 """The columns of the newest rows that are read: a table may have a thousand."""
@@ -234,9 +231,8 @@ def read_tables(
 
     def status(one: TypedTable) -> TableStatus:
         location, progress, broken = lake.typed_location(one.name), TableProgress(), ""
-        exists = lake.exists(location)
         try:
-            progress = read_progress(lake, location) if exists else progress
+            progress = read_progress(lake, one.name)
         except MirrorlakeError as error:
             broken = f"{error.cause}; next: {error.remedy}"
         offset_lag, time_lag_ms, waited_ms = _wait(lake, one, progress, reached, now)
@@ -247,7 +243,7 @@ def read_tables(
             topics=one.topics,
             offset_lag=offset_lag,
             bad_records=bad.get(one.name, 0),
-            exists=exists,
+            exists=lake.exists(location),
             time_lag_ms=time_lag_ms,
             waited_ms=waited_ms,
             rested_ms=None if progress.at is None else max(0, round((now - progress.at) / timedelta(milliseconds=1))),

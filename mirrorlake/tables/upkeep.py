@@ -147,7 +147,7 @@ def rebuild_table(context: Context, name: str, *, apply: bool, tell: ProgressCal
     try:
         stream.run(threading.Event(), once=True)
     except SafetyError:
-        if read_progress(lake, location).is_stale:
+        if read_progress(lake, name).is_stale:
             raise
         log.info("table.built_by_another table=%s", name)
     rows, bad = lake.typed(name).count() if lake.exists(location) else 0, count_bad(lake, name)
@@ -159,7 +159,7 @@ def _look(lake: Lake, name: str) -> tuple[str, int | None]:
     try:
         if not lake.exists(lake.typed_location(name)):
             return "lost", None
-        read_progress(lake, lake.typed_location(name))
+        read_progress(lake, name)
         return "ok", lake.typed(name).count()
     except Exception:
         log.info("table.broken table=%s", name, exc_info=True)

@@ -96,7 +96,7 @@ class TableWriter:
     def open(self, *, anew: bool = False) -> None:
         """Read what the table has, and how far it is. With `anew` it is built again, in the way of a new one."""
         is_there = self._lake.exists(self._location)
-        self.progress = read_progress(self._lake, self._location) if is_there else TableProgress()
+        self.progress = read_progress(self._lake, self._table.name)
         self.is_stale = anew or not is_there or self.progress.is_stale
         self.may_rebuild = self.may_rebuild or self.is_stale
         kept, self._partition_by = dict[str, str](), self._config.partition_by
@@ -224,7 +224,7 @@ class TableWriter:
 
     def _require(self, progress: TableProgress, failure: Exception | None) -> None:
         """Require that the newest batch of the table is this one."""
-        found = read_progress(self._lake, self._location)
+        found = read_progress(self._lake, self._table.name)
         if found == progress:
             return
         is_own = found.owner in (self._owner, self.progress.owner)

@@ -80,15 +80,14 @@ def test_a_value_is_read_as_its_kind(case: tuple[Any, ...]) -> None:
 def test_values_of_several_types_are_text_and_other_roots_are_refused_whatever_is_in_the_batch() -> None:
     several = record("Odd", n=["null", "int", "string"])
     kind, made = compiled(Schema(json.dumps(several), {}), (1,))
-    of, writers = {"east": "r"}, {("r", 1): made}
-    odd = RegistryFormat(encoding="avro", kind=kind, name="value", spread=True, addresses=of, writers=writers)
+    odd = RegistryFormat(encoding="avro", kind=kind, name="value", spread=True, writers={("east", 1): made})
     bodies = [encoded(several, {"n": value}) for value in (5, "x", None)]
     payloads = pa.array([*(b"\0\0\0\0\1" + body for body in bodies), None, b"\0\0\0\0\2"], pa.binary())
     found = odd.decode(payloads, pa.array(["east"] * 5))
     assert (found.columns["n"].to_pylist(), found.faults, [*found.misfits]) == (["5", "x", None, None, None], {}, [4])
-    texts: Any = SimpleNamespace(url="r", schema=lambda _: Schema('"string"', {}))
-    grown: Any = odd.grown([["east", [2]]], lambda _: texts, widens=True, rebuilds=True)
-    assert (grown.fields, [*grown.refused]) == (odd.fields, [("r", 2)])
+    texts: Any = SimpleNamespace(schema=lambda _: Schema('"string"', {}))
+    grown: Any = odd.grown([["east", 2]], lambda _: texts, widens=True, rebuilds=True)
+    assert (grown.fields, [*grown.refused]) == (odd.fields, [("east", 2)])
 
 
 def test_a_schema_has_the_types_it_refers_to_and_no_default_or_alias_counts_not_even_a_wrong_one() -> None:
