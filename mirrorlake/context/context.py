@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from mirrorlake import runtime, tracking
+from mirrorlake import runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.errors import ConfigError, UsageError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirrorlake.model.parked import Parked
-    from mirrorlake.tracking import Tracker
 
 T = TypeVar("T")
 
@@ -182,10 +181,6 @@ class Context:
     def running_flows(self) -> RunningFlows:
         """The registry in which the processes of this lake show each other their streams."""
         return RunningFlows(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
-
-    @cached_property
-    def tracker(self) -> Tracker:
-        return tracking.make_tracker(self.config)
 
     def create_tables(self) -> None:
         """Create the tables of all sources, once: it takes a dozen lake requests, too slow for a reader."""

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, format_duration, plural, table
-from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
+from mirrorlake.tracking import TrackedRun
 
 _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
@@ -100,14 +100,11 @@ def drill_run(report: DrillReport) -> TrackedRun:
     more = {"rpo_seconds": report.rpo_s, "rto_seconds": report.rto_s}
     return TrackedRun(
         kind="drill",
-        name=f"drill {report.flow}",
+        flow=report.flow,
+        result="passed" if report.passed else "failed",
         began_at=report.began_at,
         ended_at=report.ended_at,
         parameters={"flow": report.flow, "source": report.failover.source, "scratch": report.scratch},
         figures={**figures, **{name: value for name, value in more.items() if value is not None}},
-        reports={
-            "drill.json": json_report(report.as_dict()),
-            "drill.html": html_page(f"drill {report.flow}: {'passed' if report.passed else 'failed'}", report),
-        },
-        tags={FLOW: report.flow},
+        report=report,
     )

@@ -24,6 +24,7 @@ from mirrorlake.procedure import DONE
 from mirrorlake.render import document
 from mirrorlake.republish import read_sent_positions
 from mirrorlake.topics import settings_in_force
+from mirrorlake.tracking import log_run
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillR
     with _scratch(context, into) as (alias, cluster):
         operation = work.journal.begin(DRILL, before={"into": alias})
         report = _run_rehearsal(context, work.flow, alias, cluster, name=f"{work.flow.name}.drill-{operation.id}")
-        run_id = context.tracker.log(drill_run(report)) if context.tracker.is_on else None
+        run_id = log_run(context.config, drill_run(report))
         report = replace(report, id=operation.id, run_id=run_id)
         work.journal.write(operation, DONE, after=document(report))
     return report

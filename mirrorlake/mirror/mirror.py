@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mirrorlake.doctor import Findings
     from mirrorlake.events import Events
     from mirrorlake.mm2 import TakeoverPlan
-    from mirrorlake.tracking import Tracker
     from mirrorlake.verify import ProofReport
 
 
@@ -234,8 +233,3 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             ['31.0 s']
         """
         return self._context.shared(Monitor).events(since, flow)
-
-    @property
-    def tracking(self) -> Tracker:
-        """The tracker of verifications as MLflow runs: how many were `logged`, and how many `failures` were ignored."""
-        return self._context.tracker

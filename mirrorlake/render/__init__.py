@@ -40,6 +40,7 @@ from mirrorlake.render.table import (
     StepTime,
     Table,
     condensed,
+    html_page,
     table,
 )
 from mirrorlake.render.whole import hex_text, json_text, whole_text

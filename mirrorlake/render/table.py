@@ -257,6 +257,13 @@ class JsonDisplayable(Displayable):
         return by_fields(self)
 
 
+def html_page(title: str, value: Displayable) -> str:
+    """Return a page of its own that shows a value."""
+    name = escape(title)
+    head = f'<meta charset="utf-8"><title>{name}</title>'
+    return f"<!doctype html>\n<html><head>{head}</head><body>\n<h1>{name}</h1>\n{value.to_html()}\n</body></html>\n"
+
+
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
     if value is None:
         return NOTHING

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -18,61 +17,51 @@ from mirrorlake.context import Context
 from mirrorlake.lake import AUDIT
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import COUNTS, PROBLEMS, VerifyReport
-from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
+from mirrorlake.tracking import TrackedRun, log_run
 
 log = logging.getLogger(__name__)
 
 VERIFICATION = "verification"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    found: VerifyReport
-    began_at: datetime
-    ended_at: datetime
-
-
-def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig) -> TrackedRun:
+def verification_run(
+    report: VerifyReport, flow: FlowConfig, config: MirrorConfig, *, began_at: datetime, ended_at: datetime
+) -> TrackedRun:
     """Build the tracked run of one flow's verification; `config` are the settings at that time."""
-    found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
-    sums = {name: sum(getattr(proof, name) for proof in found.partitions) for name in COUNTS}
-    problems = Counter(difference.problem for difference in found.differences)
+    seconds = (ended_at - began_at).total_seconds()
+    sums = {name: sum(getattr(proof, name) for proof in report.partitions) for name in COUNTS}
+    problems = Counter(difference.problem for difference in report.differences)
     figures = {
-        "equal": float(found.equal),
+        "equal": float(report.equal),
         **sums,
         "offset_lag": sums["landed"] - sums["republished"] - sums["withheld"],
-        "differences": len(found.differences),
+        "differences": len(report.differences),
         **{f"differences.{name}": problems[name] for name in PROBLEMS},
-        "topics": len({proof.topic for proof in found.partitions}),
-        "partitions": len(found.partitions),
+        "topics": len({proof.topic for proof in report.partitions}),
+        "partitions": len(report.partitions),
         "seconds": seconds,
     }
     if seconds > 0:
         figures["records_per_second"] = sums["verified"] / seconds
-    parameters: dict[str, str | int | float | bool] = {
-        "flow": flow.name,
-        "source": flow.source,
-        "target": flow.target,
-        "delivery": flow.delivery,
-        "lanes": flow.lanes,
-        "rules": len(flow.rules),
-        "settings": identity(plain(config)),
-        "mirrorlake": _version("mirrorlake"),
-        "spark": _version("pyspark"),
-    }
-    title = f"{flow.name}: {'equal' if found.equal else 'different'}"
     return TrackedRun(
         kind=VERIFICATION,
-        name=f"verify {flow.name}",
-        began_at=timed.began_at,
-        ended_at=timed.ended_at,
-        parameters=parameters,
-        figures=figures,
-        reports={
-            "verification.json": json_report({**found.as_dict(), "parameters": parameters, "figures": figures}),
-            "verification.html": html_page(title, found),
+        flow=flow.name,
+        result="equal" if report.equal else "different",
+        began_at=began_at,
+        ended_at=ended_at,
+        parameters={
+            "flow": flow.name,
+            "source": flow.source,
+            "target": flow.target,
+            "delivery": flow.delivery,
+            "lanes": flow.lanes,
+            "rules": len(flow.rules),
+            "settings": identity(plain(config)),
+            "mirrorlake": _version("mirrorlake"),
+            "spark": _version("pyspark"),
         },
-        tags={FLOW: flow.name},
+        figures=figures,
+        report=report,
     )
 
 
@@ -84,17 +73,15 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def track_verification(context: Context, timed: Timed, flow: FlowConfig) -> str | None:
-    """Log a verification's run, write its id to `audit`, and return it; None if runs are not logged.
+def track_verification(context: Context, run: TrackedRun) -> str | None:
+    """Log a verification's run, write its id to `audit`, and return it; None if it was not logged.
 
     Raises nothing: neither the tracking store nor the audit row may change what a verification says.
     """
-    if not context.tracker.is_on:
-        return None
-    run_id = context.tracker.log(verification_run(timed, flow, context.config))
+    run_id = log_run(context.config, run)
     if run_id is not None:
-        after = {"equal": timed.found.equal, "differences": len(timed.found.differences), "run_id": run_id}
-        change = Change(where="lake", kind=VERIFICATION, name=flow.name, action="logged", after=after, flow=flow.name)
+        after = {"equal": bool(run.figures["equal"]), "differences": run.figures["differences"], "run_id": run_id}
+        change = Change(where="lake", kind=VERIFICATION, name=run.flow, action="logged", after=after, flow=run.flow)
         try:
             context.lake.create_side_table(AUDIT)
             context.audit().record([change], command="verify")

@@ -25,7 +25,7 @@ from mirrorlake.verify.report import ProofReport, proof_report
 from mirrorlake.verify.scope import Scope, read_time_ranges
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd
-from mirrorlake.verify.tracking import Timed, track_verification
+from mirrorlake.verify.tracking import track_verification, verification_run
 from mirrorlake.verify.verify import Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
@@ -65,7 +65,6 @@ class Verifications:
         now = context.now()
         first, last = (None if text is None else when(text, now=now) for text in (since, until))
         within = None if first is last is None else (first, last)
-        context.tracker.warm_up()
         began_at = context.now()
         how = {"full": full, "within": within, "lost": lost}
         with context.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
@@ -73,9 +72,12 @@ class Verifications:
             while wait([call], timeout=DRAW_INTERVAL_S).not_done:
                 board.tick()
             found = call.result()
-        ended_at = context.now()
+        times = {"began_at": began_at, "ended_at": context.now()}
         for each, report in zip(chosen, found, strict=True):
-            track_verification(context, Timed(found=report, began_at=began_at, ended_at=ended_at), each)
+            run = verification_run(report, each, context.config, **times)
+            # A store that failed once is not waited for again.
+            if track_verification(context, run) is None:
+                break
         self._reports[found.verification] = tuple(found), began_at
         return found
 

@@ -11,7 +11,7 @@ import mirrorlake
 
 ROOT = Path(mirrorlake.__file__).parent
 # Values and laws that packages share, the errors, and what stands beside the packages: each of their files is public.
-SHARED = {"crash_points", "daemon", "errors", "lazy", "model", "timing"}
+SHARED = {"crash_points", "daemon", "errors", "lazy", "model", "timing", "tracking"}
 # Notebooks use these.
 FOR_USERS = {"mirrorlake", "mirrorlake.notebook", "mirrorlake.sandbox"}
 # And nothing else of the product is known to tests/judges: a judge outlives what it judges.
