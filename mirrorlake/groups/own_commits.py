@@ -16,7 +16,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, MovePermission, may_move
-from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, find_routes
+from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; recorded before it is set, so that a death between the two leaves no echo."""
@@ -44,7 +44,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
     """Separate the groups' own commits from mirrorlake's, between clusters that mirror each other."""
     flow = related.flows[0]
     mine = positions.get(flow.name, {})
-    if not related.mesh:
+    if not related.back:
         return OwnCommits(readers=positions, translated=mine)
     aliases = {each.name: each.source for each in related.all_flows}
     groups = {group for group, _ in mine}
@@ -66,15 +66,19 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
         # On the target the group has read or skipped all records before its position: it is never moved back.
         if is_own or aliases[name] == flow.target:
             readers.setdefault(name, {})[group, source] = committed
-    ways = find_routes(related)
     translated: dict[tuple[str, SourcePartition], Committed] = {}
     staying: dict[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = {}
     for (group, source), committed in mine.items():
         goal = TopicPlace(flow.target, flow.remote_topic(source.topic))
+        back = related.way_back(source.topic)
+        if back is None:
+            translated[group, source] = committed
+            continue
+        wanted = {goal, TopicPlace(flow.source, source.topic), TopicPlace(flow.source, back.remote_topic(goal.topic))}
         places = {
             place: one
             for (place, partition), one in held[group].items()
-            if partition == source.partition and (place == goal or (place, goal) in ways or (goal, place) in ways)
+            if partition == source.partition and place in wanted
         }
         freedom = may_move(goal, places)
         if freedom.is_free:

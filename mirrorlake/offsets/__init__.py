@@ -2,7 +2,6 @@
 
 from mirrorlake.offsets import external_readers, translate
 from mirrorlake.offsets.external_readers import MovedPositions
-from mirrorlake.offsets.mesh import find_routes
 from mirrorlake.offsets.neighbours import to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps
 from mirrorlake.offsets.resume import resume_readers

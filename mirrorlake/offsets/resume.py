@@ -18,9 +18,9 @@ from mirrorlake.context import Context
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
-from mirrorlake.offsets.mesh import Mesh
 from mirrorlake.offsets.neighbours import NeighbourOffsets, ReadPast, ReadPosition, count_read_again, find_neighbours
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_related_maps
+from mirrorlake.offsets.pairs import Pairs
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, stable_ends
 
@@ -50,7 +50,9 @@ def resume_readers(
     # Before the maps, which then include every commit below these ends.
     known = stable_ends(clusters.admin(flow.target), related.remotes(), related.flows)
     look = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
-    return look.resume_in_mesh(translated, readers) if related.mesh else look.resume(readers)
+    if not related.hops:
+        return look.resume(readers)
+    return look.resume_with_hops(translated, readers)
 
 
 class _ResumeQuery:
@@ -109,16 +111,15 @@ class _ResumeQuery:
         self._strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > self._first[tp]}
         return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
-    def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
-        """Return positions between clusters that mirror each other; `readers` are the positions that the readers committed."""
-        checks: dict[tuple[str, ReadPosition], PositionCheck] = {}
-        for flow in self._related.flows:
-            asked = {(source, held.offset) for (_, source), held in readers.get(flow.name, {}).items()}
-            _, found = self._find_neighbours(flow, asked)
-            checks |= {(flow.name, one): check for one, check in found.items()}
-        return Mesh(self._related, self._maps, target=self._target, known=self._known).resume(
-            translated, readers, checks
-        )
+    def resume_with_hops(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
+        """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
+        flow = self._related.flows[0]
+        pairs = Pairs(self._related, self._maps, target=self._target, known=self._known)
+        paired = pairs.find_readers(translated, readers)
+        _, checks = self._find_neighbours(flow, {(one.source, one.offset) for one in paired})
+        done = {(one.name, one.source) for one in paired}
+        plain = {key: held for key, held in translated.items() if key not in done}
+        return self.resume({**readers, flow.name: plain}) | pairs.resume(paired, checks)
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
         """Yield the positions by reader, and 0 for uncommitted partitions of the same topics that share a target partition."""

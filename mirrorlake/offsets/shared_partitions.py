@@ -8,17 +8,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions, wait_until
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.loops.routes import TopicPlace, ways_from
 
 log = logging.getLogger(__name__)
 
 # A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
 _STABLE_TIMEOUT_S = 10.0
+# The places on the route from a cluster to the other one of a pair.
+_PAIR = 2
 
 Positions = Mapping[tuple[str, SourcePartition], Committed]
 """The commits of readers on one source, by reader and source partition."""
@@ -31,17 +34,38 @@ PositionsByFlow = Mapping[str, Positions]
 class RelatedFlows:
     """A flow and those that share its remote topics, itself first; `topics` are each flow's source topics.
 
-    If the flow writes hop headers, `mesh` are all flows that do: clusters that mirror each other.
+    If the flow writes hop headers, `hops` are all flows that do.
     """
 
     flows: tuple[FlowConfig, ...]
     topics: Mapping[str, Mapping[str, KnownTopic]]
-    mesh: tuple[FlowConfig, ...] = ()
+    hops: tuple[FlowConfig, ...] = ()
+
+    @property
+    def back(self) -> tuple[FlowConfig, ...]:
+        """The flows that lead from the target to the source and write hop headers."""
+        flow = self.flows[0]
+        return tuple(each for each in self.hops if (each.source, each.target) == (flow.target, flow.source))
+
+    def way_back(self, topic: str) -> FlowConfig | None:
+        """Return the flow that brings the remote topic of a topic back to the source."""
+        remote = self.flows[0].remote_topic(topic)
+        return next((each for each in self.back if each.carries(remote)), None)
+
+    def ring(self, topic: str) -> str:
+        """Return why groups of a topic are held back whose remote topic comes home over a third cluster, or ""."""
+        flow = self.flows[0]
+        start = TopicPlace(flow.target, flow.remote_topic(topic))
+        route = ways_from(start, self.hops).get(TopicPlace(flow.source, topic), ())
+        if len(route) <= _PAIR:
+            return ""
+        clusters = ", ".join(place.alias for place in route)
+        return f"{clusters} mirror {topic} in a ring under one name: no map shows which records a group has read"
 
     @property
     def all_flows(self) -> tuple[FlowConfig, ...]:
         """The flows whose maps decide a reader's position."""
-        return tuple({flow.name: flow for flow in (*self.flows, *self.mesh)}.values())
+        return tuple({flow.name: flow for flow in (*self.flows, *self.back)}.values())
 
     def remotes(self) -> set[str]:
         """Return the first flow's remote topics with partitions that more than one source partition may feed."""
@@ -49,12 +73,12 @@ class RelatedFlows:
         mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
         feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
         return (
-            mine if flow.placement.kind != "keep" or self.mesh else {remote for remote in mine if feeding[remote] > 1}
+            mine if flow.placement.kind != "keep" or self.back else {remote for remote in mine if feeding[remote] > 1}
         )
 
 
 def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> RelatedFlows:
-    """Return the flows of `beside` that share a remote topic with a flow, or that mirror clusters to each other with it."""
+    """Return the flows of `beside` that share a remote topic with a flow, or that lead back to its source."""
     beside = list(beside)
     known: dict[str, dict[str, KnownTopic]] = {}
 
@@ -73,9 +97,9 @@ def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) ->
         if mine & {other.remote_topic(topic) for topic in found}:
             flows.append(other)
             topics[other.name] = found
-    mesh = tuple(other for other in beside if other.adds_hops) if flow.adds_hops else ()
-    topics |= {other.name: topics_of(other) for other in mesh if other.name not in topics}
-    return RelatedFlows(flows=tuple(flows), topics=topics, mesh=mesh)
+    hops = tuple(other for other in beside if other.adds_hops) if flow.adds_hops else ()
+    related = RelatedFlows(flows=tuple(flows), topics=topics, hops=hops)
+    return replace(related, topics=topics | {other.name: topics_of(other) for other in related.back})
 
 
 def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]) -> dict[TopicPartition, int]:
