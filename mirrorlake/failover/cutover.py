@@ -28,10 +28,10 @@ from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import CUTOVER, failed_over
 from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints, endpoints_table, groups_table
-from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
+from mirrorlake.offsets import apply_groups
 from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force

@@ -31,9 +31,9 @@ from mirrorlake.failover.journal import FAILBACK, failed_over
 from mirrorlake.failover.operation_context import OperationContext, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows
-from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.offsets import apply_groups
 from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document
 from mirrorlake.topics import settings_in_force

@@ -34,12 +34,12 @@ from mirrorlake.failover.report import (
     TopicEndpoints,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
-from mirrorlake.groups import GroupSync
 from mirrorlake.lag import OpenTransaction
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.offsets import GroupSync
 from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics

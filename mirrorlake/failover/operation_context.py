@@ -17,7 +17,6 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
 from mirrorlake.failover.journal import open_journal
 from mirrorlake.failover.loss import NO_PROGRESS, read_flow_progress
-from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
     describe_with_leaders,
     format_partitions,
@@ -30,6 +29,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets import GroupSync
 from mirrorlake.procedure import Journal, Operation, Refusal
 from mirrorlake.republish import read_sent_positions
 from mirrorlake.rules import View

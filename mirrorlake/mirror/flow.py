@@ -6,7 +6,6 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mirrorlake import groups as consumer_groups
 from mirrorlake import mm2, republish, rules, topics
 from mirrorlake import verify as verification
 from mirrorlake.config import flow_sheet
@@ -25,12 +24,12 @@ from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets import GroupSync
 from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrorlake.groups import GroupSync
     from mirrorlake.mirror.runner import Runner
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.republish import Quarantine
@@ -256,7 +255,7 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
         return done
 
     def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
-        return consumer_groups.GroupSync(self._context, self.config, recorded=recorded, only=only)
+        return GroupSync(self._context, self.config, recorded=recorded, only=only)
 
     def group_standing(self) -> GroupOverview:
         """Return members, state and lag of each group on both clusters, with its planned position (see `groups`).

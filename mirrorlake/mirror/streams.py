@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake import groups, landing, mm2, republish, rules, tables
+from mirrorlake import landing, mm2, offsets, republish, rules, tables
 from mirrorlake.config import identity, plain
 from mirrorlake.config.edit import find_unmirrored
 from mirrorlake.config.schema import FlowConfig
@@ -126,9 +126,9 @@ def duties_of(context: Context, flow: FlowConfig) -> list[PeriodicTask]:
     is_lake = context.config.cluster(flow.source).is_lake
     every_s = flow.sync.groups_interval.total_seconds()
     if not is_lake and flow.sync.groups:
-        duties.append(PeriodicTask(name="groups", interval_s=every_s, run=groups.GroupSync(context, flow).once))
+        duties.append(PeriodicTask(name="groups", interval_s=every_s, run=offsets.GroupSync(context, flow).once))
     elif not is_lake and flow.mm2.checkpoints:
-        sync = groups.GroupSync(context, flow)
+        sync = offsets.GroupSync(context, flow)
         duties.append(
             PeriodicTask(
                 name="mm2.checkpoints", interval_s=every_s, run=lambda: write_plan_checkpoints(writer, sync.plan())

@@ -1,7 +1,8 @@
-"""The offset map: translate a position, resume a reader."""
+"""The offset map: translate a position, resume a reader, move consumer groups."""
 
 from mirrorlake.offsets import external_readers, translate
 from mirrorlake.offsets.external_readers import MovedPositions
+from mirrorlake.offsets.groups import GroupSync, apply_groups
 from mirrorlake.offsets.neighbours import to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps
 from mirrorlake.offsets.resume import resume_readers

@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.groups.own_commits import _histories
-from mirrorlake.groups.records import GroupRecords, newest_positions
 from mirrorlake.lag.time_lag import FlowPosition, read_time_lags
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
@@ -46,6 +44,7 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.offsets.group_positions import GroupRecords, _histories, newest_positions
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
 from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker

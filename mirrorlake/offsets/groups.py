@@ -8,21 +8,20 @@ Law H: the source's groups are read, never written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive, MirrorlakeError
-from mirrorlake.groups.committed import committed_positions
-from mirrorlake.groups.group_status import read_group_overview
-from mirrorlake.groups.own_commits import read_own_commits
-from mirrorlake.groups.records import GroupRecords
 from mirrorlake.kafka import Committed, Groups, describe_with_leaders, format_partitions, write_plan_checkpoints
-from mirrorlake.model.group_overview import GroupOverview
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.group_overview import ABSENT, GroupOnCluster, GroupOverview, GroupOverviewPart, GroupOverviewRow
 from mirrorlake.model.groups import GroupPlan, GroupPosition, HoldCause, Resume, decide, stays
-from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
+from mirrorlake.offsets.group_positions import GroupRecords, committed_positions, read_own_commits
+from mirrorlake.offsets.resume import resume_readers
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
 
 log = logging.getLogger(__name__)
 
@@ -52,20 +51,20 @@ def plan_groups(
     held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted, unsure=unsure)
 
     def on_target(group: str, resume: Resume) -> int | None:
-        there = held.get(group, {}).get(resume.target)
-        return there.offset if there else None
+        committed = held.get(group, {}).get(resume.target)
+        return committed.offset if committed else None
 
-    mine = positions.get(flow.name, {})
     rows = [
-        stays(group, resume, freedom, target_offset=on_target(group, resume))
-        for (group, _), (resume, freedom) in own.staying.items()
+        stays(group, resume, permission, target_offset=on_target(group, resume))
+        for (group, _), (resume, permission) in own.staying.items()
     ]
+    mine = positions.get(flow.name, {})
     for (group, _), resume in resumes.items():
         # The group's own metadata counts only if its own position decided, not another flow's.
         left = mine.get((group, resume.source))
         metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
-        there = on_target(group, resume)
-        rows.append(decide(group, resume, metadata=metadata, target_offset=there, is_active=group in active))
+        at = on_target(group, resume)
+        rows.append(decide(group, resume, metadata=metadata, target_offset=at, is_active=group in active))
     rows.sort(key=lambda row: (row.group, row.resume.source, row.resume.target))
     return GroupPlan(flow.name, tuple(rows)).unsure(unsure)
 
@@ -140,9 +139,21 @@ class GroupSync:
         return replace(plan, leaderless=tuple(map(str, sorted(leaderless))))
 
     def overview(self) -> GroupOverview:
-        """Return the state of the groups on both clusters with the present plan; changes nothing."""
-        positions = self._read_positions()
-        return read_group_overview(self._context, self._flow, self._plan(positions), positions.get(self._flow.name, {}))
+        """Return the state of the groups on both clusters with the present plan; changes nothing (law H)."""
+        positions, flow = self._read_positions(), self._flow
+        plan, mine = self._plan(positions), positions.get(flow.name, {})
+        if not plan.groups:
+            # A lake cluster has no consumers and no brokers to call.
+            return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=())
+        on_source = {(group, TopicPartition(s.topic, s.partition)): held.offset for (group, s), held in mine.items()}
+        on_target = {(one.group, one.resume.target): one.target_offset for one in plan if one.target_offset is not None}
+        targets = {one.resume.target for one in plan}
+        return _overview(
+            flow,
+            plan,
+            source=_Side.read(self._context, flow.source, plan.groups, on_source, {tp for _, tp in on_source}),
+            target=_Side.read(self._context, flow.target, plan.groups, on_target, targets),
+        )
 
     def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
         """Apply and record the present plan, or of a plan that was `shown` the moves that are still allowed.
@@ -172,8 +183,8 @@ class GroupSync:
             return found
         self._unsure = {group: why for group, why in self._unsure.items() if group in self._only}
         return {
-            name: {(group, source): held for (group, source), held in here.items() if group in self._only}
-            for name, here in found.items()
+            name: {(group, source): held for (group, source), held in positions.items() if group in self._only}
+            for name, positions in found.items()
         }
 
     @property
@@ -195,15 +206,78 @@ class GroupSync:
         self._records.record_intent(plan)
         refused: list[ClusterError] = []
         done = apply_groups(plan, target=self._context.groups(self._flow.target), refused=refused)
-        flows = (
-            [each for each in self._context.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]
-        )
-        by_alias: dict[str, Positions] = {}
-        for each in flows:
-            by_alias[each.source] = {**by_alias.get(each.source, {}), **positions.get(each.name, {})}
-        self._records.write(done, by_alias, at=at)
+        self._records.write(done, self._by_alias(positions), at=at)
         if self._checkpoints is not None:
             write_plan_checkpoints(self._checkpoints, done)
         if refused:
             raise refused[0]
         return done
+
+    def _by_alias(self, positions: PositionsByFlow) -> dict[str, Positions]:
+        """Return the positions that count for who committed last: the flow's own, and those of flows that write hop headers."""
+        found: dict[str, Positions] = {}
+        for flow in self._context.config.flows:
+            if flow.name == self._flow.name or (flow.adds_hops and self._flow.adds_hops):
+                found[flow.source] = {**found.get(flow.source, {}), **positions.get(flow.name, {})}
+        return found
+
+
+# -- the state of groups on both clusters ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The groups of one cluster, and the offset lag of each on each partition."""
+
+    states: dict[str, GroupOnCluster]
+    lags: dict[tuple[str, TopicPartition], int]
+
+    @classmethod
+    def read(
+        cls,
+        context: Context,
+        alias: str,
+        names: Collection[str],
+        committed: dict[tuple[str, TopicPartition], int],
+        partitions: Iterable[TopicPartition],
+    ) -> _Side:
+        ends = _ends(context, alias, set(partitions))
+        lags = {key: max(0, ends[key[1]] - offset) for key, offset in committed.items() if key[1] in ends}
+        described = context.groups(alias).describe(names)
+        states = {}
+        for name in names:
+            state, members = described.get(name, (ABSENT, ()))
+            mine = [lag for (group, _), lag in lags.items() if group == name]
+            states[name] = GroupOnCluster(state=state, members=members, lag=sum(mine) if mine else None)
+        return cls(states, lags)
+
+
+def _overview(flow: FlowConfig, plan: GroupPlan, *, source: _Side, target: _Side) -> GroupOverview:
+    parts: dict[str, list[GroupOverviewPart]] = {}
+    for one in plan:
+        here = TopicPartition(one.resume.source.topic, one.resume.source.partition)
+        part = GroupOverviewPart(
+            position=one,
+            source_lag=source.lags.get((one.group, here)),
+            target_lag=target.lags.get((one.group, one.resume.target)),
+        )
+        parts.setdefault(one.group, []).append(part)
+    groups = [
+        GroupOverviewRow(
+            group=name,
+            source=source.states[name],
+            target=target.states[name],
+            parts=tuple(parts.get(name, ())),
+            unread=plan.unread.get(name, ""),
+        )
+        for name in plan.groups
+    ]
+    groups.sort(key=lambda one: (("hold", "move", "in_step").index(one.action), one.group))
+    return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
+
+
+def _ends(context: Context, alias: str, wanted: set[TopicPartition]) -> dict[TopicPartition, int]:
+    admin = context.admin(alias)
+    known, leaderless = describe_with_leaders(admin, {tp.topic for tp in wanted})
+    there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
+    return admin.last_stable_offsets(there - leaderless)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.groups.committed import committed_positions
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.offsets.group_positions import committed_positions
 from tests.builders import NOON, mirror_config
 from tests.kit.lake import LakeBuilder
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import GroupActive
-from mirrorlake.groups import apply_groups
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, HoldCause, Resume, decide
+from mirrorlake.offsets import apply_groups
 from mirrorlake.render import document
 from tests.builders import ORDERS
 
