@@ -17,8 +17,8 @@ from mirrorlake.kafka import Committed
 from mirrorlake.lake import Lake, SourceTopics, kafka_positions, last_kafka_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
+from mirrorlake.offsets.maps import related_flows
 from mirrorlake.offsets.resume import resume_readers
-from mirrorlake.offsets.shared_partitions import related_flows
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'

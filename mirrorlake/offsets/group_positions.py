@@ -18,7 +18,7 @@ from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume
 from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, MovePermission, may_move
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, related_flows
+from mirrorlake.offsets.maps import Positions, PositionsByFlow, RelatedFlows, related_flows
 
 _SET = "group_set"
 """The kind of a position that mirrorlake set; recorded before it is set, so that a death between the two leaves no echo."""

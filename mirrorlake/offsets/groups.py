@@ -15,13 +15,20 @@ from datetime import datetime
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive, MirrorlakeError
-from mirrorlake.kafka import Committed, Groups, describe_with_leaders, format_partitions, write_plan_checkpoints
+from mirrorlake.kafka import (
+    Committed,
+    Groups,
+    describe_with_leaders,
+    format_partitions,
+    list_partitions,
+    write_plan_checkpoints,
+)
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_overview import ABSENT, GroupOnCluster, GroupOverview, GroupOverviewPart, GroupOverviewRow
 from mirrorlake.model.groups import GroupPlan, GroupPosition, HoldCause, Resume, decide, stays
 from mirrorlake.offsets.group_positions import GroupRecords, committed_positions, read_own_commits
+from mirrorlake.offsets.maps import Positions, PositionsByFlow, related_flows
 from mirrorlake.offsets.resume import resume_readers
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +53,7 @@ def plan_groups(
     target = context.groups(flow.target)
     active = target.active()
     wanted = {tp for _, tp in (*resumes, *own.staying)}
-    existing = context.admin(flow.target).describe({tp.topic for tp in wanted})
-    wanted = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
+    wanted = wanted.intersection(list_partitions(context.admin(flow.target).describe({tp.topic for tp in wanted})))
     held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted, unsure=unsure)
 
     def on_target(group: str, resume: Resume) -> int | None:
@@ -279,5 +285,4 @@ def _overview(flow: FlowConfig, plan: GroupPlan, *, source: _Side, target: _Side
 def _ends(context: Context, alias: str, wanted: set[TopicPartition]) -> dict[TopicPartition, int]:
     admin = context.admin(alias)
     known, leaderless = describe_with_leaders(admin, {tp.topic for tp in wanted})
-    there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
-    return admin.last_stable_offsets(there - leaderless)
+    return admin.last_stable_offsets(wanted.intersection(list_partitions(known)) - leaderless)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import MappedRange
-from mirrorlake.offsets.offset_maps import OffsetMaps
+from mirrorlake.offsets.maps import OffsetMaps, to_mapped_range
 
 ReadPosition = tuple[SourcePartition, int]
 """A source partition and the next offset that a reader reads from it."""
@@ -181,15 +181,3 @@ _READ_AGAIN = f"""
         AND p.target_topic = r.target_topic AND p.target_partition = r.target_partition
     WHERE r.flow = :flow AND r.first_upstream < p.`offset` AND r.first_downstream + r.record_count > p.place
 """  # noqa: S608  names of columns
-
-
-def to_mapped_range(row: Any) -> MappedRange:
-    return MappedRange(
-        source=SourcePartition(row.source_topic, row.generation, row.source_partition),
-        target=TopicPartition(row.target_topic, row.target_partition),
-        first_upstream=row.first_upstream,
-        last_upstream=row.last_upstream,
-        first_downstream=row.first_downstream,
-        count=row.record_count,
-        holes=tuple((hole["first"], hole["length"]) for hole in row.holes),
-    )

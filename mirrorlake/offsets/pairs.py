@@ -21,13 +21,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin, list_partitions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.offset_map import resume_offset
-from mirrorlake.offsets.neighbours import ReadPosition, to_mapped_range
-from mirrorlake.offsets.offset_maps import OffsetMaps
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
+from mirrorlake.offsets.maps import OffsetMaps, Positions, PositionsByFlow, RelatedFlows, to_mapped_range
+from mirrorlake.offsets.neighbours import ReadPosition
 from mirrorlake.rules import RULE
 from mirrorlake.topics import refused
 
@@ -239,9 +238,8 @@ class Pairs:
         self, readers: Sequence[PairReader], checks: Mapping[ReadPosition, PositionCheck]
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Return the positions of readers, by reader and target partition; `checks` are those of their source positions."""
-        existing = self._target.describe({one.target.topic for one in readers})
         wanted = {one.target for one in readers}
-        there = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
+        there = wanted.intersection(list_partitions(self._target.describe({tp.topic for tp in wanted})))
         earliest = self._target.log_start_offsets(there)
         return {
             (one.name, one.target): self._resume_one(one, checks[one.source, one.offset], earliest) for one in readers

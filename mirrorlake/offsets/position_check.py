@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import describe_with_leaders
+from mirrorlake.kafka import describe_with_leaders, list_partitions
 from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
+from mirrorlake.offsets.maps import OffsetMaps
 from mirrorlake.offsets.neighbours import ReadPosition
-from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.topics import TopicSource
 
 _SPANS = pa.schema(
@@ -57,7 +57,8 @@ class PositionChecker:
     """Check positions on the source of one flow.
 
     `unsure` is the first republished upstream offset by position (None: nothing was republished). `source` is None if
-    the source is lost.
+    the source is lost. `paired` are topics that come back from the target, whose records before the flow's first
+    still unsent one may be copies.
     """
 
     def __init__(
@@ -68,10 +69,12 @@ class PositionChecker:
         *,
         maps: OffsetMaps,
         source: TopicSource | None,
+        paired: Collection[str] = (),
     ) -> None:
         self._lake = lake
         self._flow = flow
         self._unsure = unsure
+        self._paired = paired
         self._maps = maps
         self._republished = maps.positions[flow.name]
         self._read_to = read_landing_positions(lake, flow.source) if unsure else {}
@@ -80,13 +83,8 @@ class PositionChecker:
         if unsure and source is not None:
             # Without log start offsets, a position counts as readable itself, which is never ahead (law A).
             existing, leaderless = describe_with_leaders(source, {partition.topic for partition, _ in unsure})
-            self._earliest = source.log_start_offsets(
-                TopicPartition(s.topic, s.partition)
-                for s in sorted({partition for partition, _ in unsure})
-                if s.topic in existing
-                and s.partition < existing[s.topic].partitions
-                and TopicPartition(s.topic, s.partition) not in leaderless
-            )
+            asked = {TopicPartition(partition.topic, partition.partition) for partition, _ in unsure}
+            self._earliest = source.log_start_offsets(asked.intersection(list_partitions(existing)) - leaderless)
         self._spans = self._landed_between()
         self._left_out = self._unread_and_left_out()
 
@@ -100,7 +98,7 @@ class PositionChecker:
             is_safe = waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63)
             return PositionCheck() if is_safe else _never_sent(offset)
         is_past_left_out = self._readable_from(source, offset) < self._begun.get(source, 0)
-        if self._begins_late(first) and (is_past_left_out or (source, offset) in self._left_out):
+        if self._begins_late(source, first) and (is_past_left_out or (source, offset) in self._left_out):
             return _never_sent(offset)
         return self._check_past_last(source, offset)
 
@@ -108,11 +106,11 @@ class PositionChecker:
         """Return the first offset that the flow sent or, before it sent any, the first that it will send."""
         if first is not None:
             return first
-        return self._republished.get(source, 0) if self._begins_late(first) else 0
+        return self._republished.get(source, 0) if self._begins_late(source, first) else 0
 
-    def _begins_late(self, first: int | None) -> bool:
-        """Return whether the records before the flow's first, still unsent record count; a mesh counts them itself."""
-        return first is None and not self._flow.adds_hops
+    def _begins_late(self, source: SourcePartition, first: int | None) -> bool:
+        """Return whether the records before the flow's first, still unsent record count."""
+        return first is None and source.topic not in self._paired
 
     def _readable_from(self, source: SourcePartition, offset: int) -> int:
         return max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
@@ -163,8 +161,12 @@ class PositionChecker:
     def _unread_and_left_out(self) -> set[ReadPosition]:
         """Return the positions before landed records that the flow's `start` leaves out."""
         start = self._flow.start.timestamp_ms
-        none_sent = [one for one, first in self._unsure.items() if first is None and one[0] not in self._republished]
-        if start is None or not none_sent or self._flow.adds_hops:
+        none_sent = [
+            one
+            for one, first in self._unsure.items()
+            if self._begins_late(one[0], first) and one[0] not in self._republished
+        ]
+        if start is None or not none_sent:
             return set()
         spans = [{**asdict(source), "at": at, "low": 0, "high": at} for source, at in none_sent]
         rows = self._lake.query_rows(

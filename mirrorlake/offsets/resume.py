@@ -15,17 +15,20 @@ from dataclasses import replace
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
+from mirrorlake.kafka import list_partitions
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
+from mirrorlake.offsets.maps import OffsetMaps, Positions, PositionsByFlow, RelatedFlows, load_related_maps, stable_ends
 from mirrorlake.offsets.neighbours import NeighbourOffsets, ReadPast, ReadPosition, count_read_again, find_neighbours
-from mirrorlake.offsets.offset_maps import OffsetMaps, load_related_maps
 from mirrorlake.offsets.pairs import Pairs
 from mirrorlake.offsets.position_check import PositionChecker
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, stable_ends
 
 Resumes = dict[tuple[str, TopicPartition], Resume]
 """The positions of readers on the target, by reader and target partition."""
+
+_Neighbours = dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]]
+_Checks = dict[ReadPosition, PositionCheck]
 
 
 def resume_readers(
@@ -48,11 +51,9 @@ def resume_readers(
     if not translated:
         return {}
     # Before the maps, which then include every commit below these ends.
-    known = stable_ends(clusters.admin(flow.target), related.remotes(), related.flows)
-    look = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
-    if not related.hops:
-        return look.resume(readers)
-    return look.resume_with_hops(translated, readers)
+    known = stable_ends(clusters.admin(flow.target), related.shared_remotes(), related.flows)
+    query = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
+    return query.resume(readers) if not related.hops else query.resume_with_hops(translated, readers)
 
 
 class _ResumeQuery:
@@ -73,43 +74,6 @@ class _ResumeQuery:
         self._target = clusters.admin(related.flows[0].target)
         self._known = known
         self._lost = lost
-        self._first: Mapping[TopicPartition, int] = {}
-        self._strange: set[TopicPartition] = set()
-
-    def resume(self, readers: PositionsByFlow) -> Resumes:
-        rows: dict[tuple[str, TopicPartition], list[Contribution]] = {}
-        for flow in self._related.flows:
-            asked = list(self._completed(flow, readers.get(flow.name, {})))
-            places, checks = self._find_neighbours(flow, {one for _, one in asked})
-            for reader, (source, offset) in asked:
-                for target, (last_read, first_unread) in places[source, offset].items():
-                    one = Contribution(
-                        flow=flow.name,
-                        source=source,
-                        upstream_offset=offset,
-                        last_read=last_read,
-                        first_unread=first_unread,
-                        check=checks[source, offset],
-                    )
-                    rows.setdefault((reader, target), []).append(one)
-        mine = self._related.flows[0].name
-        committed = readers.get(mine, {})
-        rows = {
-            key: parts
-            for key, parts in rows.items()
-            if any(one.flow == mine and (key[0], one.source) in committed for one in parts)
-        }
-        bare = {
-            target
-            for (_, target), parts in rows.items()
-            if all(one.last_read is None and one.first_unread is None for one in parts)
-        }
-        existing = self._target.describe({tp.topic for tp in bare})
-        there = [tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions]
-        self._first = self._target.log_start_offsets(there)
-        # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
-        self._strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > self._first[tp]}
-        return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
     def resume_with_hops(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
@@ -121,11 +85,49 @@ class _ResumeQuery:
         plain = {key: held for key, held in translated.items() if key not in done}
         return self.resume({**readers, flow.name: plain}) | pairs.resume(paired, checks)
 
+    def resume(self, readers: PositionsByFlow) -> Resumes:
+        feeding: dict[tuple[str, TopicPartition], list[Contribution]] = {}
+        for flow in self._related.flows:
+            asked = list(self._completed(flow, readers.get(flow.name, {})))
+            neighbours, checks = self._find_neighbours(flow, {one for _, one in asked})
+            for reader, (source, offset) in asked:
+                for target, (last_read, first_unread) in neighbours[source, offset].items():
+                    one = Contribution(
+                        flow=flow.name,
+                        source=source,
+                        upstream_offset=offset,
+                        last_read=last_read,
+                        first_unread=first_unread,
+                        check=checks[source, offset],
+                    )
+                    feeding.setdefault((reader, target), []).append(one)
+        mine = self._related.flows[0].name
+        committed = readers.get(mine, {})
+        feeding = {
+            key: parts
+            for key, parts in feeding.items()
+            if any(one.flow == mine and (key[0], one.source) in committed for one in parts)
+        }
+        bare = {
+            target
+            for (_, target), parts in feeding.items()
+            if all(one.last_read is None and one.first_unread is None for one in parts)
+        }
+        there = bare.intersection(list_partitions(self._target.describe({tp.topic for tp in bare})))
+        first = self._target.log_start_offsets(there)
+        # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
+        strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > first[tp]}
+        resumes = {
+            key: self._resume_one(key[1], parts, first.get(key[1]), among_strangers=key[1] in strange)
+            for key, parts in feeding.items()
+        }
+        return self._with_records_again(resumes, feeding)
+
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
         """Yield the positions by reader, and 0 for uncommitted partitions of the same topics that share a target partition."""
         for (reader, source), held in positions.items():
             yield reader, (source, held.offset)
-        shared, topics = self._related.remotes(), self._related.topics[flow.name]
+        shared, topics = self._related.shared_remotes(), self._related.topics[flow.name]
         for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
             if topic in topics and flow.remote_topic(topic) in shared:
                 for partition in range(topics[topic].partitions):
@@ -133,31 +135,32 @@ class _ResumeQuery:
                     if (reader, source) not in positions:
                         yield reader, (source, 0)
 
-    def _find_neighbours(
-        self, flow: FlowConfig, asked: set[ReadPosition]
-    ) -> tuple[dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]], dict[ReadPosition, PositionCheck]]:
+    def _find_neighbours(self, flow: FlowConfig, asked: set[ReadPosition]) -> tuple[_Neighbours, _Checks]:
         if not asked:
             return {}, {}
-        places: dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]] = {}
-        begins: dict[ReadPosition, int | None] = {}
-        for one, standing in find_neighbours(self._maps, flow.name, asked).items():
-            topic, partition = one[0].topic, one[0].partition
-            begins[one] = standing.republished_from
+        neighbours: _Neighbours = {}
+        unsure: dict[ReadPosition, int | None] = {}
+        for one, found in find_neighbours(self._maps, flow.name, asked).items():
+            source, offset = one
             # Later records may go to any of these partitions, and a reader must have a position there before they do.
-            remote, candidates = flow.remote_topic(topic), flow.placement.targets(partition)
-            places[one] = {
-                TopicPartition(remote, p): NeighbourOffsets(None, None) for p in candidates
-            } | standing.by_target
-        unsure = {
-            one: first
-            for one, first in begins.items()
-            if first is None or one[1] < first or all(unread is None for _, unread in places[one].values())
-        }
-        source = None if flow.source in self._lost else self._clusters.source(flow.source)
-        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=source)
-        return places, {one: checker.check(*one) if one in unsure else PositionCheck() for one in begins}
+            remote, numbers = flow.remote_topic(source.topic), flow.placement.targets(source.partition)
+            places = {TopicPartition(remote, p): NeighbourOffsets(None, None) for p in numbers} | found.by_target
+            neighbours[one] = places
+            first = found.republished_from
+            if first is None or offset < first or all(unread is None for _, unread in places.values()):
+                unsure[one] = first
+        source_topics = None if flow.source in self._lost else self._clusters.source(flow.source)
+        paired = frozenset(s.topic for s, _ in asked if flow.name == self._related.flows[0].name and self._is_paired(s))
+        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=source_topics, paired=paired)
+        return neighbours, {one: checker.check(*one) if one in unsure else PositionCheck() for one in neighbours}
 
-    def _row(self, target: TopicPartition, parts: Sequence[Contribution]) -> Resume:
+    def _is_paired(self, source: SourcePartition) -> bool:
+        return self._related.way_back(source.topic) is not None
+
+    def _resume_one(
+        self, target: TopicPartition, parts: Sequence[Contribution], first: int | None, *, among_strangers: bool
+    ) -> Resume:
+        """Return one reader's position; `first` is the partition's log start if no record of these parts is there."""
         decides = limiting(parts)
         several = len(parts) > 1
         unsafe = next((one for one in parts if not one.check.is_safe), None)
@@ -170,44 +173,42 @@ class _ResumeQuery:
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
-        among_strangers = position is None and target in self._strange
-        if position is None:
-            if target not in self._first:
-                reason = f"{target} does not exist on {self._related.flows[0].target} yet"
-                return Resume.of(decides, target, reason=reason)
-            position = self._first[target]
-        read_to_here = max((one.last_read for one in parts if one.last_read is not None), default=-1)
+        if position is None and first is None:
+            reason = f"{target} does not exist on {self._related.flows[0].target} yet"
+            return Resume.of(decides, target, reason=reason)
+        if position is None and among_strangers:
+            reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
+            unknown = replace(Resume.of(decides, target, reason=reason), records_again=None)
+            return replace(unknown, downstream_offset=first)
+        downstream = first if position is None else position
+        last_read = max((one.last_read for one in parts if one.last_read is not None), default=-1)
         counts = [one.check.again for one in parts]
         reason = next((one.check.reason for one in parts if one.check.reason), "")
         if several:
             reason = f"{len(parts)} source partitions feed {target}; {decides} decides" + (reason and f"; {reason}")
-        if among_strangers:
-            reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
         return replace(
             Resume.of(decides, target, reason=reason),
-            downstream_offset=position,
-            exact=all(one.check.exact for one in parts) and read_to_here < position and not among_strangers,
-            records_again=None
-            if among_strangers or None in counts
-            else sum(count for count in counts if count is not None),
+            downstream_offset=downstream,
+            exact=all(one.check.exact for one in parts) and last_read < (downstream or 0),
+            records_again=None if None in counts else sum(count for count in counts if count is not None),
         )
 
     def _with_records_again(
-        self, found: Resumes, rows: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
+        self, found: Resumes, feeding: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
     ) -> Resumes:
         """Add the records that each reader reads again because they come after one that it has not read."""
         asked: dict[str, dict[ReadPast, list[tuple[str, TopicPartition]]]] = {}
         for key, resume in found.items():
-            target, place = resume.target, resume.downstream_offset
-            for one in rows[key]:
-                if place is not None and one.last_read is not None and one.last_read >= place:
+            target, position = resume.target, resume.downstream_offset
+            for one in feeding[key]:
+                if position is not None and one.last_read is not None and one.last_read >= position:
                     s = one.source
-                    here = s.topic, s.generation, s.partition, one.upstream_offset
-                    past = ReadPast(*here, target.topic, target.partition, place)
+                    read = s.topic, s.generation, s.partition, one.upstream_offset
+                    past = ReadPast(*read, target.topic, target.partition, position)
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
-        for name, held in asked.items():
-            for past, again in count_read_again(self._maps, name, held).items():
-                for key in held[past]:
+        for name, readers in asked.items():
+            for past, again in count_read_again(self._maps, name, readers).items():
+                for key in readers[past]:
                     counted = found[key].records_again
                     if counted is not None:
                         found[key] = replace(found[key], records_again=counted + again)

@@ -36,7 +36,7 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.removed import why_left
 from mirrorlake.model.withheld import QUARANTINED, lies_in
-from mirrorlake.offsets.neighbours import to_mapped_range
+from mirrorlake.offsets.maps import to_mapped_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

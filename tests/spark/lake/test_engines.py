@@ -45,8 +45,8 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.offsets.group_positions import GroupRecords, _histories, newest_positions
+from mirrorlake.offsets.maps import OffsetMaps
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
-from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy

@@ -1,4 +1,4 @@
-"""The present offset map: the tables `offset_map` and `withheld`, and the newer records of the ledgers.
+"""The present offset map of flows: the tables `offset_map` and `withheld`, and the newer records of the ledgers.
 
 The ledger is the truth and the tables its copies: while a republisher runs, or after one was killed, the newest
 mapped ranges are in the ledger only. Later appends are not included. Ranges into deleted remote topics are left out
@@ -7,6 +7,8 @@ mapped ranges are in the ledger only. Later appends are not included. Ranges int
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,30 +22,136 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions, wait_until
 from mirrorlake.lake import (
     OFFSET_MAP,
     WITHHELD,
     IncarnationFilter,
+    KnownTopic,
     Lake,
     LakeQuery,
     Row,
+    SourceTopics,
     TableSchema,
     arrow_table,
     list_tables,
     load_incarnation_filter,
 )
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
+from mirrorlake.model.loops.routes import TopicPlace, ways_from
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
-from mirrorlake.offsets.shared_partitions import RelatedFlows
-from mirrorlake.republish import (
-    LedgerCopy,
-    inspect_remote_topics,
-    map_rows,
-    read_lanes,
-    withheld_rows,
-)
+from mirrorlake.republish import LedgerCopy, inspect_remote_topics, map_rows, read_lanes, withheld_rows
+
+log = logging.getLogger(__name__)
+
+# A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
+_STABLE_TIMEOUT_S = 10.0
+# The places on the route from a cluster to the other one of a pair.
+_PAIR = 2
+
+Positions = Mapping[tuple[str, SourcePartition], Committed]
+"""The commits of readers on one source, by reader and source partition."""
+
+PositionsByFlow = Mapping[str, Positions]
+"""The commits of readers on the sources of related flows, by flow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedFlows:
+    """A flow and those that share its remote topics, itself first; `topics` are each flow's source topics.
+
+    If the flow writes hop headers, `hops` are all flows that do.
+    """
+
+    flows: tuple[FlowConfig, ...]
+    topics: Mapping[str, Mapping[str, KnownTopic]]
+    hops: tuple[FlowConfig, ...] = ()
+
+    @property
+    def back(self) -> tuple[FlowConfig, ...]:
+        """The flows that lead from the target to the source and write hop headers."""
+        flow = self.flows[0]
+        return tuple(each for each in self.hops if (each.source, each.target) == (flow.target, flow.source))
+
+    @property
+    def all_flows(self) -> tuple[FlowConfig, ...]:
+        """The flows whose maps decide a reader's position."""
+        return self.flows + self.back
+
+    def way_back(self, topic: str) -> FlowConfig | None:
+        """Return the flow that brings the remote topic of a topic back to the source."""
+        remote = self.flows[0].remote_topic(topic)
+        return next((each for each in self.back if each.carries(remote)), None)
+
+    def ring(self, topic: str) -> str:
+        """Return why groups of a topic are held back whose remote topic comes home over a third cluster, or ""."""
+        flow = self.flows[0]
+        start = TopicPlace(flow.target, flow.remote_topic(topic))
+        route = ways_from(start, self.hops).get(TopicPlace(flow.source, topic), ())
+        if len(route) <= _PAIR:
+            return ""
+        clusters = ", ".join(place.alias for place in route)
+        return f"{clusters} mirror {topic} in a ring under one name: no map shows which records a group has read"
+
+    def shared_remotes(self) -> set[str]:
+        """Return the first flow's remote topics with partitions that more than one source partition may feed."""
+        flow = self.flows[0]
+        mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
+        if flow.placement.kind != "keep" or self.back:
+            return mine
+        feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
+        return {remote for remote in mine if feeding[remote] > 1}
+
+
+def related_flows(lake: Lake, flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> RelatedFlows:
+    """Return the flows that share a remote topic with a flow, and those that lead back to its source."""
+    known: dict[str, dict[str, KnownTopic]] = {}
+
+    def topics_of(one: FlowConfig) -> dict[str, KnownTopic]:
+        if one.source not in known:
+            known[one.source] = SourceTopics(lake, one.source).load()
+        return {name: topic for name, topic in known[one.source].items() if one.carries(name)}
+
+    all_flows = list(all_flows)
+    topics = {flow.name: topics_of(flow)}
+    mine = {flow.remote_topic(topic) for topic in topics[flow.name]}
+    flows = [flow]
+    for other in all_flows:
+        if other.target == flow.target and other.name != flow.name:
+            carried = topics_of(other)
+            if mine & {other.remote_topic(topic) for topic in carried}:
+                flows.append(other)
+                topics[other.name] = carried
+    hops = tuple(other for other in all_flows if other.adds_hops) if flow.adds_hops else ()
+    related = RelatedFlows(flows=tuple(flows), topics=topics, hops=hops)
+    return replace(related, topics=topics | {other.name: topics_of(other) for other in related.back})
+
+
+def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]) -> dict[TopicPartition, int]:
+    """Return the downstream offsets up to which the flows' ledgers know every record of remote topics.
+
+    Call this before reading the ledgers. A record below the last stable offset was committed, and so was the ledger
+    record of its transaction, whose own marker may come a moment later and is waited for. The result is {} if a
+    transaction stays open, or if a flow delivers at least once: its unfinished sends cannot be distinguished.
+    """
+    flows, there = list(flows), target.describe(remotes)
+    if not there or any(flow.delivery != "exactly_once" for flow in flows):
+        return {}
+    stable = target.last_stable_offsets(list_partitions(there))
+    ledgers = list_partitions(target.describe(flow.ledger_topic for flow in flows))
+    written = target.high_watermarks(ledgers)
+
+    def is_decided() -> bool:
+        committed = target.last_stable_offsets(ledgers)
+        return all(committed[lane] >= end for lane, end in written.items())
+
+    if not wait_until(is_decided, timeout_s=_STABLE_TIMEOUT_S, interval_s=0.05):
+        log.info("ledger.open_transaction flows=%s", ",".join(flow.name for flow in flows))
+        return {}
+    return stable
+
 
 Copied = Mapping[tuple[str, str, int], int]
 """The `seq` of the newest ledger record that a table has, by table, flow and lane."""
@@ -154,6 +262,28 @@ def _rows_of(table: TableSchema, name: str, which: str) -> str:
     )
 
 
+def to_mapped_range(row: Any) -> MappedRange:
+    return MappedRange(
+        source=SourcePartition(row.source_topic, row.generation, row.source_partition),
+        target=TopicPartition(row.target_topic, row.target_partition),
+        first_upstream=row.first_upstream,
+        last_upstream=row.last_upstream,
+        first_downstream=row.first_downstream,
+        count=row.record_count,
+        holes=tuple((hole["first"], hole["length"]) for hole in row.holes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LedgerTail:
+    """The end of a flow's ledger; `newer` are records that a table lacks, `is_trimmed` if some before them are gone."""
+
+    positions: Mapping[SourcePartition, int]
+    lost: Sequence[LostTopic] = ()
+    newer: Sequence[LedgerRecord] = ()
+    is_trimmed: bool = False
+
+
 def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
     """Read the tables and ledgers of the flows; the ledgers in parallel."""
     flows = list(flows)
@@ -162,85 +292,54 @@ def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context)
     # A ledger is trimmed as soon as the tables have its records: they may have moved since the tables were read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
         copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
-    by_flow = list(zip(flows, tails, strict=True))
-    newer = {flow.name: tail.newer for flow, tail in by_flow}
-    runs = [row for flow in newer for row in map_rows(flow, _newer_records(copied, OFFSET_MAP, flow, newer[flow]))]
-    kept = [row for flow in newer for row in withheld_rows(flow, _newer_records(copied, WITHHELD, flow, newer[flow]))]
-    lives = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
-    return _load_flows(
-        lake,
-        flows,
-        lives,
-        copied,
-        runs=runs,
-        withheld=kept,
-        positions={flow.name: tail.positions for flow, tail in by_flow},
-    )
-
-
-def load_recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> OffsetMaps:
-    """Read the maps from the tables alone, for a lost target whose ledgers are lost with it."""
-    flows = list(flows)
-    return _load_flows(
-        lake,
-        flows,
-        load_incarnation_filter(lake, flows),
-        _read_copied(lake),
-        positions={flow.name: LedgerCopy(lake, flow).positions() for flow in flows},
-    )
+    return _build_maps(lake, flows, copied, tails)
 
 
 def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
     """Read the maps that decide the positions of readers on a flow's remote topics.
 
-    For another cluster that does not answer, the tables alone are safe: records that only its ledgers know count as
-    unread (law A).
+    If the flow's source does not answer, the tables alone are safe for the way back: records that only its ledgers
+    know count as unread (law A).
     """
-    into: dict[str, list[FlowConfig]] = {}
-    for flow in related.all_flows:
-        into.setdefault(flow.target, []).append(flow)
-    found = load_offset_maps(lake, into.pop(related.flows[0].target), clusters)
-    for elsewhere in into.values():
-        try:
-            found += load_offset_maps(lake, elsewhere, clusters)
-        except ClusterError:
-            found += load_recorded_maps(lake, elsewhere)
-    return found
+    found = load_offset_maps(lake, related.flows, clusters)
+    if not related.back:
+        return found
+    try:
+        return found + load_offset_maps(lake, related.back, clusters)
+    except ClusterError:
+        tails = [_LedgerTail(positions=LedgerCopy(lake, flow).positions()) for flow in related.back]
+        return found + _build_maps(lake, related.back, _read_copied(lake), tails)
 
 
-def _load_flows(
-    lake: Lake,
-    flows: Sequence[FlowConfig],
-    lives: IncarnationFilter,
-    copied: Copied,
-    *,
-    runs: Sequence[Row] = (),
-    withheld: Sequence[Row] = (),
-    positions: Mapping[str, Mapping[SourcePartition, int]],
-) -> OffsetMaps:
+def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
+    current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     sources = {flow.name: flow.source for flow in flows}
+    newer_runs, newer_withheld = list[Row](), list[Row]()
+    for flow, tail in zip(flows, tails, strict=True):
+        newer_runs += map_rows(flow.name, _newer_records(copied, OFFSET_MAP, flow.name, tail.newer))
+        newer_withheld += withheld_rows(flow.name, _newer_records(copied, WITHHELD, flow.name, tail.newer))
     return OffsetMaps(
         lake=lake,
-        positions=positions,
-        lost_topics=lives.lost,
-        begins=_read_beginnings(lake, lives) if lives else {},
+        positions={flow.name: tail.positions for flow, tail in zip(flows, tails, strict=True)},
+        lost_topics=current.lost,
+        begins=_read_beginnings(lake, current) if current else {},
         copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
-        newer_runs=tuple(runs),
-        newer_withheld=tuple(withheld),
-        current_runs=lives.current_sql(),
-        current_withheld=lives.current_sql("topic", "withheld_at"),
+        newer_runs=tuple(newer_runs),
+        newer_withheld=tuple(newer_withheld),
+        current_runs=current.current_sql(),
+        current_withheld=current.current_sql("topic", "withheld_at"),
     )
 
 
-def _read_beginnings(lake: Lake, lives: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
+def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
     """Return the first offsets in remote topics that were lost, by flow, as chosen last."""
     rows = lake.query_rows(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "  # noqa: S608
-        f"WHERE kind = :kind AND array_contains(:flows, flow) AND {lives.named_sql('topic')} "
+        f"WHERE kind = :kind AND array_contains(:flows, flow) AND {current.named_sql('topic')} "
         "GROUP BY flow, topic, generation, partition",
         kind=BEGUN_AGAIN,
-        flows=[flow.name for flow in lives.flows],
+        flows=[flow.name for flow in current.flows],
     )
     found: dict[str, dict[SourcePartition, int]] = {}
     for row in rows:
@@ -260,16 +359,6 @@ def _newer_records(
     copied: Copied, table: TableSchema, flow: str, records: Iterable[LedgerRecord]
 ) -> list[LedgerRecord]:
     return [record for record in records if record.seq > copied.get((table.name, flow, record.claim.lane), -1)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LedgerTail:
-    """The end of a flow's ledger; `newer` are records that a table lacks, `is_trimmed` if some before them are gone."""
-
-    positions: Mapping[SourcePartition, int]
-    lost: Sequence[LostTopic]
-    newer: Sequence[LedgerRecord]
-    is_trimmed: bool
 
 
 def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
