@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 
 # A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
 _STABLE_TIMEOUT_S = 10.0
-# The places on the route from a cluster to the other one of a pair.
-_PAIR = 2
 
 Positions = Mapping[tuple[str, SourcePartition], Committed]
 """The commits of readers on one source, by reader and source partition."""
@@ -89,8 +87,8 @@ class RelatedFlows:
         """Return why groups of a topic are held back whose remote topic comes home over a third cluster, or ""."""
         flow = self.flows[0]
         start = TopicPlace(flow.target, flow.remote_topic(topic))
-        route = ways_from(start, self.hops).get(TopicPlace(flow.source, topic), ())
-        if len(route) <= _PAIR:
+        route = ways_from(start, self.hops).get(TopicPlace(flow.source, topic))
+        if route is None or self.way_back(topic) is not None:
             return ""
         clusters = ", ".join(place.alias for place in route)
         return f"{clusters} mirror {topic} in a ring under one name: no map shows which records a group has read"

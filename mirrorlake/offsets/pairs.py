@@ -104,11 +104,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class PairPosition:
-    """A reader's position, or None without a record; it reads `again` known records at or past it a second time."""
+    """A reader's position, or None without a record; it reads `again` known records at or past it a second time.
+
+    `is_own_first` is whether the first unread record is the target's own; None if no unread one is known.
+    """
 
     position: int | None
     again: int
-    is_own_first: bool
+    is_own_first: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +144,12 @@ class Pair:
             (offset for offset in (first_copy, first_own) if offset is not None),
         )
         if position is None:
-            return PairPosition(None, 0, is_own_first=False)
+            return PairPosition(None, 0, is_own_first=None)
         position = min(position, known_to)
         again = sum(end - first for first, end in self.forward.sent(self.forward.upstream_of(position), read))
         again += sum(end - first for first, end in self.back.sent(position, own))
-        is_own_first = first_own is not None and (first_copy is None or first_own < first_copy)
+        unread = [(offset, is_own) for offset, is_own in ((first_copy, False), (first_own, True)) if offset is not None]
+        is_own_first = min(unread)[1] if unread else None
         return PairPosition(position, again, is_own_first)
 
     def _first_sent(self, own: int) -> Iterator[Span]:
@@ -216,11 +220,12 @@ class Pairs:
         found = []
         for (name, source), held in translated.items():
             back, remote = self._related.way_back(source.topic), flow.remote_topic(source.topic)
-            copies_read = None
-            if back is not None:
+            if back is None:
+                copies_read = 0 if self._related.ring(source.topic) else None
+            elif back.remote_topic(remote) == source.topic:
+                copies_read = held.offset
+            else:
                 copies_read = on_source.get((name, back.remote_topic(remote), source.partition))
-            elif self._related.ring(source.topic):
-                copies_read = 0
             if copies_read is not None:
                 found.append(
                     PairReader(
@@ -271,6 +276,8 @@ class Pairs:
         reason = check.reason
         if found.again:
             whose = f"{flow.target if found.is_own_first else flow.source}'s own record"
+            if found.is_own_first is None:
+                whose = f"a record that {flow.target} has not sent on"
             reason = f"the logs interleave: {whose} is the first that it has not read" + (reason and f"; {reason}")
         first = earliest[target]
         return replace(
