@@ -1,18 +1,56 @@
-"""Positions of groups as the lake last saw them, for when their cluster is lost."""
+"""Groups: what becomes of one that moved after its plan was made, and where one was last seen whose cluster is lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mirrorlake.errors import GroupActive
 from mirrorlake.kafka import Committed
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPlan, HoldCause, Resume, decide
+from mirrorlake.offsets import apply_groups
 from mirrorlake.offsets.group_positions import committed_positions
-from tests.builders import NOON, mirror_config
+from mirrorlake.render import document
+from tests.builders import NOON, ORDERS, mirror_config
 from tests.kit.lake import LakeBuilder
+
+THERE = TopicPartition("orders", 0)
+
+
+class Target:
+    """Groups of a cluster: `runs` has got members, `moved` has committed since the plan was made."""
+
+    def commit(self, group: str, _: Mapping[TopicPartition, Committed], *, seen: Any) -> bool:
+        assert seen.keys() == {THERE}
+        if group == "runs":
+            raise GroupActive(f"{group} has members")
+        return group != "moved"
+
+
+@pytest.mark.law("A")
+def test_law_a_who_is_not_moved_is_on_hold_for_a_cause_that_names_the_cluster() -> None:
+    resume = Resume(source=ORDERS, upstream_offset=7, target=THERE, downstream_offset=5, exact=True)
+
+    def position(group: str, at: int | None = None, *, active: bool = False) -> Any:
+        return decide(group, resume, metadata="", target_offset=at, is_active=active, where="east")
+
+    plan = GroupPlan("f", (*map(position, ("runs", "moved", "free")), position("busy", active=True), position("on", 9)))
+    done = apply_groups(plan, target=Target(), where="east")  # type: ignore[arg-type]  # what is asked of it
+    assert {one.group: (one.action, one.cause) for one in done} == {
+        "runs": ("hold", HoldCause.ACTIVE_MEMBERS),
+        "moved": ("hold", HoldCause.CHANGED),
+        "free": ("move", None),
+        "busy": ("hold", HoldCause.ACTIVE_MEMBERS),
+        "on": ("hold", HoldCause.HAS_READ_ON),
+    }
+    assert done.with_members == ["busy", "runs"], "a failover and a failback stop for these"
+    assert all(" on east" in one.reason for one in done.held)
+    assert "cause" not in document(done)["positions"][0], "what `--json` prints stays as it was"
 
 
 def see_topic(built: LakeBuilder, generation: int, cuts: list[dict[str, int]] | None = None) -> None:
