@@ -3,15 +3,5 @@
 from mirrorlake.offsets import external_readers, translate
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.groups import GroupSync, apply_groups
-from mirrorlake.offsets.maps import (
-    OffsetMaps,
-    Positions,
-    PositionsByFlow,
-    RelatedFlows,
-    load_offset_maps,
-    related_flows,
-    stable_ends,
-    to_mapped_range,
-)
-from mirrorlake.offsets.resume import resume_readers
+from mirrorlake.offsets.maps import OffsetMaps, RelatedFlows, load_offset_maps, stable_ends, to_mapped_range
 from mirrorlake.offsets.translate import translate_back
