@@ -7,10 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from mirrorlake.config import when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.events import Events, read_events
 from mirrorlake.lag.hanging_transactions import HANGS_MS, OpenTransaction, find_open_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
@@ -59,13 +57,6 @@ class Monitor:
             paused=lambda: context.control().state(),
             every=context.config.sampling.every,
         )
-
-    def events(self, since: str | timedelta | datetime, flow: str | None = None) -> Events:
-        context, flows = self._context, self._context.chosen(flow)
-        events = read_events(context, when(since, now=context.now()))
-        if flow is not None:
-            events = events.of(flow, flows[0].source, flows[0].target)
-        return events
 
     def status(self, flow: str | None = None) -> Status:
         return self.statuses(flow)()

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mirrorlake import doctor, mm2, replay
+from mirrorlake.config import when
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Status
 from mirrorlake.mirror import changes
@@ -23,8 +24,8 @@ from mirrorlake.model.verify import VerifyReports
 if TYPE_CHECKING:
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
-    from mirrorlake.events import Events
     from mirrorlake.mm2 import TakeoverPlan
+    from mirrorlake.status import Events
     from mirrorlake.verify import ProofReport
 
 
@@ -232,4 +233,8 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> [event.took() for event in mirror.events("2h") if event.kind == "cluster away"]  # doctest: +SKIP
             ['31.0 s']
         """
-        return self._context.shared(Monitor).events(since, flow)
+        from mirrorlake.status import read_events
+
+        flows, begin = self._context.chosen(flow), when(since, now=self._context.now())
+        events = read_events(self._context, begin)
+        return events if flow is None else events.of(flow, flows[0].source, flows[0].target)

@@ -14,7 +14,6 @@ from mirrorlake import maintenance
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
-from mirrorlake.events import OutageWatch
 from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices, Stream, park_stream
@@ -55,9 +54,7 @@ class Runner:
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
         # No other process need run: without maintenance the log of a relay gets 300 000 files a day.
         keeps, first = self._kept_small(stop), {"rebuild": rebuild}
-        landed, _ = self._stay_on(
-            landing(source), stop, *keeps, watches=source, sends=False, source=source, first=first
-        )
+        landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first=first)
         return landed[0] if landed else LandResult(source, 0)
 
     def republish(
@@ -78,7 +75,7 @@ class Runner:
             with self._context.board() as board:
                 state = self._context.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
-        _, sent = self._stay_on(flow.name, stop, watches=flow.target, lands=False, flow=flow.name, first=first)
+        _, sent = self._stay_on(flow.name, stop, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else RepublishResult(flow.name, 0)
 
     def keep_tables(self, table: str | None, *, once: bool, stop: threading.Event) -> list[TableResult]:
@@ -114,14 +111,13 @@ class Runner:
         streams = [*(one.name for one in flows), *map(landing, sources)]
         if once:
             self._require_alone(streams, take_over=take_over)
-        with self._context.running_flows.announce_running(streams) as sign, self._context.board() as board:
+        with self._context.running_flows.announce_running(streams), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
                 return self._drain(sources, flows, stop, board, writes_tables=flow is None)
             self._lines = lines
-            clusters = None if flow is None else {flows[0].source, flows[0].target}
-            duties = [PeriodicTasks("lines", [self._minute(lines, flow)]), self._outages(clusters, sign)]
+            duties = [PeriodicTasks("lines", [self._minute(lines, flow)])]
             duties += self._duties(stop) if flow is None else []
             with _beside(*duties), measured(self._context, port=metrics_port):
                 always_on = AlwaysOn(self._context, self._streams, writes_tables=flow is None, flow=flow, lines=lines)
@@ -202,16 +198,14 @@ class Runner:
         stream: str,
         stop: threading.Event,
         *beside: PeriodicTasks,
-        watches: str,
         flow: str | None = None,
         **chosen: Any,
     ) -> Ran:
-        """Run one stream until `stop` is set, with the lines of a run, and store the outages of the cluster that it `watches`.
+        """Run one stream until `stop` is set, with the lines of a run.
 
         `chosen` are options of `AlwaysOn`.
         """
-        with self._context.running_flows.announce_running([stream]) as sign, self._context.board() as board:
-            beside = (*beside, self._outages({watches}, sign))
+        with self._context.running_flows.announce_running([stream]), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
             with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
@@ -241,10 +235,6 @@ class Runner:
         if config.verify.every:
             duties.append(PeriodicTasks("proofs", [self._context.shared(Verifications).duty()]))
         return duties
-
-    def _outages(self, clusters: Set[str] | None, sign: str) -> PeriodicTasks:
-        """Return the tasks that record outages of these clusters; None for all of the settings."""
-        return PeriodicTasks("clusters", [OutageWatch(self._context, clusters, sign=sign).task()])
 
     def _drain(
         self,

@@ -17,7 +17,7 @@ from mirrorlake.render import COLOURS, broken_at_gaps, duration_ticks, limit_lab
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mirrorlake.events import Event, Events
+    from mirrorlake.status import Event, Events
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")

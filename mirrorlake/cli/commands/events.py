@@ -39,7 +39,7 @@ def events(
 
 
 def _follow(cli: Invocation, since: str, flow: str | None, stop: threading.Event) -> None:
-    from mirrorlake.events import EventFeed
+    from mirrorlake.status import EventFeed
 
     mirror = cli.mirror
     begin: datetime = mirror.events(since, flow=flow).start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from mirrorlake.events import Event, Events
 from mirrorlake.notebook.charts import events_chart
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
@@ -13,6 +12,7 @@ from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_time
+from mirrorlake.status import Event, Events
 
 # Reading asks no cluster, and takes as long as the tables that changed meanwhile.
 EVERY_S = 30.0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mirrorlake.errors import UsageError
-from mirrorlake.events import Events
 from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
@@ -14,6 +13,7 @@ from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
+from mirrorlake.status import Events
 
 # The sampler writes every half minute, and reading an hour of samples queries the lake.
 EVERY_S = 30.0

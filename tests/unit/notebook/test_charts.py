@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
-from mirrorlake.events import Event, Events
 from mirrorlake.notebook.charts import MAX_LINES, events_chart, group_chart, lag_chart, latency_chart, rpo_chart
+from mirrorlake.status import Event, Events
 
 NOON = pd.Timestamp(2026, 1, 1, 12)
 Points = dict[tuple[str, datetime], float | None]

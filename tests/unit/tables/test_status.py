@@ -16,7 +16,6 @@ import pytest
 from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context, utc_now
 from mirrorlake.errors import UsageError
-from mirrorlake.events import read_events
 from mirrorlake.lag import Figures
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
@@ -25,6 +24,7 @@ from mirrorlake.lake import BAD_RECORDS, landed_positions
 from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
+from mirrorlake.status import read_events
 from mirrorlake.tables import TableStatus, find_tables, list_tables, plan_tables, read_page, read_tables
 from mirrorlake.tables.status import MAX_SHOWN
 from mirrorlake.topics.settings_in_force import put_in_force, settings_plan

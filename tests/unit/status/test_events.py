@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.events import EventFeed, Events, OutageWatch
 from mirrorlake.lake.audit import MAINTAIN, who
-from mirrorlake.lake.schema import AUDIT
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import CLEAR, PARK, RESUME, STREAM, Subject
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change
 from mirrorlake.procedure import DONE, Journal
+from mirrorlake.status import EventFeed, Events
 from mirrorlake.timing import Timing
 from tests.builders import NOON, mirror_config
 from tests.kit.lake import LakeBuilder
@@ -53,15 +48,6 @@ class Lived:
         self.context = self.mirror._context
         self.lake = self.context.lake
         self.built = LakeBuilder(folder)
-        self.away: set[str] = set()
-        self.watch = self.watcher()
-
-    def watcher(self, clusters: set[str] | None = None, **options: Any) -> OutageWatch:
-        return OutageWatch(self.context, clusters, **{"ask": self._ask, **options})
-
-    def _ask(self, alias: str) -> None:
-        if alias in self.away:
-            raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
 
     def sampled(self, *seconds: float, away: str = "") -> None:
         looks = [
@@ -71,13 +57,6 @@ class Lived:
             for name in ("east", "west")
         ]
         self.built.add("samples", *looks)
-
-    def looks(self, *seconds: float, away: str = "") -> None:
-        """Look at the clusters at these times, while one of them does not answer."""
-        self.away = {away} - {""}
-        for second in seconds:
-            self.clock.to(second)
-            self.watch.once()
 
     def upkeep(self) -> LakeUpkeep:
         return LakeUpkeep(self.lake, self.context.config.maintenance, now=self.clock)
@@ -96,6 +75,10 @@ class Lived:
 
 def failure(cause: str) -> dict[str, Any]:
     return Parked(stream="", since=NOON, error="ClusterError", cause=cause).said()
+
+
+def told_by(feed: EventFeed) -> list[tuple[str, datetime, datetime | None]]:
+    return [(one.kind, one.at, one.until) for one in feed.news()]
 
 
 @pytest.fixture
@@ -129,136 +112,24 @@ def test_a_parked_stream_is_one_event_over_its_attempts_with_the_times_of_the_st
     assert lived.events()[1].cluster == "east"
 
 
-def test_an_outage_is_stored_when_it_begins_and_ends_and_nothing_meanwhile(lived: Lived) -> None:
-    def version() -> int:
-        return lived.lake.version(lived.lake.meta_location(AUDIT))
-
-    first = version()
-    lived.looks(0, 5)
-    assert version() == first, "nothing has changed"
-    lived.looks(10, 15, 20, away="west")
-    assert version() == first + 1
-    assert lived.told() == [("cluster away", "west", 10, None)]
-    lived.looks(25, 30)
-    assert version() == first + 2
-    assert lived.told() == [("cluster away", "west", 10, 25)]
-    assert lived.events()[0].why == "west does not answer"
-
-
-def test_an_outage_of_a_killed_mirror_ends_when_the_next_run_finds_the_cluster_back(lived: Lived) -> None:
-    lived.looks(0, away="west")
-    lived.clock.to(100)
-    again = lived.watcher()
-    again.once()
-    assert lived.told() == [("cluster away", "west", 0, None)], "still the same outage"
-    lived.away = set()
-    lived.clock.to(200)
-    lived.watcher().once()
-    assert lived.told() == [("cluster away", "west", 0, 200)]
-
-
-def test_two_processes_tell_an_outage_once(lived: Lived) -> None:
-    other = lived.watcher()
-    for seconds, away in ((0, set()), (5, {"west"}), (12, set())):
-        lived.away = away
-        for number, watch in enumerate((lived.watch, other)):
-            lived.clock.to(seconds + number)
-            watch.once()
-    assert lived.told() == [("cluster away", "west", 5, 12)]
-    # Both saw it at once, and neither the other's row.
-    for seconds, action in ((20, "away"), (21, "away"), (30, "back"), (31, "back")):
-        lived.clock.to(seconds)
-        row = Change(where="west", kind="cluster", name="west", action=action, after="no" if action == "away" else None)
-        lived.context.audit().record([row], command="run")
-    assert lived.told()[1:] == [("cluster away", "west", 20, 30)]
-
-
-class Observer:
-    """A process of a mirror that reaches the clusters but those that are `away` for it, while it runs."""
-
-    def __init__(self, lived: Lived, stack: ExitStack, name: str) -> None:
-        self.lived, self.away = lived, set[str]()
-        self.running = stack.enter_context(ExitStack())
-        sign = self.running.enter_context(lived.context.running_flows.announce_running([name]))
-        self.watch = lived.watcher(ask=self._ask, sign=sign)
-
-    def _ask(self, alias: str) -> None:
-        if alias in self.away:
-            raise ClusterUnreachable(f"{alias} does not answer", alias=alias)
-
-    def looks(self, seconds: float, *away: str) -> None:
-        self.away = {*away}
-        self.lived.clock.to(seconds)
-        self.watch.once()
-
-
-@pytest.fixture
-def two(lived: Lived) -> Iterator[tuple[Observer, Observer]]:
-    with ExitStack() as stack:
-        yield Observer(lived, stack, "a"), Observer(lived, stack, "b")
-
-
-def test_a_cluster_is_away_while_one_of_two_processes_does_not_reach_it(
-    lived: Lived, two: tuple[Observer, Observer]
-) -> None:
-    a, b = two
-    a.looks(0)
-    b.looks(1)
-    a.looks(5, "east")
-    b.looks(6, "west")
-    b.looks(11)
-    assert lived.told() == [("cluster away", "east", 5, None), ("cluster away", "west", 6, 11)]
-    # One that starts meanwhile, and a sample of who reaches it, end it no more than the other does.
-    with ExitStack() as stack:
-        Observer(lived, stack, "c").looks(12)
-    lived.sampled(30)
-    lived.clock.to(40)
-    assert lived.told()[0] == ("cluster away", "east", 5, None)
-    b.looks(45, "east")
-    a.looks(50)
-    assert lived.told()[0] == ("cluster away", "east", 5, None), "the other does not reach it now"
-    b.looks(55)
-    assert lived.told() == [("cluster away", "east", 5, 55), ("cluster away", "west", 6, 11)]
-
-
-def test_a_process_ends_the_outage_of_one_that_no_longer_runs(lived: Lived, two: tuple[Observer, Observer]) -> None:
-    a, b = two
-    a.looks(0, "east")
-    b.looks(5)
-    assert lived.told() == [("cluster away", "east", 0, None)], "the other one may still run"
-    a.running.close()
-    # Signs of life are read at most once a second.
-    time.sleep(1.1)
-    b.looks(70)
-    assert lived.told() == [("cluster away", "east", 0, 5)], (
-        "it was found back before the other was known to have ended"
-    )
-
-
-def test_a_watch_of_no_cluster_asks_none(lived: Lived) -> None:
-    lived.away = {"east", "west"}
-    lived.watcher(set()).once()
-    assert lived.told() == []
-
-
-def test_samples_tell_outages_that_no_running_mirror_stored_and_end_those_of_killed_ones(lived: Lived) -> None:
+def test_a_cluster_is_away_from_the_first_look_that_it_does_not_answer_until_one_that_it_does(lived: Lived) -> None:
     lived.sampled(0, 90)
     lived.sampled(30, 60, away="west")
     lived.clock.to(95)
     assert lived.told() == [("cluster away", "west", 30, 90)]
-    lived.looks(95, away="east")
-    lived.clock.to(130)
-    lived.sampled(120)
-    assert lived.told()[1:] == [("cluster away", "east", 95, 120)], "its mirror was killed"
-
-
-def test_a_sampler_that_is_late_makes_no_second_outage(lived: Lived) -> None:
-    lived.sampled(0, 60)
-    lived.looks(10, away="west")
-    lived.looks(29)
-    lived.sampled(30, away="west")
-    lived.clock.to(65)
-    assert lived.told() == [("cluster away", "west", 10, 29)]
+    assert (lived.events()[0].cluster, lived.events()[0].why) == ("west", "no answer")
+    feed = EventFeed(lived.mirror.events, mark=NOON)
+    assert told_by(feed) == [("cluster away", NOON + 30 * S, NOON + 90 * S)]
+    lived.sampled(*range(120, 7500, 60), away="east")
+    for seconds in range(120, 7500, 600):
+        lived.clock.to(seconds + 50)
+        told = told_by(feed)
+        assert told == ([("cluster away", NOON + 120 * S, None)] if seconds == 120 else []), "told once, however long"
+    lived.sampled(7500)
+    lived.clock.to(7510)
+    assert told_by(feed) == [("cluster away", NOON + 120 * S, NOON + 7500 * S)]
+    assert lived.told(since=7505) == [], "it ended before"
+    assert lived.told(since=7300) == [("cluster away", "east", 7140, 7500)], "as far as its looks were read"
 
 
 def test_times_without_samples_are_events(lived: Lived) -> None:
@@ -312,10 +183,6 @@ def test_changes_of_one_plan_are_one_event_and_an_operation_has_its_result(lived
     table = Change(where="lake", kind="table", name=lived.lake.relay_location("east"), action="create")
     lived.context.audit().record([table], command="apply")
     assert lived.events()[-1].effect == "create table relay/east", "the place of the lake is known"
-
-
-def told_by(feed: EventFeed) -> list[tuple[str, datetime, datetime | None]]:
-    return [(one.kind, one.at, one.until) for one in feed.news()]
 
 
 def test_an_operation_that_spans_the_window_keeps_its_begin_and_is_told_once(lived: Lived) -> None:
@@ -393,7 +260,7 @@ def test_passes_of_upkeep_that_rewrote_files_are_one_event_a_day(lived: Lived) -
     [event] = [one for one in feed.news() if one.kind == "upkeep"]
     assert (event.at, event.last_at, event.until) == (NOON + 60 * S, NOON + 3600 * S, None)
     assert (event.subject, event.who) == ("the lake", who())
-    assert event.effect == "2 passes until 13:00:00: 65 files became 2, most of them of samples"
+    assert event.effect == "2 passes: 65 files became 2"
     assert [len(lived.told("upkeep", since=since)) for since in (3000, 3700)] == [1, 0], "the newest pass decides"
     lived.clock.to(90_000)
     done = {"relay of east": {"files": 0, "into": 0, "deleted": 9}}
@@ -401,5 +268,5 @@ def test_passes_of_upkeep_that_rewrote_files_are_one_event_a_day(lived: Lived) -
         [Change(where="lake", kind="lake", name="tables", action=MAINTAIN, after=done)], command=MAINTAIN
     )
     [other_day] = [one for one in feed.news() if one.kind == "upkeep"]
-    assert other_day.effect == "1 pass: 9 old files deleted, most of them of relay of east"
+    assert other_day.effect == "1 pass: 9 old files deleted"
     assert len(lived.told("upkeep")) == 2
