@@ -3,7 +3,7 @@
 from mirrorlake import errors as errors
 from mirrorlake import sandbox as sandbox
 from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
-from mirrorlake.doctor.findings import Finding as Finding
+from mirrorlake.doctor.examination import Finding as Finding
 from mirrorlake.errors import MirrorlakeError as MirrorlakeError
 from mirrorlake.lag.partition_status import PartitionStatus as PartitionStatus
 from mirrorlake.lag.status import FlowStatus as FlowStatus

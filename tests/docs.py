@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mirrorlake.doctor.examination import list_checks
+from mirrorlake.doctor import list_checks
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.notebook.console.unit import systemd_unit
 from tests.bench.results import load, markdown

@@ -1,5 +1,7 @@
 """Check settings, clusters and tables, and name the failing layer with its repair."""
 
-from mirrorlake.doctor.examination import examine, list_checks
-from mirrorlake.doctor.findings import Findings
+# These two register their checks.
+import mirrorlake.doctor.machine_checks
+import mirrorlake.doctor.topic_checks
+from mirrorlake.doctor.examination import Findings, examine, list_checks
 from mirrorlake.doctor.trial import Tried, group_names, try_cluster

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin, Groups, librdkafka_options
-from mirrorlake.render import Displayable, Sheet, badge, format_count
+from mirrorlake.render import Displayable, Sheet, badge, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -23,11 +23,7 @@ class Tried(Displayable):
     def sheet(self) -> Sheet:
         if not self.ok:
             return Sheet(title=self.alias, badge=badge("failed"), parts=(self.problem, f"Next: {self.remedy}"))
-        facts = (
-            f"brokers: {format_count(self.brokers)}",
-            f"id {self.cluster_id}",
-            f"topics: {format_count(len(self.topics))}",
-        )
+        facts = (plural(self.brokers, "broker"), f"id {self.cluster_id}", plural(len(self.topics), "topic"))
         return Sheet(title=self.alias, badge=badge("answers", "good"), facts=facts)
 
 

@@ -14,8 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import mirrorlake
 from mirrorlake.doctor import Findings
-from mirrorlake.doctor.findings import Finding
-from mirrorlake.doctor.registry import Catalogue, Check
+from mirrorlake.doctor.examination import Catalogue, Check, Finding
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.lag_page import LagPage

@@ -48,7 +48,6 @@ def doctor(
     listed: Annotated[bool, typer.Option("--list", help="Show the checks; asks no cluster.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run these checks, with commas: kafka,ledger.state.")] = "",
     skip: Annotated[str, typer.Option("--skip", help="Leave these checks out.")] = "",
-    in_full: Annotated[bool, typer.Option("--all", help="Show each fine check with its details.")] = False,
 ) -> int:
     """Check settings, clusters and lake; show each fix.
 
@@ -62,10 +61,7 @@ def doctor(
         return 0
     found = cli.mirror.doctor(only=chosen, skip=left)
     cli.document({"findings": found})
-    cli.show(found.in_full() if in_full else found)
-    if found.bad and in_full:
-        # The fine checks may have scrolled the findings off the screen.
-        cli.say(f"{plural(len(found.bad), 'finding')}: {', '.join(dict.fromkeys(one.check for one in found.bad))}")
+    cli.show(found)
     if any(one.check in ("kafka.reachable", "lake.tables", "lake.store") for one in found.bad):
         return 4
     return 1 if found.bad else 0

@@ -32,7 +32,7 @@ def test_java_spark_and_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [(_, detail)] = bad(tmp_path, "spark.version")
     assert "loads Delta and the Kafka connector for 4.0" in detail
     monkeypatch.setattr(machine_checks, "version", lambda _: "3.5.8")
-    assert bad(tmp_path, "spark.version") == [("PySpark", "3.5.8 is outside 4.0 to 4.2")]
+    assert bad(tmp_path, "spark.version") == [("machine", "PySpark 3.5.8 is outside 4.0 to 4.2")]
     monkeypatch.setattr(machine_checks, "find_spec", lambda _: None)
     assert "not installed" in bad(tmp_path, "spark.version")[0][1]
     assert bad(tmp_path, "spark.jars") == [], "they come with the first start"
