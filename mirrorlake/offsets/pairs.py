@@ -80,10 +80,14 @@ class Copies:
             return None
         return self._downs[index] + max(0, upstream - self._ups[index])
 
+    def last_sent_before(self, upstream: int) -> int | None:
+        index = bisect_left(self._ups, upstream) - 1
+        return None if index < 0 else min(upstream, self._up_ends[index]) - 1
+
     def copy_before(self, upstream: int) -> int | None:
         """Return the downstream offset of the last record before an upstream offset."""
-        index = bisect_left(self._ups, upstream) - 1
-        return None if index < 0 else min(self._down_ends[index], self._downs[index] + upstream - self._ups[index]) - 1
+        last = self.last_sent_before(upstream)
+        return None if last is None else self.copy_from(last)
 
     def sent(self, first: int, end: int = END) -> Iterator[Span]:
         """Yield the upstream offsets that were sent, from the first up to the end."""
@@ -91,10 +95,6 @@ class Copies:
             if self._ups[index] >= end:
                 return
             yield max(first, self._ups[index]), min(end, self._up_ends[index])
-
-    def last_sent_before(self, upstream: int) -> int | None:
-        index = bisect_left(self._ups, upstream) - 1
-        return None if index < 0 else min(upstream, self._up_ends[index]) - 1
 
     @cached_property
     def written(self) -> list[Span]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -22,7 +23,6 @@ from tests.builders import mirror_config
 from tests.kit.memory_cluster import MemoryCluster
 
 EDGES = (("east", "west"), ("west", "east"))
-NONE = TopicPattern(())
 Name = tuple[str, int]
 
 
@@ -190,6 +190,11 @@ ORDERS, REMOTE = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
 SENT = {("east->west", "orders", 0): [(0, 3, 2)], ("west->east", "orders", 0): [(0, 2, 3)]}
 
 
+def writes_hops(source: str, target: str, **more: Any) -> FlowConfig:
+    flow = mirror_config({"source": source, "target": target, "topics": "orders, west.orders", **more}).flows[0]
+    return flow.bound_to(TopicPattern(()), adds_hops=True)
+
+
 def told(
     own: dict[str, int],
     *,
@@ -199,10 +204,7 @@ def told(
     earliest: int = 0,
 ) -> Resume:
     """Ask where a group goes on at west; `own` are the positions that it committed itself, by flow."""
-    hops = tuple(
-        mirror_config({"source": one, "target": two, "policy": "identity"}).flows[0].bound_to(NONE, adds_hops=True)
-        for one, two in pairwise(ends)
-    )
+    hops = tuple(writes_hops(*edge, policy="identity") for edge in pairwise(ends))
     topic = {"orders": KnownTopic(name="orders", generation=1, partitions=1)}
     related = RelatedFlows(flows=hops[:1], topics={flow.name: topic for flow in hops}, hops=hops)
     nothing: Any = None
@@ -243,6 +245,22 @@ def test_law_a_nothing_is_said_of_what_is_not_certain() -> None:
     ring = told({"east->west": 5}, ends=("east", "west", "north", "east"))
     assert ring.downstream_offset is None
     assert ring.reason.startswith("west, north, east mirror orders in a ring")
+
+
+@pytest.mark.law("A")
+def test_law_a_copies_that_come_back_under_another_name_are_read_by_their_own_position() -> None:
+    there, back = writes_hops("east", "west", policy="identity"), writes_hops("west", "east")
+    nothing: Any = None
+    related = RelatedFlows(flows=(there,), topics={}, hops=(there, back))
+    pairs = Pairs(related, OffsetMaps(lake=nothing, positions={}), target=nothing, known={})
+    orders = {("billing", ORDERS): Committed(2)}
+    copies = {("billing", SourcePartition("west.orders", 1, 0)): Committed(1)}
+    [found] = pairs.find_readers(orders, {there.name: {**orders, **copies}})
+    assert (found.source, found.offset, found.copies_read) == (ORDERS, 2, 1)
+    assert pairs.find_readers(orders, {there.name: orders}) == [], "it reads nothing of west's own records"
+    pair = Pair(Copies([(0, 3, 2)], position=2), Copies([(0, 0, 3)], position=3), is_one_topic=False)
+    assert pair.resume(2, copies_read=1, known_to=5) == PairPosition(1, 2, is_own_first=True)
+    assert pair.may_follow(3), "what is on the source is no copy"
 
 
 def test_what_waits_on_the_source_counts_unless_it_is_a_copy() -> None:
