@@ -47,11 +47,11 @@ def utc_now() -> datetime:
 
 
 class ServedMetrics(Protocol):
-    """The metrics of this process, which streams update (see `mirrorlake.metrics`)."""
+    """The metrics of this process, which streams update (see `mirrorlake.status`)."""
 
-    def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any: ...
+    def land_listener(self, alias: str) -> Any: ...
 
-    def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any: ...
+    def flow_listener(self, flow: str) -> Any: ...
 
     def running(self, streams: frozenset[str], *, pause_s: float) -> None:
         """Show which streams run, and the longest pause between two batches of one."""

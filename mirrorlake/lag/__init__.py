@@ -10,6 +10,6 @@ from mirrorlake.lag.partition_status import PartitionStatus, TopicStatus, format
 from mirrorlake.lag.series import LINE_COLUMNS, lag_lines
 from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status
-from mirrorlake.lag.time_lag import Total, combine_known, sum_lags
+from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.lag.unsent import find_unsent
 from mirrorlake.lag.verdict import Verdict, verdict_label, worst_hop_verdict

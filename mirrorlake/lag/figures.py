@@ -10,8 +10,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.series import LatencyPoint, latency_points
-from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema, proven_until
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 
@@ -23,8 +22,7 @@ class Figures:
     """The figures of one read: verdicts and lags of every hop, and the newest latency by flow and topic.
 
     `gaps` are offsets that were never landed, by source and kind (law E); `withheld` records that were kept from the target,
-    by flow and kind (`filtered`, `quarantined`); both are 0 before their first event. `proven` is the position up to which the
-    newest life of a source partition is proven, by flow and partition.
+    by flow and kind (`filtered`, `quarantined`); both are 0 before their first event.
     """
 
     at: datetime
@@ -32,7 +30,6 @@ class Figures:
     latency: Sequence[LatencyPoint] = ()
     gaps: Mapping[tuple[str, str], int] = field(default_factory=dict)
     withheld: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    proven: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
 
 def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
@@ -53,12 +50,6 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         # Series start at 0, because an alert misses the first event of a series that begins with it.
         gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS} | gaps,
         withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)} | withheld,
-        proven={
-            (flow.name, TopicPartition(source.topic, source.partition)): position
-            for flow in lag.flows
-            # The newest generation comes last.
-            for source, position in sorted(proven_until(lake, flow).items())
-        },
     )
 
 

@@ -52,7 +52,7 @@ def land_settings(context: Context, alias: str) -> LandSettings:
         live=cluster.land.execution == "live",
         tasks=None if cluster.land.tasks == "auto" else cluster.land.tasks,
         trigger=cluster.land.trigger,
-        listener=LandListener() if metrics is None else metrics.land_listener(alias, now=context.now),
+        listener=LandListener() if metrics is None else metrics.land_listener(alias),
     )
 
 

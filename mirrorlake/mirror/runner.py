@@ -19,7 +19,6 @@ from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices, Stream, park_stream
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.mirror.run_lines import RunLines
-from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
@@ -27,6 +26,7 @@ from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
+from mirrorlake.status import serving_metrics
 from mirrorlake.tables import TypedTable, find_table
 from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
@@ -119,7 +119,7 @@ class Runner:
             self._lines = lines
             duties = [PeriodicTasks("lines", [self._minute(lines, flow)])]
             duties += self._duties(stop) if flow is None else []
-            with _beside(*duties), measured(self._context, port=metrics_port):
+            with _beside(*duties), serving_metrics(self._context, port=metrics_port):
                 always_on = AlwaysOn(self._context, self._streams, writes_tables=flow is None, flow=flow, lines=lines)
                 return always_on.run(stop)
 

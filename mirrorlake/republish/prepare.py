@@ -25,7 +25,7 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
     )
     if context.metrics is None:
         return settings
-    return replace(settings, listener=context.metrics.flow_listener(flow.name, now=context.now))
+    return replace(settings, listener=context.metrics.flow_listener(flow.name))
 
 
 def republish_settings(context: Context, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:

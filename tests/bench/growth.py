@@ -60,7 +60,6 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance.compaction import compact_relay
-from mirrorlake.metrics import Metrics
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -69,6 +68,7 @@ from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.records.passport import Registry
+from mirrorlake.status.metrics import Metrics
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import open_relay
 from tests.bench.contest import Contest
@@ -537,7 +537,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
     read = made.status()
     assert len(read[FLOW.name]) == made.partitions
     assert sum(row.offset_lag for row in read[FLOW.name]) == made.partitions // 10
-    figures, metrics = measure(lake, made.lag, now=lambda: made.now), Metrics()
+    figures, metrics = measure(lake, made.lag, now=lambda: made.now), Metrics(now=lambda: made.now)
     metrics.show(figures)
     topics = SourceTopics(lake, "east")
     topics.load()
@@ -557,7 +557,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "verdict": made.lag.verdict,
         "metrics, read": lambda: measure(lake, made.lag, now=lambda: made.now),
         "metrics, shown": lambda: metrics.show(figures),
-        "metrics, a scrape": lambda: generate_latest(metrics.registry),
+        "metrics, a scrape": lambda: generate_latest(metrics),
         "landed": lambda: landed_positions(lake, "east"),
         "proven": lambda: proven_until(lake, flow),
         "landing starts": lambda: OffsetAccounts(lake, topics, alias="east", now=lambda: made.now).resume(

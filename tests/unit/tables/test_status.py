@@ -21,10 +21,10 @@ from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import Status
 from mirrorlake.lake import BAD_RECORDS, landed_positions
-from mirrorlake.metrics import Metrics
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.status import read_events
+from mirrorlake.status.metrics import read_values
 from mirrorlake.tables import TableStatus, find_tables, list_tables, plan_tables, read_page, read_tables
 from mirrorlake.tables.status import MAX_SHOWN
 from mirrorlake.topics.settings_in_force import put_in_force, settings_plan
@@ -123,10 +123,10 @@ def test_lag_and_metrics_have_the_hop_in_table(context: Context) -> None:
     row = {"flow": "f", "topic": "sales", "generation": 1, "partition": 0, "hop": "landed", "group_id": None}
     row |= {"cluster": "east", "position": 4, "end_position": 4, "offset_lag": 0, "time_lag_ms": 0}
     assert "in_table" in LagPage([SimpleNamespace(**row, observed_at=NOON)], tables=[one]).to_text()
-    metrics = Metrics()
-    metrics.show(Figures(at=NOON, lag=LagVerdict(hops=(), status=Status(flows=(), observed_at=NOON, tables=(one,)))))
+    lag = LagVerdict(hops=(), status=Status(flows=(), observed_at=NOON, tables=(one,)))
+    values = read_values(Figures(at=NOON, lag=lag), {}, {})
     names = [f"mirrorlake_table_{name}" for name in ("offset_lag", "time_lag_seconds", "bad_records")]
-    assert [metrics.registry.get_sample_value(name, {"table": "sales"}) for name in names] == [3, 13, 3]
+    assert [values[name] for name in names] == [{("sales",): 3}, {("sales",): 13}, {("sales",): 3}]
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------
