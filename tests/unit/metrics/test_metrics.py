@@ -116,6 +116,10 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
         ((NOON + timedelta(seconds=20)).timestamp(), "mirrorlake_metrics_timestamp_seconds", {}),
     ]:
         assert scraped.value(name, **labels) == expected, name
+    lag = figures().lag
+    stuck = [replace(hop, catch_up=replace(hop.catch_up, eta_ms=None, is_steady=False)) for hop in lag.hops]
+    scraped = shown(replace(figures(), lag=replace(lag, hops=tuple(stuck))))
+    assert scraped.value("mirrorlake_catch_up_seconds", flow=FLOW) == float("inf"), "never"
 
 
 def test_what_is_gone_or_not_known_has_no_series() -> None:
@@ -254,13 +258,13 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
         metrics.running(["land east"])
         assert probe(port)[0] == 200
         # What is told to wait for an hour between two batches is given that hour.
-        now[0] = 4500.0
+        now[0] = 4600.0
         metrics.running(["land east"], pause_s=3600)
         assert probe(port)[0] == 200
         # One that is resumed is given its time again.
         metrics.running(["land east", FLOW], pause_s=3600)
         assert probe(port)[0] == 200
-        now[0] = 4700.0
+        now[0] = 4800.0
         assert "nobody has looked" in probe(port)[1]["problems"][0], "the supervisor itself hangs"
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert b"# TYPE mirrorlake_offset_lag gauge" in answer.read()
