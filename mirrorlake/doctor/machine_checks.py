@@ -205,8 +205,7 @@ def _whole(inputs: Inputs) -> Iterator[Problem]:
         for (file, why), then in broken:
             detail = f"its log has {why}: {file.name}; {then}"
             yield Problem(detail, "mirrorlake run, then mirrorlake verify", name, "warning")
-        if (table := lake.open_maintenance(location)) is None:
-            continue
-        if lost := [rows for _, rows in broken_rows(table)]:
+        table = lake.open_maintenance(location)
+        if table is not None and (lost := [rows for _, rows in broken_rows(table)]):
             detail = f"{plural(len(lost), 'file')} of it with {plural(sum(lost), 'row')} cannot be read"
             yield Problem(detail, f"mirrorlake repair --source {relay or next(iter(sources), 'A')}", name)

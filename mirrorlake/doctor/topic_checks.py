@@ -333,11 +333,9 @@ def _in_sync(at: FlowInputs) -> Iterator[Problem]:
 @_flow_check("target.transaction-timeout", fix="producer: {transaction.timeout.ms: …} up to the brokers' limit")
 def _transaction_timeout(at: FlowInputs) -> Iterator[Problem]:
     """The brokers permit transactions as long as the flow asks for (transaction.max.timeout.ms): else no lane can begin."""
-    if at.flow.delivery != "exactly_once":
-        return
     asked = int(at.inputs.context.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
     allowed = at.inputs.broker_setting(at.flow.target, "transaction.max.timeout.ms")
-    if allowed is not None and asked > allowed:
+    if at.flow.delivery == "exactly_once" and allowed is not None and asked > allowed:
         detail = f"transaction.timeout.ms is {asked}, and {at.flow.target} permits {allowed}: no lane can begin"
         fix = f"set producer: {{transaction.timeout.ms: {allowed}}} for {at.flow.name}, or raise the brokers' limit"
         yield Problem(detail, fix)

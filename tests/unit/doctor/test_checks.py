@@ -72,7 +72,8 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lake").write_text("a file")
-    assert bad(tmp_path, "folders.writable")[0][1] == "lake"
+    _, subject, detail = bad(tmp_path, "folders.writable")[0]
+    assert (subject, "is a file" in detail) == ("lake", True)
     (tmp_path / "lake").unlink()
     log = tmp_path / "lake" / "relay" / "east" / "_delta_log"
     log.mkdir(parents=True)
