@@ -119,7 +119,7 @@ BREAKS = (
     ),
     Break(
         "a group moved while active (law A)",
-        "mirrorlake/groups/plan.py",
+        "mirrorlake/offsets/groups.py",
         "is_active=group in active",
         "is_active=False",
         "tests/judges/test_groups.py -k must_not_be_moved",
@@ -161,8 +161,8 @@ BREAKS = (
     ),
     Break(
         "a group moved where it reads (law A)",
-        "mirrorlake/groups/own_commits.py",
-        "if not related.mesh:",
+        "mirrorlake/offsets/group_positions.py",
+        "if not related.back:",
         "if True:",
         "tests/judges/test_both_ways.py",
     ),
@@ -217,7 +217,7 @@ BREAKS = (
     ),
     Break(
         "a group whose refusal stops the others",
-        "mirrorlake/groups/plan.py",
+        "mirrorlake/offsets/groups.py",
         "            errors.append(error)\n",
         "            raise\n",
         "tests/judges/test_groups_held.py -k may_not_read_or_set",
