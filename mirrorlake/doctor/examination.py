@@ -29,7 +29,7 @@ _MAX_DETAIL = 300
 
 
 class Problem(NamedTuple):
-    """What a check finds; what is left out is that of the check. One that is `ok` is a note: what is there, or was not looked at."""
+    """A problem that a check found; fields left out default to the check's own. With severity `ok` it is a note, not a problem."""
 
     detail: str
     fix: str = ""
@@ -228,7 +228,7 @@ def _run(one: Check, arguments: tuple[Any, ...]) -> list[Problem]:
 
 
 def problems_of(error: Exception, *, severity: Severity) -> list[Problem]:
-    """Return what an error says, as problems."""
+    """Return the problems of an error: each fault of the settings, or its cause and remedy."""
     if isinstance(error, ConfigError):
         return [Problem(fault.problem, fault.remedy, fault.path, severity) for fault in error.faults]
     if isinstance(error, MirrorlakeError):

@@ -1,4 +1,4 @@
-"""What several checks ask of clusters and lake, each question once."""
+"""The answers of clusters and lake that several checks need; each is asked for once."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ _APPLY_TAKES = timedelta(minutes=5)
 
 
 def read_events(context: Context, since: datetime) -> Events:
-    """Return what happened since a time, oldest first, and what began before it and lasted into it.
+    """Return the events since a time, oldest first, with those that began before it and lasted into it.
 
     No cluster is called, and Spark only where nothing else reaches the lake.
     """
@@ -360,7 +360,7 @@ def _operation(rows: list[Any], _: str) -> Event:
 
 
 def _result(report: Any) -> str:
-    """Return what the report of an operation says in a few words, as far as it has these fields."""
+    """Summarize the report of an operation: RPO, RTO and moved groups, as far as it has them."""
     found = report if isinstance(report, Mapping) else {}
     seconds = {name.upper(): found.get(f"{name}_s") for name in ("rpo", "rto")}
     parts = [f"{name} {format_duration(timedelta(seconds=of))}" for name, of in seconds.items() if of is not None]

@@ -110,7 +110,7 @@ def start_server(metrics: Metrics, *, address: str, port: int) -> WSGIServer | N
 
 
 def batch_listener(metrics: Metrics) -> Any:
-    """Return what Spark tells its batches, by the query names that landing and republishing give.
+    """Return the listener for Spark's batches; it knows their streams by the query names of landing and republishing.
 
     Spark calls from its own thread after the batch; the batch's rows are in the lake by then.
     """
