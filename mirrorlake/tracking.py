@@ -5,7 +5,6 @@ It lies below `status`, because verify and drills log their runs and import noth
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from mirrorlake.config import redact
 from mirrorlake.config.schema import MirrorConfig, without_user
 from mirrorlake.errors import ConfigError
-from mirrorlake.render import JsonDisplayable, html_page
+from mirrorlake.render import JsonDisplayable, html_page, json_file
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ def _write(uri: str, experiment: str, run: TrackedRun) -> str:
     figures = [Metric(name, float(value), ended, 0) for name, value in run.figures.items()]
     client.log_batch(run_id, metrics=figures, params=parameters)
     document = {**run.report.as_dict(), "parameters": dict(run.parameters), "figures": dict(run.figures)}
-    client.log_text(run_id, json.dumps(document, indent=2, default=str) + "\n", f"{run.kind}.json")
+    client.log_text(run_id, json_file(document), f"{run.kind}.json")
     client.log_text(run_id, html_page(f"{name}: {run.result}", run.report), f"{run.kind}.html")
     client.set_terminated(run_id, status="FINISHED", end_time=ended)
     return run_id

@@ -27,7 +27,7 @@ from mirrorlake.render.content import (
     payload,
     payload_html,
 )
-from mirrorlake.render.encoder import by_fields, document
+from mirrorlake.render.encoder import by_fields, document, json_file
 from mirrorlake.render.linked_text import LinkedText, link
 from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
 from mirrorlake.render.table import (

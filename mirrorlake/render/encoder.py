@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+
+def json_file(data: Any) -> str:
+    """Return JSON data as the text of a file that people read."""
+    return json.dumps(data, indent=2, default=str) + "\n"
 
 
 def document(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake import Lake, RangeProof, read_proofs
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.render import Displayable, Sheet, Table, html_page, plural, table
+from mirrorlake.render import Displayable, Sheet, Table, html_page, json_file, plural, table
 
 _ROWS = ("kind", "flow", "partition", "range", "how", "records", "target", "digest")
 
@@ -119,7 +119,7 @@ class ProofReport(Displayable):
         page, document = Path(path).with_suffix(".html"), Path(path).with_suffix(".json")
         try:
             page.write_text(html_page(f"mirrorlake verification {self.verification}", self), encoding="utf-8")
-            document.write_text(json.dumps(self.as_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+            document.write_text(json_file(self.as_dict()), encoding="utf-8")
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written: {error.strerror or error}",
