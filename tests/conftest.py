@@ -21,10 +21,12 @@ gc.disable()
 
 # The suite starts many JVMs for a minute each; the second compiler would cost more than they do. And it asks many questions
 # about few rows: Spark interprets them with 15 % less CPU than it needs with Java that it generates and compiles for each.
+# Where memory is slow to get (40 us a page of a machine that gives back what is free, 2026-11-29), large pages cost a quarter.
 # The demo and the job of the README are run as users run them.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    f" {'-XX:+UseTransparentHugePages' if sys.platform == 'linux' else ''}"
     " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
 )
 
