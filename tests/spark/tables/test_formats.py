@@ -37,8 +37,8 @@ def test_values_of_several_schemas_are_rows_of_one_table_and_a_schema_may_be_reg
 
     def land(topic: str, *values: bytes | None, key: str = "k") -> list[tuple[str, int]]:
         world.land(*(Record(value, key, topic=topic) for value in values))
-        world.keep()
-        return [(one.kind, one.offset) for one in world.open().verify_table(topic).findings]
+        world.keep(topic)
+        return [(one.kind, one.offset) for one in world.open(topic).verify_table(topic).findings]
 
     write, title = Writer(registry, "orders"), {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Doc"}
     first = write(FIRST, {"id": 1, "to": {"city": "Bonn"}, "at": AT})
