@@ -206,7 +206,7 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     AUDIT.name: [(AT, "me@here", "plan", "hash", "central", None, "topic a.t", "create", "null", '{"configs": {}}')],
 }  # fmt: skip
 
-_STANDINGS = ((0, 13), (7, 13), (13, 13), (13, 20), (90, 13))
+_STANDINGS = ((7, 13), (13, 20))
 
 QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "tables": lambda lake: [lake.exists(lake.meta_location(table)) for table in SIDE_TABLES],
@@ -235,10 +235,10 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         LedgerCopy(lake, AB.model_copy(update={"name": name})).has_takeover() for name in ("a->b", "b->a")
     ],
     "a translation": lambda lake: [
-        translate_offset(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
+        translate_offset(lake, AB, topic="t", partition=0, offset=offset) for offset in (2, 3, 40)
     ],
     "a translation back": lambda lake: [
-        translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (0, 6, 7, 90)
+        translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (6, 90)
     ],
     "groups": lambda lake: newest_positions(lake, "east"),
     "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
