@@ -54,7 +54,6 @@ _LONGEST = (
     "judges/test_connect.py",
     "judges/test_failover.py",
     "spark/tables/test_others.py",
-    "notebooks/test_browser.py",
     "spark/publish/test_publish.py",
     "spark/lag/test_lag.py",
     "judges/test_store.py",

@@ -1,13 +1,13 @@
 """The notebooks run from top to bottom against real brokers, and assert inside what they tell.
 
 They share brokers and one kernel, emptied in between: a JVM for each of them would cost more than all that they do. No two of
-them use one cluster as a target with lakes of their own, so they keep apart. The tour, which starts everything itself, runs in
-a kernel of its own in the browser (`test_browser.py`).
+them use one cluster as a target with lakes of their own, so they keep apart. The tour, which starts brokers of its own, is last.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def shown(notebook: nbformat.NotebookNode, kind: str = "text/html") -> str:
     return unwrapped("\n".join([*found, *printed]))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
     """Run a notebook by its name and parameters in the kernel that the tests share, without what earlier ones left in it."""
     folder = tmp_path_factory.mktemp("notebooks")
@@ -120,3 +120,11 @@ def test_migrate_from_mm2(execute: Execute, place: Place) -> None:
     notebook = execute("70_migrate_from_mm2", east=place["west"], central=place["east"])
     assert "✓ equal" in shown(notebook)
     assert "MirrorMaker still runs: group" in shown(notebook, "text/plain"), "a running MirrorMaker is the reason"
+
+
+def test_the_tour(execute: Execute) -> None:
+    html = shown(execute("00_tour", records=1200))
+    assert "east.payments.card" in html, "the plan is not shown as a table"
+    assert {"✓ equal", "✓ OK"} <= {*re.findall(r"✓ \w+", html)}
+    assert re.search(r"1\s200\srecords verified", re.sub("<[^>]+>", "", html))
+    assert re.search(r"\|payments\.invoice\|\s*300\|", html), "the answer of Spark is not printed"

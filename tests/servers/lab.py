@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -57,7 +57,6 @@ CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .ml-c
   .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
 # A page so slow that anywidget gives up on scripts: it gives one 2 s, and here none is in time.
 SLOW = "const limit = AbortSignal.timeout; AbortSignal.timeout = (ms) => limit.call(AbortSignal, ms === 2000 ? 0 : ms);"
-RunNotebook = Callable[[str], Page]
 
 
 class Lab:
@@ -116,19 +115,23 @@ class Lab:
     def address(self, notebook: str) -> str:
         return f"http://{LOOPBACK}:{self._port}/lab/tree/{notebook}?token={self._token}&reset"
 
-    def kernels(self) -> list[dict[str, Any]]:
-        """List the kernels, as the server describes them."""
-        return list(self._ask("api/kernels"))
-
-    def kernel_process(self) -> psutil.Process:
-        """Find the process of the only kernel."""
+    @contextmanager
+    def kernel_suspended(self) -> Iterator[None]:
+        """Let the only kernel do nothing while the block runs."""
         family = psutil.Process(self._process.pid).children(recursive=True)
-        [found] = [one for one in family if "ipykernel_launcher" in " ".join(one.cmdline())]
-        return found
+        kernels = [one for one in family if "ipykernel_launcher" in " ".join(one.cmdline())]
+        # What a kernel forks has its command line.
+        kernel = min(kernels, key=psutil.Process.create_time)
+        kernel.suspend()
+        try:
+            yield
+        finally:
+            kernel.resume()
 
-    def restart(self, kernel: str) -> None:
-        """Restart a kernel, as its menu does."""
-        self._ask(f"api/kernels/{kernel}/restart", method="POST")
+    def restart_kernel(self) -> None:
+        """Restart the only kernel, as its menu does."""
+        [kernel] = self._ask("api/kernels")
+        self._ask(f"api/kernels/{kernel['id']}/restart", method="POST")
 
     def end_kernels(self) -> None:
         """End every kernel with what it started, as closing a notebook does."""
@@ -235,13 +238,6 @@ def open_notebook(lab: Lab, window: Page, name: str) -> Page:
         screenshot(window, "failed")
         raise
     return window
-
-
-@pytest.fixture
-def run_notebook(lab: Lab, window: Page) -> Iterator[RunNotebook]:
-    """Run notebooks of one test; their kernels end with it."""
-    yield lambda name: open_notebook(lab, window, name)
-    lab.end_kernels()
 
 
 def write_notebook(lab: Lab, name: str, *cells: str) -> None:
