@@ -41,7 +41,8 @@ DAY = timedelta(days=1)
 SOURCE = SourcePartition("orders", 1, 0)
 FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
 ADA = Selector(key=b"ada")
-BATCHES = 6
+BATCHES = 4
+END = BATCHES * 10
 
 
 class World:
@@ -53,7 +54,7 @@ class World:
         writer.refresh()
         writer.claim("cluster")
         self.path, self._landing = writer.relay_claim().path, LandingLog(writer.relay_claim())
-        self.sent = SentUpTo(flow=FLOW, positions={SOURCE: BATCHES * 10})
+        self.sent = SentUpTo(flow=FLOW, positions={SOURCE: END})
 
     def fill(self) -> None:
         for batch in range(1, BATCHES + 1):
@@ -117,12 +118,12 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
     upkeep = LakeUpkeep(world.lake, MaintenanceConfig(keep_removed="1h"), now=lambda: now, clusters=clusters)
     kept = upkeep.relay("east", [world.sent], is_published=False, plan=False)
     assert kept is not None
-    assert (kept.why_not, kept.expired.records) == ("", 30)
-    assert world.offsets() == [*range(30, 60)]
-    assert left_before(world.lake, "east") == {SOURCE: 30}
+    assert (kept.why_not, kept.expired.records) == ("", 10)
+    assert world.offsets() == [*range(10, END)]
+    assert left_before(world.lake, "east") == {SOURCE: 10}
     assert all(one.is_done for one in removed_from(world.lake, "east"))
     # Who holds the old list reads on: the files stay for `keep_removed`.
-    assert sum(map(len, read_in_order(held))) == 60
+    assert sum(map(len, read_in_order(held))) == END
 
 
 @pytest.mark.law("E", "F")
@@ -130,11 +131,11 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
 def test_law_f_an_erasure_on_a_store_is_ended_by_the_next_one(world: World, step: str) -> None:
     with dying(f"remove.{step}"):
         world.eraser().erase("orders", ADA, "why")
-    explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
-    assert {*world.offsets()} | explained >= {*range(60)}
+    explained = {offset for one in removed_from(world.lake, "east") for offset in range(END) if one.holds(offset)}
+    assert {*world.offsets()} | explained >= {*range(END)}
     done = world.eraser().erase("orders", ADA, "why")
     assert (done.records + done.finished, done.ok) == (BATCHES, True)
-    assert world.offsets() == [offset for offset in range(60) if offset % 10 != 5]
+    assert world.offsets() == [offset for offset in range(END) if offset % 10 != 5]
     assert b"ada" not in world.keys_on_the_store(), "in no object, named or not"
     assert all(one.is_done for one in removed_from(world.lake, "east"))
 
@@ -147,6 +148,6 @@ def test_law_c_a_file_of_several_parts_is_put_whole(world: World) -> None:
     world.land(BATCHES + 1, values)
     log = world.lake.relay_log("east")
     assert log is not None
-    [file] = [one for one in log.files({SOURCE: 60}) if one.first_offset == 60]
+    [file] = [one for one in log.files({SOURCE: END}) if one.first_offset == END]
     read = [value for batch in read_in_order([file]) for value in batch.column("value").to_pylist()]
     assert read == values

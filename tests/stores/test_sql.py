@@ -28,21 +28,19 @@ rows = [(str(n), json.dumps({"n": n}), n % 2) for n in range(200)]
 frame = mirror.spark.createDataFrame(rows, "key string, value string, partition int")
 first = mirror.publish(frame, topic=topic, batch_id="one")
 again = mirror.publish(frame, topic=topic, batch_id="one")
-more = [frame.limit(50) for _ in range(3)]
+more = [frame.limit(50) for _ in range(2)]
 threads = [threading.Thread(target=mirror.publish, args=(part,), kwargs={"topic": topic}) for part in more]
 for one in threads: one.start()
 for one in threads: one.join()
 mirror.run(once=True)
 [counted] = mirror.sql("SELECT count(*) AS n, count(DISTINCT partition, offset) AS places FROM records").collect()
-views = mirror.create_views()
 page = mirror.browse("app", topic, key="7", count=5)
 passport = mirror.passport("app", topic, 1, 3)
 from pyspark import SparkContext
 mapped = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
 print(json.dumps({
     "published": first.records, "repeated": again.repeated, "counted": counted.n, "places": counted.places,
-    "views": len(views), "found": len(page.records), "passport": str(passport),
-    "verified": mirror.verify().equal, "translated": str(mirror.translate("app->central", topic=topic, partition=1, offset=3)),
+    "found": len(page.records), "passport": str(passport), "verified": mirror.verify().equal,
     "archived": "/class-data/" in mapped,
 }))
 """
@@ -78,13 +76,11 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     assert SECRET_KEY not in done.stdout + done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["published"], said["repeated"]) == (200, True)
-    assert said["counted"] == said["places"] == 350, "each offset once, although four published at the same time"
+    assert said["counted"] == said["places"] == 300, "each offset once, although two published at the same time"
     assert said["verified"]
-    assert said["views"]
     assert said["found"]
     assert topic in said["passport"]
-    assert "3" in said["translated"]
     assert said["archived"], "the archive of Spark's classes serves a session with S3A, too"
     arrived = consume(central, topic)
     assert {partition: len(records) for partition, records in arrived.items()}.keys() == {0, 1}
-    assert sum(map(len, arrived.values())) == 350
+    assert sum(map(len, arrived.values())) == 300

@@ -28,18 +28,24 @@ from tests.servers.brokers import admin_of
 MakeCluster = Callable[..., KafkaCluster]
 
 
-def test_a_cluster_says_what_it_is(east: KafkaCluster) -> None:
+def test_a_cluster_says_what_it_is_and_to_start_it_twice_changes_nothing(east: KafkaCluster) -> None:
+    before = east.pid
+    assert east.start().pid == before
     assert repr(east) == f"<KafkaCluster east {east.bootstrap_servers} running, pid {east.pid}>"
     assert east.log_path.stat().st_size > 0
 
 
-def test_starting_twice_changes_nothing(east: KafkaCluster) -> None:
-    before = east.pid
-    assert east.start().pid == before
-
-
-def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) -> None:
-    own = make_cluster().start()
+def test_a_cluster_finds_another_port_keeps_silent_while_paused_and_stops(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:
+        # Lost between choice and start.
+        taken = stranger.getsockname()[1]
+        choices = iter([[taken]])
+        monkeypatch.setattr(cluster_module, "free_ports", lambda count, **_: next(choices, None) or free_ports(count))
+        monkeypatch.setattr(cluster_module, "is_free", lambda *_, **__: True)
+        own = make_cluster().start()
+        assert own.bootstrap_servers != f"127.0.0.1:{taken}"
     admin = admin_of(own.bootstrap_servers)
     admin.list_topics(timeout=60)
 
@@ -104,18 +110,6 @@ def test_a_port_of_another_process_is_refused_and_left_alone(make_cluster: MakeC
         with pytest.raises(SandboxError, match=f"another process already listens on 127.0.0.1:{port}"):
             make_cluster(port=port).start()
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
-
-
-def test_a_port_lost_between_choice_and_start_is_chosen_again(
-    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:
-        taken = stranger.getsockname()[1]
-        choices = iter([[taken]])
-        monkeypatch.setattr(cluster_module, "free_ports", lambda count, **_: next(choices, None) or free_ports(count))
-        monkeypatch.setattr(cluster_module, "is_free", lambda *_, **__: True)
-        own = make_cluster().start()
-        assert own.bootstrap_servers != f"127.0.0.1:{taken}"
 
 
 def test_a_broker_that_cannot_start_fails_at_once_with_its_last_words(make_cluster: MakeCluster) -> None:

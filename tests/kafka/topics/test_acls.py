@@ -139,7 +139,7 @@ def test_acls_that_were_waited_for_are_what_the_next_question_finds(
         admin.apply(change)
         admin.wait_for([change])
 
-    for grant in (acl(topic_name("shown")) for _ in range(10)):
+    for grant in (acl(topic_name("shown")) for _ in range(4)):
         carry_out("create", grant, after=grant.as_dict())
         assert grant in (admin.acls.list() or ())
         carry_out("delete", grant, before=grant.as_dict())

@@ -55,7 +55,7 @@ def test_what_was_waited_for_is_what_the_next_question_finds(east: KafkaCluster)
         admin.apply(change)
         admin.wait_for([change])
 
-    for name in (topic_name("shown") for _ in range(10)):
+    for name in (topic_name("shown") for _ in range(4)):
         make(name, "create", {"partitions": 2, "configs": {}})
         assert admin.describe([name])[name].partitions == 2
         make(name, "add_partitions", 3)
@@ -99,7 +99,7 @@ def test_who_asks_whether_the_only_broker_answers_outlives_its_end(make_cluster:
         limit.start()
         try:
             assert "True\n" in lines
-            for _ in range(3):
+            for _ in range(2):
                 cluster.stop()
                 assert "False\n" in lines
                 cluster.start()
