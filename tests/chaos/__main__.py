@@ -45,9 +45,7 @@ def main(arguments: list[str]) -> int:
         "setting": {name: getattr(setting, name) for name in setting.__slots__},
         "seconds": round(time.monotonic() - began, 1),
         "faults": len(schedule),
-        "acknowledged": world.journal.records,
-        "compared": world.checker.compared,
-        "map_records": world.map_records,
+        "compared": world.records,
         "group_positions": world.groups.checked,
         "starts": len(world.keeper.all),
         "findings": [{"kind": one.kind, "text": one.text} for one in history.findings],
@@ -56,10 +54,6 @@ def main(arguments: list[str]) -> int:
     if history.findings and not options.history:
         sys.stderr.write(history.text())
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        with options.json.open("a") as out:
-            out.write(json.dumps(result) + "\n")
     return int(bool(history.findings))
 
 
@@ -73,7 +67,6 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     add("--only", default="", metavar="A,B", help=f"only these faults: {', '.join(sorted(KINDS))}")
     add("--history", action="store_true", help="print what happens while it happens")
     add("--plan", action="store_true", help="print the schedule and end")
-    add("--json", type=Path, metavar="FILE", help="append the result there, a line a run")
     add("--directory", type=Path, help="where data are put, and left (the system's temporary folder)")
     found = parser.parse_args(arguments)
     if unknown := set(filter(None, found.only.split(","))) - KINDS.keys():

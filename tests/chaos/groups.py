@@ -1,114 +1,82 @@
-"""Consumer groups that read on the source, and the proof that the mirror moves each of them to where it has read on the target."""
+"""Consumer groups that read on the source, and the proof that the mirror never moves one past what it has read."""
 
 from __future__ import annotations
 
 import random
 import threading
 from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from tests.chaos.checker import Checker, Place, Reader
-from tests.chaos.history import History
+from tests.kit.records import Record, commit, committed, end_of
 
-_TIMEOUT_S = 4.0
+Logs = dict[int, list[Record]]
 
 
 class Groups(threading.Thread):
-    """One group a topic: it commits growing positions on the source, and its positions on the target are held against them.
+    """One group a topic: it commits growing positions on the source; what the target then has is noted with them.
 
     Law A: a position on the target is at most that of the first record that the group has not read. What it has read is
     bounded by the furthest commit that was ever tried, since one without an answer may have worked.
     """
 
     def __init__(
-        self, source: str, target: str, read: Reader, checker: Checker, remote: str, history: History, *, seed: int
+        self, source: str, target: str, partitions: Callable[[str], int], topics: list[str], *, seed: int
     ) -> None:
         super().__init__(daemon=True, name="groups")
-        self._servers = {"source": source, "target": target}
-        self._read, self._checker, self._remote, self._history = read, checker, remote, history
+        self._source, self._target, self._partitions, self._topics = source, target, partitions, topics
         self._rng = random.Random(f"{seed} groups")
-        self._tried: dict[Place, int] = {}
+        self._tried: dict[tuple[str, int], int] = defaultdict(int)
+        self._seen: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         self._ends = threading.Event()
-        self._open: dict[tuple[str, str], Consumer] = {}
-        self._told: set[Place] = set()
-        self.checked = 0
+
+    @property
+    def checked(self) -> int:
+        return sum(map(len, self._seen.values()))
 
     def end(self) -> None:
         self._ends.set()
         self.join()
 
-    def close(self) -> None:
-        for consumer in self._open.values():
-            consumer.close()
-
     def run(self) -> None:
         while not self._ends.wait(1.0):
-            for topic in sorted({place[0] for place in self._checker.places()}):
+            for topic in self._topics:
                 with suppress(KafkaException):
-                    self.commit(topic)
+                    self.read_on(topic, self._rng.random() ** 2)
                 with suppress(KafkaException):
                     self.look(topic)
 
-    def commit(self, topic: str, *, share: float | None = None) -> None:
-        """Commit somewhere between the last position and what was read so far."""
-        offsets = []
-        for place in self._of(topic):
-            known = list(self._read.logs[place].offsets)
-            if not known:
-                continue
-            at = bisect_left(known, self._tried.get(place, 0))
-            step = self._rng.random() ** 2 if share is None else share
-            read = at + int((len(known) - at) * step)
-            position = known[read - 1] + 1 if read else known[0]
-            self._tried[place] = max(position, self._tried.get(place, 0))
-            offsets.append(TopicPartition(topic, place[1], self._tried[place]))
-        if offsets:
-            self._consumer("source", topic).commit(offsets=offsets, asynchronous=False)
+    def read_on(self, topic: str, share: float) -> None:
+        """Commit a share of what is left of each partition."""
+        positions = dict[int, int]()
+        for partition in range(self._partitions(topic)):
+            tried = self._tried[topic, partition]
+            positions[partition] = tried + int((end_of(self._source, topic, partition) - tried) * share)
+            self._tried[topic, partition] = positions[partition]
+        commit(self._source, _group(topic), topic, positions)
 
-    def look(self, topic: str) -> list[Place]:
-        """Check the positions on the target; return the partitions whose group is not yet exactly where it belongs."""
-        places = self._of(topic)
-        asked = [TopicPartition(self._remote.format(topic=topic), number) for _, number in places]
-        found = self._consumer("target", topic).committed(asked, timeout=_TIMEOUT_S) if asked else []
-        late = []
-        for place, one in zip(places, found, strict=True):
-            upstream, downstream = self._checker.pairs(place)
-            tried = self._tried.get(place)
-            if tried is None:
-                continue
-            unread = bisect_left(upstream, tried)
-            self.checked += 1
-            if unread < len(upstream) and one.offset > downstream[unread] and place not in self._told:
-                self._told.add(place)
-                self._history.find(
-                    "group skipped",
-                    f"{self.group_of(topic)} goes on at {one.offset} of {place} on the target, and has not read "
-                    f"{downstream[unread]} yet (upstream {upstream[unread]}, committed {tried})",
-                )
-            if unread and (one.offset < 0 or bisect_left(downstream, one.offset) < unread):
-                late.append(place)
-        return late
+    def look(self, topic: str) -> None:
+        """Note the positions on the target, beside the furthest on the source."""
+        for partition, at in committed(self._target, _group(topic), f"source.{topic}", self._partitions(topic)).items():
+            self._seen[topic, partition].append((self._tried[topic, partition], at))
 
-    def _of(self, topic: str) -> list[Place]:
-        return [place for place in self._checker.places() if place[0] == topic]
+    def faults(self, topic: str, source: Logs, target: Logs) -> Iterator[str]:
+        """Hold all that was seen of a topic against both logs, which are equal; the last is after all that was read."""
+        for partition, records in source.items():
+            upstream, downstream = ([one.offset for one in log] for log in (records, target[partition]))
+            at, unread = -1, bisect_left(upstream, self._tried[topic, partition])
+            for tried, at in self._seen[topic, partition]:
+                unread = bisect_left(upstream, tried)
+                if unread < len(upstream) and at > downstream[unread]:
+                    yield f"{topic}-{partition}: a group that read to {tried} skips {downstream[unread]}, it goes on at {at}"
+                    break
+            else:
+                if bisect_left(downstream, at) < unread:
+                    yield f"{topic}-{partition}: the group's position {at} did not follow"
 
-    @staticmethod
-    def group_of(topic: str) -> str:
-        return f"readers-of-{topic}"
 
-    def _consumer(self, side: str, topic: str) -> Consumer:
-        key = (side, topic)
-        if key not in self._open:
-            self._open[key] = Consumer(
-                {
-                    "bootstrap.servers": self._servers[side],
-                    "group.id": self.group_of(topic),
-                    "enable.auto.commit": False,
-                    "socket.timeout.ms": int(_TIMEOUT_S * 1000),
-                    "reconnect.backoff.max.ms": 500,
-                    "log_level": 0,
-                }
-            )
-        return self._open[key]
+def _group(topic: str) -> str:
+    return f"readers-of-{topic}"

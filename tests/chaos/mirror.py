@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -13,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.history import History
-from tests.kit.processes import environment
+from tests.kit.processes import Process
 
 _RESTART_S = 1.0
 # What SIGTERM may take (docs/operations.md), and what a machine under load adds.
@@ -22,19 +21,11 @@ _GRACE_S = 40.0
 _ALLOWED = {4}
 
 
-class Incarnation:
+class Incarnation(Process):
     """One process of the mirror with all that it started."""
 
     def __init__(self, log: Path, conf: Path) -> None:
-        self.log = log
-        with log.open("ab") as out:
-            command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
-            self.popen = subprocess.Popen(
-                command,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=environment(SPARK_LOCAL_DIRS=str(log.parent / "spark")),
-            )
+        super().__init__(log, "run", "--conf", str(conf), SPARK_LOCAL_DIRS=str(log.parent / "spark"))
         self.killed = False
         self._root = psutil.Process(self.popen.pid)
         self._seen: dict[int, psutil.Process] = {}
@@ -56,17 +47,15 @@ class Incarnation:
         """End the main process as the kernel's memory killer would; what it started is left to itself."""
         self.tree()
         self.killed = True
-        self.popen.kill()
-        self.popen.wait()
+        super().kill()
 
-    def terminate(self, history: History) -> None:
+    def ask_to_end(self, history: History) -> None:
         """Ask it to end, as systemd does."""
         self.tree()
         self.killed = True
         asked = time.monotonic()
-        self.popen.terminate()
         try:
-            code = self.popen.wait(_GRACE_S)
+            code = self.terminate(_GRACE_S)
         except subprocess.TimeoutExpired:
             history.find("SIGTERM", f"the mirror still ran {_GRACE_S:.0f} s after SIGTERM")
             self.kill()
@@ -81,20 +70,14 @@ class Incarnation:
 
     def workers(self) -> list[psutil.Process]:
         """Return Spark's Python workers and their daemon."""
-        jvms = self.jvms()
-        return [one for jvm in jvms for one in jvm.children(recursive=True)]
-
-    @property
-    def lines(self) -> str:
-        return self.log.read_text(errors="replace")
+        return [one for jvm in self.jvms() for one in jvm.children(recursive=True)]
 
 
 def _lives(process: psutil.Process) -> bool:
     # It may end between the two questions.
-    try:
+    with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return False
 
 
 class Keeper(threading.Thread):
@@ -123,23 +106,21 @@ class Keeper(threading.Thread):
                 if not self.now.killed:
                     self._history.say(f"mirror ended by itself with {code}")
                     if code not in _ALLOWED:
-                        self._history.find("ended", f"{self.now.log.name} ended by itself with {code}: {self.last()}")
+                        last = " / ".join(self.now.output.splitlines()[-3:])[:600]
+                        self._history.find("ended", f"{self.now.log.name} ended by itself with {code}: {last}")
             if self._ends.wait(_RESTART_S):
                 return
             with self.lock:
-                if self.now.popen.poll() is not None:
+                if not self.now.is_running:
                     self.now = self.begin()
                     self._history.say("mirror started again")
-
-    def last(self) -> str:
-        return " / ".join(self.now.lines.splitlines()[-3:])[:600]
 
     def end(self) -> None:
         """End everything that was started; what outlives its main process by a minute is a finding."""
         self._ends.set()
         self.join()
-        if self.now.popen.poll() is None:
-            self.now.terminate(self._history)
+        if self.now.is_running:
+            self.now.ask_to_end(self._history)
         deadline = time.monotonic() + 60
         while (left := [one for each in self.all for one in each.tree()]) and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -148,7 +129,7 @@ class Keeper(threading.Thread):
                 self._history.find("left running", f"{process.pid} {' '.join(process.cmdline())[:160]}")
                 process.kill()
         for each in self.all:
-            for text in each.lines.split("Traceback")[1:]:
+            for text in each.output.split("Traceback")[1:]:
                 # pyspark's own server prints one when its JVM is killed.
                 if "pyspark/accumulators.py" not in text:
                     self._history.find("traceback", f"{each.log.name}: {text[:3000]}")
