@@ -316,12 +316,6 @@ def test_msk_s_region_comes_from_the_brokers_or_the_environment(monkeypatch: pyt
     assert librdkafka_options(serverless, role="admin")["oauth_cb"].region == "us-east-1"
 
 
-def test_a_name_that_one_client_knows_goes_to_that_one_only() -> None:
-    options = both({"max.poll.records": "1", "socket.nagle.disable": "true"})
-    assert options.java == {"max.poll.records": "1"}
-    assert options.librdkafka == {"socket.nagle.disable": "true"}
-
-
 def test_each_role_takes_its_own() -> None:
     options = both({"linger.ms": "1", "fetch.min.bytes": "1", "client.id": "x"})
     assert options.librdkafka_for("admin") == {"client.id": "x"}
@@ -392,16 +386,6 @@ def test_the_edge_adds_what_the_laws_need() -> None:
     assert java_options(cluster)["allow.auto.create.topics"] == "false", "law H: reading never creates a topic"
     assert all(name.startswith("kafka.") for name in spark_options(cluster))
     assert spark_options(cluster)["kafka.bootstrap.servers"] == "east:9092"
-
-
-def test_pem_files_are_read_at_the_edge(tmp_path: Path) -> None:
-    (tmp_path / "c.crt").write_text(PEM, encoding="utf-8")
-    tls = f"ssl.certificate.location: {tmp_path}/c.crt, ssl.key.location: {tmp_path}/k.key"
-    client = f"{{security.protocol: SSL, {tls}}}"
-    with pytest.raises(ConfigError, match=r"clusters.east.client: the PEM file .*k.key cannot be read"):
-        java_options(config_of(client).cluster("east"))
-    (tmp_path / "k.key").write_text(KEY, encoding="utf-8")
-    assert java_options(config_of(client).cluster("east"))["ssl.keystore.key"] == KEY
 
 
 tuning = st.dictionaries(

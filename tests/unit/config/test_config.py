@@ -120,12 +120,6 @@ def test_values_are_read_in_the_spellings_people_use() -> None:
     assert flow.sync.groups
 
 
-def test_json_behind_a_frame_needs_no_registry_and_takes_written_columns() -> None:
-    entry = "{topics: s, values: json_schema, keys: json_schema, schema: at DATE}"
-    settings = loads(f"{BASE}flows: [{{source: east, target: west, topics: a}}]\ntables: [{entry}]")
-    assert settings.tables[0].given_type.names == ["at"]
-
-
 def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ML_BUCKET", "s3a://bucket/lake/")

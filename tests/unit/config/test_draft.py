@@ -213,13 +213,6 @@ def test_an_edit_changes_nothing_that_shares_an_anchor_with_its_place() -> None:
         assert [flow.exclude_topics.expressions for flow in config.flows] == [("a", "b"), ("a", "c")]
 
 
-def test_a_cluster_that_others_are_merged_from_is_changed_alone() -> None:
-    two = "\n  east: &base\n    bootstrap_servers: e:9092\n    never_leave: pii\n  west: *base"
-    text = "lake:\n  root: ./lake\nclusters:" + two + "\nflows:\n  - {source: east, target: west, topics: orders}\n"
-    config = with_cluster(Draft.of(text), "west", never_leave="secret").config()
-    assert [str(config.clusters[alias].never_leave) for alias in ("east", "west")] == ["pii", "secret"]
-
-
 def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
     opened = Draft.of(COMMENTED)
     draft = with_cluster(with_cluster(opened, "west", servers="w:9092, v:9092"), "east", security="PLAINTEXT")
@@ -279,20 +272,6 @@ def test_saving_replaces_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch:
     assert list(file.parent.iterdir()) == [file]
     save(other_text, file, replace=True)
     assert file.read_text(encoding="utf-8") == other_text
-
-
-def test_edits_in_a_row_keep_what_came_before_them_and_every_line_of_the_author() -> None:
-    draft = with_cluster(Draft.of(COMMENTED), "north", servers="n:9092")
-    draft = with_flow(draft, source="east", target="north", topics="clicks")
-    draft = with_flow(draft, "west->east", topics="orders, refunds")
-    draft = with_flow(draft, "east->west", name="again", topics="audit")
-    assert list(draft.flows) == ["east->west", "west->east", "east->north", "again"]
-    found = list(difflib.ndiff(COMMENTED.splitlines(), draft.config().text.splitlines()))
-    assert [line for line in found if line.startswith("-")] == ["-     topics: orders"]
-    assert references(draft.text)[:3] == references(COMMENTED)
-    back = with_flow(draft.without_flows(["east->north", "again"]), "west->east", topics="orders").config().text
-    only_north = list(difflib.ndiff(COMMENTED.splitlines(), back.splitlines()))
-    assert [line[1:].strip() for line in only_north if line[0] in "+-"] == ["north:", "bootstrap_servers: n:9092"]
 
 
 def test_a_flow_that_is_removed_takes_its_own_comment_along_and_no_other() -> None:

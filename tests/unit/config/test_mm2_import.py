@@ -212,12 +212,6 @@ def test_a_login_that_only_one_client_is_told_reaches_the_cluster() -> None:
     assert {line.status for line in found.report} == {"translated"}
 
 
-def test_msk_s_login_is_taken_over_as_it_is() -> None:
-    client = loads(imported(IAM).yaml).cluster("east").client
-    assert client["sasl.mechanism"] == "AWS_MSK_IAM"
-    assert 'awsProfileName="mirror"' in client["sasl.jaas.config"]
-
-
 def test_blanks_at_the_end_of_a_value_do_not_count() -> None:
     found = imported("east->central.enabled = true  \nsync.group.offsets.enabled = TRUE \ntasks.max = 4\t\n")
     assert flow(found)["lanes"] == 4
@@ -337,11 +331,6 @@ spec:
         loads(found.yaml)
     for place in ("clusters.east.client.sasl.mechanism", "clusters.north.client.security.strimzi.encryption"):
         assert place in str(refused.value)
-
-
-def test_the_identity_policy_keeps_names() -> None:
-    found = imported("replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy")
-    assert flow(found)["policy"] == "identity"
 
 
 def test_java_s_way_of_writing_is_read() -> None:
