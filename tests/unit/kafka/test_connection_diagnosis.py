@@ -71,14 +71,6 @@ def fault(options: dict[str, str], said: ClientErrorListener | None = None) -> C
     return found
 
 
-def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
-    options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
-    good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
-    assert diagnosed(good) is None
-    unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
-    assert diagnosed({**unchecked, "ssl.endpoint.identification.algorithm": "none"}) is None
-
-
 def heard(code: int, text: str) -> ClientErrorListener:
     said = ClientErrorListener()
     said(KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: Disconnected (after 3ms in state UP)"))
@@ -135,12 +127,6 @@ def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
     with pytest.raises(KafkaException):
         refused.call_with_early_failure(call, 15.0)
     assert len(asked) == 1
-
-
-def test_what_was_said_before_a_success_counts_no_more() -> None:
-    said = heard(KafkaError._AUTHENTICATION, "no")
-    said.reset()
-    assert said == ClientErrorListener()
 
 
 def test_a_page_for_both_loads_as_it_stands() -> None:

@@ -13,7 +13,6 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
     KafkaError,
     Message,
 )
@@ -51,21 +50,6 @@ def read(fetcher: Fetcher, messages: list[Message], read_to: dict[TopicPartition
     return {tp: table.column("offset").to_pylist() for tp, table in rows.items()}
 
 
-@pytest.mark.parametrize(
-    ("partitions", "waits"), [(4, ("1", "500")), (100, ("262144", "50")), (1_000, ("262144", "100"))]
-)
-def test_a_broker_answers_with_the_first_record_of_few_partitions_and_collects_those_of_many(
-    partitions: int, waits: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = dict[str, str]()
-    monkeypatch.setattr(
-        "mirrorlake.kafka.fetcher.Consumer", lambda given, **_: options.update(given) or Consumer(given)
-    )
-    places = {TopicPartition("orders", number): 0 for number in range(partitions)}
-    Fetcher("east", {"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": "0"}, places).close()
-    assert (options["fetch.min.bytes"], options["fetch.wait.max.ms"]) == waits
-
-
 def test_small_fetches_of_a_partition_become_one_batch(fetcher: Fetcher) -> None:
     messages = [
         record(A, 5),
@@ -96,53 +80,6 @@ def test_law_f_a_client_that_steps_back_brings_no_record_twice(fetcher: Fetcher)
 def test_a_position_that_is_gone_ends_the_fetch(fetcher: Fetcher) -> None:
     with pytest.raises(PositionGone, match="orders-1"):
         read(fetcher, [record(A, 1), said(B, 3, KafkaError.OFFSET_OUT_OF_RANGE)], {})
-
-
-class Consumed:
-    """A consumer whose calls bring so many records each, then none."""
-
-    def __init__(self, *brought: int) -> None:
-        self.calls: list[float] = []
-        self._brought = iter(brought)
-        self._next = 0
-
-    def consume(self, _: int, timeout: float) -> list[Message]:
-        self.calls.append(timeout)
-        first, self._next = self._next, self._next + next(self._brought, 0)
-        return [record(A, offset) for offset in range(first, self._next)]
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("brought", "calls", "records"),
-    [
-        ((300, 200), 1, 300),
-        ((2_499, 200), 1, 2_499),
-        ((2_500, 400, 300), 4, 3_200),
-        ((10_000, 400, 300), 4, 10_700),
-        ((10_000, 10_000, 10_000), 3, 30_000),
-    ],
-    ids=["a trickle", "not yet many", "many", "a burst", "a backlog"],
-)
-def test_a_turn_gathers_while_many_come(
-    fetcher: Fetcher, brought: tuple[int, ...], calls: int, records: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mirrorlake.kafka.fetcher.time", SimpleNamespace(monotonic=lambda: 0.0))
-    fetcher._consumer.close()
-    fetcher._consumer = consumed = Consumed(*brought)  # type: ignore[assignment]
-    found = fetcher.fetch(0.25, max_s=60, max_bytes=1 << 30, max_records=39_000)
-    assert (sum(map(len, found.rows.values())), len(consumed.calls)) == (records, calls)
-    assert consumed.calls[0] == 0.25, "only the first call waits for a trickle"
-
-
-def test_the_first_answer_after_a_silence_is_returned_at_once_with_all_that_came_in_it(fetcher: Fetcher) -> None:
-    fetcher._consumer.close()
-    fetcher._consumer = consumed = Consumed(0, 1, 7)  # type: ignore[assignment]
-    found = fetcher.fetch(0.0, wait_s=3600, max_s=60, max_bytes=1 << 30, max_records=39_000)
-    assert found.rows.count == 8
-    assert consumed.calls == [0.0, 3600, 0.0]
 
 
 class Link:
