@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,35 +38,6 @@ def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyP
     assert "check sasl.password; " in said.value.remedy
     assert "mirrorlake pause --cluster east" in said.value.remedy
     assert "paused by ann" in work_on(refused, paused=True).unreachable_reason("east"), "a person has given it up"
-
-
-@pytest.mark.parametrize(("runs", "waits_s"), [(True, 20), (False, 5)])
-def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
-    monkeypatch: pytest.MonkeyPatch, runs: bool, waits_s: int
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("mirrorlake.failover.operation_context.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    # What runs elsewhere lands after 20 s, and lets a flow go by then.
-    monkeypatch.setattr(
-        "mirrorlake.failover.operation_context.read_flow_progress",
-        lambda *_: {ORDERS: PartitionProgress(8 * (clock[0] >= 20), 0)},
-    )
-    monkeypatch.setattr(OperationContext, "is_live", lambda *_: clock[0] < 20)
-    monkeypatch.setattr(OperationContext, "is_running", lambda *_: runs)
-    landed: list[str] = []
-    monkeypatch.setattr("mirrorlake.failover.operation_context.land_source", lambda _, alias: landed.append(alias) or 8)
-    lake: Any = None
-
-    def wait(seconds: float) -> None:
-        clock[0] += seconds
-
-    there = replace(work_on(ClusterUnreachable("unused")), wait=wait)
-    there.context.lake = lake
-    assert there.land_up_to(there.flow, {ORDERS: 8}) == (0 if runs else 8)
-    assert (landed, clock[0]) == ([] if runs else ["east"], waits_s)
-    clock[0] = 0.0
-    there.wait_for_pause(there.flow)
-    assert clock[0] == (20 if runs else 0), "live tasks that were killed left their marker, and are not waited for"
 
 
 @pytest.mark.law("E")

@@ -10,44 +10,13 @@ from mirrorlake.failover.drill import DrillReport
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
-from mirrorlake.failover.tail import SkipTailView, find_tail
+from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import Committed
-from mirrorlake.lake.lake import Lake
-from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules.view import Viewed
 from tests.builders import NOON, ORDERS, batch_of
-from tests.kit.lake import LakeBuilder
 
 TARGET = TopicPartition("east.orders", 0)
-
-
-@pytest.mark.law("F")
-def test_law_f_the_tail_is_the_same_however_often_it_is_looked_for(built: LakeBuilder, lake: Lake) -> None:
-    new = SourcePartition("users", 1, 0)
-    hop = [{"key": "mirrorlake.hop", "value": b"central/orders/0/3"}]
-    built.land("orders", 0, range(10)).land("orders", 0, range(10, 12), headers=hop)
-    built.land("users", 0, range(3)).land("other", 0, range(3))
-
-    def find() -> tuple[RecordRange, ...]:
-        return find_tail(lake, "east", ["orders", "users"], {ORDERS: 6}, been_on="central")
-
-    first = find()
-    assert [(part.source, part.first, part.end, part.records) for part in first] == [(ORDERS, 6, 10, 4), (new, 0, 3, 3)]
-    assert find() == first
-    built.land("orders", 0, [12])
-    assert find()[0].records == 5
-
-
-@pytest.mark.law("E")
-def test_law_e_what_is_stepped_over_is_withheld_and_nothing_else() -> None:
-    batch = batch_of(range(8), values=[b"%d" % number for number in range(8)])
-    view = SkipTailView(None, {ORDERS: (2, 5)}, "failback x: drop")
-    viewed = view(ORDERS, batch)
-    assert viewed.records.column("offset").to_pylist() == [0, 1, 5, 6, 7]
-    [held] = viewed.withheld
-    assert (held.rule, held.kind, held.ranges) == ("failback", "filtered", ((2, 3),))
-    assert view(SourcePartition("orders", 2, 0), batch).withheld == ()
-    assert view.version == ""
 
 
 def test_the_flows_own_view_comes_first() -> None:
