@@ -20,7 +20,6 @@ from deltalake.exceptions import CommitFailedError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
-    OFFSET_MAP,
     POSITIONS,
     QUARANTINE,
     SAMPLES,
@@ -28,7 +27,6 @@ from mirrorlake.lake import (
     Lake,
     LiveFile,
     TableMaintenance,
-    TableSchema,
     WrittenFile,
     arrow_table,
     prune_samples,
@@ -85,13 +83,6 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
         FolderTables().create(place, SAMPLES)
     assert met == [place]
     assert FolderTables().version(place) == 0
-
-
-@pytest.mark.law("F")
-@pytest.mark.parametrize("table", [OFFSET_MAP, QUARANTINE], ids=lambda table: table.name)
-def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, lake: Lake) -> None:
-    lake.fence(table, app_id="a->b", version=7)
-    assert DeltaTable(lake.meta_location(table)).transaction_version("a->b") == 7
 
 
 @pytest.mark.law("C", "F")

@@ -66,19 +66,6 @@ def claimed(table: Table) -> FencedRelayWriter:
 
 
 @pytest.mark.law("F")
-def test_law_f_the_older_of_two_writers_stops_and_the_newer_goes_on(table: Table) -> None:
-    older = claimed(table)
-    older.append("a", 0, NOON)
-    newer = claimed(table)
-    with pytest.raises(LanderReplaced):
-        older.append("b", 1, NOON)
-    newer.append("b", 0, NOON)
-    assert table.rows == ["a", "b"]
-    with pytest.raises(LanderReplaced):
-        older.refresh()
-
-
-@pytest.mark.law("F")
 @pytest.mark.parametrize("sleeps_before", ["set", "append"])
 def test_law_f_a_claim_that_slept_while_two_others_came(table: Table, sleeps_before: str) -> None:
     claimed(table).append("a", 0, NOON)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.lake import LandedMark, LandedMarks, StreamSign, marks_address, read_mark, signs
+from mirrorlake.lake import LandedMark, LandedMarks, StreamSign, marks_address, read_mark
 from mirrorlake.lake.landing_commits import APP
 from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import TopicPartition
@@ -115,20 +115,3 @@ def test_a_store_that_cannot_be_written_to_stops_no_landing(tmp_path: Path) -> N
     sign = sign_in(str(tmp_path / "checkpoints"), [5])
     sign.signing(ignore_progress, interval_s=1)("land east", 1, 1)
     assert sign.read() is None
-
-
-def test_a_store_that_takes_long_to_refuse_holds_up_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, clock = [], [0.0]
-
-    def slow(_: str) -> Any:
-        asked.append(clock[0])
-        clock[0] += 9
-        raise OSError("no credentials")
-
-    monkeypatch.setattr(signs, "open_folder", slow)
-    monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
-    tell = sign_in("s3://lake/checkpoints", [5]).signing(ignore_progress, interval_s=20)
-    for _ in range(400):
-        tell("land east", 1, 1)
-        clock[0] += 1
-    assert asked == [0.0, 189.0, 378.0]

@@ -171,23 +171,12 @@ def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: SharedRelay
 
 def test_the_log_gets_its_checkpoints(relay: SharedRelay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRRORLAKE_TIMING", "log_checkpoint_commits=3")
-    monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
     log = LandingLog(relay.claim(1))
     for number in range(1, 5):
         relay.append(log, number, number)
     log._checkpointing.join()
-    last = json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())
-    assert last["version"] >= 3
+    assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())["version"] >= 3
     assert relay.offsets() == [1, 2, 3, 4]
-    # The next one waits many times as long as this one took, however many commits come.
-    for number in range(5, 12):
-        relay.append(log, number, number)
-    log._checkpointing.join()
-    assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text()) == last
-    log._next_checkpoint = 0.0
-    relay.append(log, 12, 12)
-    log._checkpointing.join()
-    assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())["version"] > last["version"]
 
 
 @pytest.fixture(params=[False, True], ids=["file of the log", "delta-rs"])

@@ -21,7 +21,6 @@ from mirrorlake.lake import (
     removed_from,
     write_removed,
 )
-from mirrorlake.lake.metadata import newest_acls
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
@@ -54,15 +53,6 @@ def test_only_changes_of_a_target_are_recorded(lake: Lake, now: Callable[[], dat
     newest = newest_topics(lake, "west", "target")["t"]
     assert (newest.generation, newest.topic_id, newest.partitions, newest.present) == (2, "2", 3, True)
     assert newest_topics(lake, "west", "source") == {}
-
-
-def test_an_acl_that_was_revoked_and_given_again_is_there(lake: Lake, now: Callable[[], datetime]) -> None:
-    seen = Observations(lake, now=now)
-    for acls in ([READ], [READ], []):
-        seen.record_acls("west", acls)
-    assert (newest_acls(lake, "west"), len(lake.query_rows(ALL))) == (set(), 2)
-    seen.record_acls("west", [READ])
-    assert (newest_acls(lake, "west"), newest_acls(lake, "east")) == ({READ}, set())
 
 
 def test_lives_of_a_source_cuts_and_leader_epochs_are_read_again(lake: Lake, now: Callable[[], datetime]) -> None:

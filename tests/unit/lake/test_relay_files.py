@@ -22,7 +22,6 @@ from mirrorlake.lake import (
     RelayPart,
     read_by_source,
     read_in_order,
-    read_offsets,
     relay_files,
     relay_writer,
     spans_from_text,
@@ -137,24 +136,6 @@ def test_law_d_what_upkeep_has_merged_comes_before_the_turns_that_follow(
     assert read(crossed) == {0: [0, 1], 1: [0, 1]}
     overlapping = landed(tmp_path, {0: [0, 1, 2], 1: [0]}, {0: [1, 2, 3], 1: [1]})
     assert read(overlapping) == {0: [0, 1, 2, 3], 1: [0, 1]}
-
-
-def test_row_groups_that_hold_nothing_of_it_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_writer, "_GROUP_BYTES", 1_000)
-    files: list[RelayFile] = []
-    monkeypatch.setattr(relay_writer._File, "is_large", False)
-    for file in write_turn(tmp_path, *(rows("t", n, *range(9)) for n in range(9))):
-        files += build_files(f"file:{tmp_path}/{file.path}", spans_from_text(file.spans))
-    footer = pq.read_metadata(files[0].uri.removeprefix("file:"))
-    assert footer.num_row_groups >= 4
-    for file in files:
-        groups, [(first, end)] = relay_files._places(footer, [file])
-        held = pq.ParquetFile(files[0].uri.removeprefix("file:")).read_row_groups(groups, columns=["partition"])
-        assert len(groups) <= 2
-        assert held["partition"].to_pylist()[first:end] == [file.source.partition] * 9
-        assert read_offsets(file).tolist() == list(range(9))
-    both, _ = relay_files._places(footer, [files[0], files[-1]])
-    assert len(both) < footer.num_row_groups
 
 
 @pytest.mark.law("E", "F")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,22 +54,3 @@ def test_another_translator_does_not_read_what_this_one_kept(tmp_path: Path, mon
     assert translation._folder.__wrapped__() != here
     (other / "_version.py").unlink()
     assert translation._folder.__wrapped__() is None, "what cannot be told apart is not kept"
-
-
-def test_what_old_translators_kept_goes_when_a_new_one_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path))
-    for age in range(6):
-        old = tmp_path / "sql" / f"old{age}"
-        old.mkdir(parents=True)
-        (old / "text.sql").write_text("SELECT 1\n")
-        os.utime(old, (1_000_000 - age, 1_000_000 - age))
-    monkeypatch.setattr(translation, "_folder", lambda: tmp_path / "sql" / "new")
-    for text in (_TEXT, f"{_TEXT} AND true"):
-        translation.in_duckdb.__wrapped__(text)
-        assert {each.name for each in (tmp_path / "sql").iterdir()} == {"new", "old0", "old1", "old2"}
-
-
-def test_a_place_that_cannot_be_written_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "file"))
-    assert _asked()[0] == translation.in_duckdb(_TEXT)

@@ -60,23 +60,5 @@ def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: S
     assert not UncompressedBudget(str(tmp_path)).allows_more()
 
 
-def test_a_disk_that_others_fill_has_less_room_though_little_was_taken(tmp_path: Path, disk: SimpleNamespace) -> None:
-    room = UncompressedBudget(str(tmp_path))
-    assert room.allows_more()
-    disk.free = 7
-    assert room.allows_more(), "a look costs"
-    disk.now += 60
-    assert not room.allows_more()
-    disk.free = 800
-    shared = UncompressedBudget(str(tmp_path), sharers=2)
-    disk.now += 60
-    assert shared.allows_more()
-    disk.free = 240
-    disk.now += 60
-    assert shared.allows_more()
-    shared.spend(15)
-    assert not shared.allows_more(), "of two that write there each has half of what is left"
-
-
 def test_a_store_has_no_room(disk: SimpleNamespace) -> None:
     assert not UncompressedBudget("s3://bucket/lake/relay/east").allows_more()
