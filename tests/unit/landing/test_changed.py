@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.kafka import Fetched, FetchedRows, TopicState
-from mirrorlake.lake import LandingLog, RelayClaim
+from mirrorlake.lake import RelayClaim
 from mirrorlake.landing import live_task
 from mirrorlake.landing.live_task import LandTaskSpec, _find_change
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -144,13 +144,3 @@ def attempt(relay: SharedRelay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatc
         run_marker=run_marker,
     )
     return list(live_task.run_landing_task(task))
-
-
-@pytest.mark.law("F")
-def test_law_f_of_two_attempts_of_a_task_one_lands_and_the_other_starts_over(
-    relay: SharedRelay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seat = relay.claim(1)
-    first = LandingLog(seat)
-    [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.append(first, 1, 0))
-    assert (answer.kind, relay.offsets()) == (live_task.CHANGED, [0])

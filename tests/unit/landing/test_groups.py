@@ -32,13 +32,6 @@ def task_of(partitions: int, **parts: Any) -> LandTaskSpec:
     )
 
 
-def test_turns_that_cost_much_begin_further_apart_unless_a_person_says_how_often() -> None:
-    ours, theirs = task_of(1, pace_s=0.02, follows_cpu=True), task_of(1, pace_s=0.02)
-    costs_s = (0.001, 0.010, 0.040, 3.0)
-    assert [ours.pace_after(cost) for cost in costs_s] == pytest.approx([0.02, 0.1, 0.25, 0.25])
-    assert {theirs.pace_after(cost) for cost in costs_s} == {0.02}
-
-
 @pytest.mark.law("E", "F")
 def test_law_e_each_partition_is_in_one_group_and_each_group_knows_them_all() -> None:
     waiting, elsewhere = TopicPartition("orders-0", 99), SourcePartition("left", 1, 0)

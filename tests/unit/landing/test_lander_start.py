@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mirrorlake.errors import ClusterUnreachable, SourceGap
+from mirrorlake.errors import SourceGap
 from mirrorlake.lake import (
     KnownTopic,
     LandedPositions,
     LandingLog,
     ReadProgress,
-    count_landed_since,
 )
 from mirrorlake.landing import source_state, start
 from mirrorlake.landing.context import LandingContext
-from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -124,11 +121,6 @@ def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(w
         assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
 
 
-def test_a_source_is_worth_as_many_tasks_as_it_was_busy_lately(world: World) -> None:
-    assert count_landed_since(world.lake, "east", NOON - timedelta(hours=1)) == {ORDERS: 5, CLICKS: 5}
-    assert count_landed_since(world.lake, "east", NOON + timedelta(seconds=1)) == {}
-
-
 @pytest.mark.law("F")
 def test_law_f_a_lander_that_lands_while_another_one_looks_has_lost_no_checkpoint_location(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -205,31 +197,6 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
     world = World(tmp_path, MemoryCluster(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
     _, start = world.started()
     assert start == {ORDERS: 0, CLICKS: 9, TopicPartition("prices", 0): 4}
-
-
-@pytest.mark.law("E")
-def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MIRRORLAKE_TIMING", "election_timeout_s=0")
-    world.source.fill("prices", 0, 4)
-    for name in ("clicks", "prices"):
-        world.source.lose_leader(name)
-    lander, start = world.started()
-    assert start == {ORDERS: 5}
-    assert lander.leaderless == {CLICKS, TopicPartition("prices", 0)}
-    drained, _ = world.started(once=True)
-    assert drained.is_drained
-    whole: Any = SimpleNamespace(_context=drained, _settings=drained.settings)
-    with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0, prices-0") as incomplete:
-        Lander._require_leaders(whole)
-    assert "all other partitions were landed" in incomplete.value.consequence
-    with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0, prices-0"):
-        # A query of Spark's asks for all partitions.
-        world.lander().prepare(once=True, rebuild=False, is_live=False)
-    for name in ("clicks", "prices"):
-        world.source.topics[name].logs[0].has_leader = True
-    assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
 
 
 @pytest.mark.law("E")
