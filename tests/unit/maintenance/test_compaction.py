@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from mirrorlake.lake import (
     RelayFile,
     RelayLog,
     TableMaintenance,
-    log_commits,
     read_by_source,
     read_in_order,
 )
@@ -230,45 +228,6 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
     assert relay.records()[:-1] == before
 
 
-def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be_listed(
-    relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for offset in range(FANOUT):
-        relay.turn(rows("orders", 0, offset))
-    upkeep, offsets, listed = TableMaintenance(relay.path), count(FANOUT), log_commits.is_plain_table
-    removed, split = group_of(upkeep)
-
-    def is_plain_table(table: DeltaTable) -> bool:
-        relay.turn(rows("orders", 0, next(offsets)))
-        return listed(table)
-
-    monkeypatch.setattr(log_commits, "is_plain_table", is_plain_table)
-    assert upkeep.replace(removed, rewrite(upkeep, "east", split), why="compact")
-    assert [row["offset"] for row in relay.records()] == list(range(next(offsets)))
-    assert relay.files() == 2
-
-
-@pytest.mark.law("E", "F")
-def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
-    relay: CompactedRelay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for offset in range(FANOUT):
-        relay.turn(rows("orders", 0, offset))
-    before = relay.records()
-
-    def killed(*_: Any, **__: Any) -> bool:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableMaintenance, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            relay.compact()
-    assert len(list(Path(relay.path).glob("*.parquet"))) == FANOUT + 1
-    assert relay.records() == before
-    assert relay.compact().files == FANOUT
-    assert relay.records() == before
-
-
 @pytest.mark.law("E")
 def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(relay: CompactedRelay) -> None:
     for offset in range(FANOUT):
@@ -308,29 +267,3 @@ def test_a_stranger_s_order_within_a_file_is_mended(relay: CompactedRelay) -> No
     assert relay.records() == before
     [path] = DeltaTable(relay.path).file_uris()
     assert pq.read_table(path)["offset"].to_pylist() == list(range(2 * FANOUT))
-
-
-@pytest.mark.law("C", "D", "E")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.one_of(st.tuples(st.integers(0, 1), st.integers(1, 3)), st.none()), min_size=8, max_size=40))
-def test_law_e_any_sequence_of_batches_and_compactions_keeps_every_record_once_and_in_order(
-    tmp_path_factory: pytest.TempPathFactory, steps: Iterable[tuple[int, int] | None]
-) -> None:
-    relay, ends = CompactedRelay(tmp_path_factory.mktemp("relay")), [0, 0]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("MIRRORLAKE_TIMING", "compaction_fanout=2")
-        for step in steps:
-            if step is None:
-                relay.compact()
-                continue
-            partition, count = step
-            relay.turn(rows("orders", partition, *range(ends[partition], ends[partition] + count)))
-            ends[partition] += count
-        relay.compact()
-    expected = [row for partition in (0, 1) for row in rows("orders", partition, *range(ends[partition]))]
-    assert relay.records() == expected
-    for partition in (0, 1):
-        mine = [f for f in RelayLog(relay.tables, relay.path).files({}) if f.source.partition == partition]
-        assert [o for part in read_in_order(mine) for o in part.column("offset").to_pylist()] == list(
-            range(ends[partition])
-        )
