@@ -25,7 +25,6 @@ from mirrorlake.errors import (
     StoreError,
     TopicConflict,
 )
-from mirrorlake.landing import backoff_s
 from mirrorlake.mirror import parked_streams
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.supervisor import Supervisor
@@ -71,18 +70,6 @@ class Streams:
 
     def run(self) -> Any:
         return Supervisor(self, self.stop, look_every_s=0.0).run()
-
-
-def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_others() -> None:
-    streams = Streams(a="1", b="away")
-
-    def gone() -> None:
-        streams.made_of = {"a": "1"}
-        if "-baway" not in streams.log:
-            streams.then.insert(0, gone)
-
-    streams.then = [lambda: None, gone, lambda: None]
-    assert streams.run() == {"a": ["1"]}
 
 
 def test_without_isolation_a_failure_stops_the_others_after_their_batch_and_is_raised() -> None:
@@ -236,12 +223,6 @@ def test_a_stop_that_reaches_the_jvm_first_is_no_failure() -> None:
     streams.then = [lambda: None]
     streams.lost = lambda: StoreError("the JVM has ended")  # type: ignore[method-assign]
     assert streams.run() == {"a": ["1"]}
-
-
-def test_pauses_grow_up_to_a_bound() -> None:
-    pauses = [backoff_s(attempts, max_s=300.0) for attempts in range(1, 30)]
-    assert pauses == sorted(pauses)
-    assert (pauses[0], pauses[-1]) == (1.0, 300.0)
 
 
 def test_the_stop_button_of_a_notebook_stops_as_an_event_does() -> None:
