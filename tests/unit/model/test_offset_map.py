@@ -70,19 +70,6 @@ def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Mapped
         )
 
 
-@pytest.mark.law("B")
-@given(histories())
-def test_law_b_a_later_upstream_offset_never_translates_earlier(
-    history: tuple[list[MappedRange], dict[int, int]],
-) -> None:
-    runs, truth = history
-    offset_map = OffsetMap(runs)
-    exact = [offset_map.translate(offset) for offset in sorted(truth)]
-    offsets = [found.offset for found in exact if isinstance(found, Exact)]
-    assert offsets == sorted(set(offsets)), "law B"
-    assert len(offsets) == len(truth)
-
-
 @pytest.mark.law("F")
 @given(histories())
 def test_copies_of_a_run_are_one_run(history: tuple[list[MappedRange], dict[int, int]]) -> None:
