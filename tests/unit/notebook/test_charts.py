@@ -183,9 +183,3 @@ def test_groups_have_a_picture_of_their_own_and_lines_break_where_nothing_was_ob
     }
     for trace in figure.data:
         assert [x.minute for x, y in zip(trace.x, trace.y, strict=True) if y is None] == [27]
-
-
-def test_seconds_past_a_minute_are_durations() -> None:
-    figure = lag_chart(pd.DataFrame(rows(("landed", None), minutes=240)))
-    assert list(figure.layout.yaxis.ticktext) == ["0", "1 min", "2 min", "3 min", "4 min"]
-    assert list(figure.layout.yaxis.tickvals) == [0, 60, 120, 180, 240]

@@ -208,13 +208,6 @@ def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console:
     assert (poller.reading.value, poller.reading.problem) == (2, None)
 
 
-def test_before_there_is_a_mirror_the_clusters_of_the_form_are_browsed(console: Console) -> None:
-    assert console.topics.cluster.options == ()
-    fill(console)
-    console.tabs.selected_index = 1
-    assert console.topics.cluster.options == ("east", "west")
-
-
 def test_the_console_shows_itself_and_goes_away(clock: Clock) -> None:
     before = set(widgets.widget._instances)
     console = ml.console(now=clock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from operator import attrgetter
 from types import SimpleNamespace
@@ -15,14 +14,11 @@ import pytest
 
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.notebook.console import poller as poller_module
 from mirrorlake.notebook.console import pulse as pulse_module
 from mirrorlake.notebook.console.navigation import Navigation
-from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.window import TABS, Console
 from mirrorlake.render import link
 from tests.builders import mirror_config
-from tests.kit.processes import wait_until
 from tests.unit.markup import Markup, unwrapped
 from tests.unit.notebook.kit import everything
 
@@ -165,48 +161,3 @@ def test_nobody_is_asked_while_the_page_is_hidden(console: Console, time_s: list
         await asyncio.wait_for(resting, 5)
 
     asyncio.run(come_back())
-
-
-def test_pollers_of_two_event_loops_rest_and_are_woken_by_either(console: Console, time_s: list[float]) -> None:
-    pulse = console.session.pulse
-    pulse.answer({"ask": 1, "hidden": False, "untouched_ms": 0})
-    time_s[0] += 61
-
-    async def rest() -> None:
-        await asyncio.wait_for(pulse.rest(1e6), 20)
-
-    with ThreadPoolExecutor(2) as pool:
-        resting = [pool.submit(asyncio.run, rest()) for _ in range(2)]
-        wait_until(lambda: len(pulse._resting) == 2, "both rest")
-        pulse.answer({"ask": 2, "hidden": False, "untouched_ms": 0})
-        for one in resting:
-            one.result(timeout=20)
-    assert not pulse._resting
-
-
-def test_a_page_that_nobody_touches_asks_for_a_share_of_a_core(
-    console: Console, time_s: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rests: list[float] = []
-    spent = [0.0]
-    pulse = console.session.pulse
-    monkeypatch.setattr(poller_module, "time", SimpleNamespace(process_time=lambda: spent[0]))
-
-    def ask() -> int:
-        spent[0] += 0.7
-        return 1
-
-    async def rest(seconds: float) -> None:
-        rests.append(round(seconds, 3))
-        if len(rests) == 2:
-            raise asyncio.CancelledError
-        time_s[0] += 61
-        pulse.answer({"ask": 2, "untouched_ms": 61_000})
-
-    monkeypatch.setattr(pulse, "rest", rest)
-    pulse.answer({"ask": 1, "untouched_ms": 0})
-    poller = Poller(ask, session=console.session, every_s=5, changed=lambda: None)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(poller._loop())
-    assert rests == [5, 20]
-    assert poller.pulse.reading["limit_ms"] == 60_000, "stale after three of them"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config import load
-from mirrorlake.config.edit import FlowPreview, preview
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
@@ -289,52 +288,7 @@ def test_a_console_that_is_closed_stops_what_it_started(console: Console, world:
     assert asyncio.run(live()), "at once, and not when the loop comes to it"
 
 
-def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-
-    def looks(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
-        looked.append(str(flow.topics))
-        return preview(flow, topics)
-
-    monkeypatch.setattr("mirrorlake.notebook.console.flow.preview", looks)
-    add_clusters(console, "east", "west")
-    flow = console.wizard.flow
-    flow.topics_there["east"] = tuple(f"topic-{number:03}" for number in range(500))
-
-    async def types() -> None:
-        fill_flow(console, "east", "west", "t")
-        for length in range(2, 8):
-            flow.topics.value = f"{'topic-.'[:length]}*"
-        assert looked == [], "a key waits for no preview"
-        await until(lambda: bool(looked))
-
-    asyncio.run(types())
-    assert looked == ["topic-.*"]
-    assert "and 480 more rows of 500" in flow.preview.value
-
-
 async def until(condition: Callable[[], Any]) -> None:
     """Let the loop go on until something holds; the test's own limit ends it otherwise."""
     while not condition():
         await asyncio.sleep(0.01)
-
-
-def test_a_flow_is_listed_once_the_form_is_as_it_stays(console: Console) -> None:
-    fill(console, "orders")
-    flow = console.wizard.flow
-    forms: list[tuple[str, str]] = []
-    flow.list.widget.observe(lambda _: forms.append((flow.source.value, flow.topics.value)), "children")
-    flow.new.click()
-    assert forms == [("", "")], "who sees the flow in the list goes on with the form: what is typed there stays"
-
-
-def test_the_other_rows_of_a_list_keep_their_buttons(console: Console) -> None:
-    add_clusters(console, "east", "west")
-    clusters = console.wizard.clusters
-    before = dict(clusters.list.buttons)
-    clusters.never_leave.value = "pii.*"
-    clusters.add.click()
-    assert "pii" in clusters.list.entries[1].html
-    assert clusters.list.buttons == before, "one that is pressed meanwhile still acts"
-    clusters.list.buttons["east", "Remove"].click()
-    assert {key for key, _ in clusters.list.buttons} == {"west"}
