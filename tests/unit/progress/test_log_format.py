@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.progress.log_format import JsonLine, TextLine, log_context
+from mirrorlake.progress.log_format import JsonLine, log_context
 from tests.kit.commands import run_cli
 from tests.site import ROOT
 
@@ -73,12 +73,6 @@ def test_a_line_of_a_library_keeps_its_words_and_a_traceback_is_one_field() -> N
         told = as_json("duty.failed duty=%s", "groups", exc_info=sys.exc_info())
     assert (told["error"], "ValueError: odd" in told["traceback"]) == ("ValueError", True)
     assert as_json("stream.parked error=%s", "RecordTooLarge")["error"] == "RecordTooLarge"
-
-
-def test_text_says_what_the_message_does_not() -> None:
-    with log_context(flow="east->central", batch=7):
-        line = TextLine(named=False).format(record("lane.restart flow=%s lane=%s", "east->central", 2))
-    assert line.endswith("WARNING lane.restart flow=east->central lane=2 batch=7")
 
 
 def test_every_line_of_a_command_that_fails_is_json(tmp_path: Path) -> None:

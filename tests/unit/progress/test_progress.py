@@ -90,15 +90,6 @@ def test_no_report_makes_a_rate_below_zero_or_a_time_left_without_a_rate(
         assert "left_s=?" in told
 
 
-def test_what_is_not_known_is_a_question_mark() -> None:
-    assert line(0, None, at=0.1) == "done=0 total=? unit=records per_s=? left_s=?"
-    assert line(1000, None, at=10.0) == "done=1000 total=? unit=records per_s=100.0 left_s=?"
-    assert line(2000, 4000, at=20.0) == "done=2000 total=4000 unit=records per_s=100.0 left_s=20"
-    # The rate falls while nothing happens.
-    assert "per_s=100.0" in line(1000, 10_000, at=10.0)
-    assert "per_s=10.0" in line(1000, 10_000, at=100.0)
-
-
 def test_what_was_there_before_the_first_report_was_done_at_no_rate() -> None:
     begun = phase(first=1_000_000, done=1_000_000, total=1_000_100)
     done = begun.reported(1_000_050, 1_000_100, at=5.0).reported(1_000_100, 1_000_100, at=10.0)
@@ -154,20 +145,6 @@ def test_a_line_in_the_log_every_ten_seconds_and_one_at_the_end(caplog: pytest.L
     ]
 
 
-def test_how_a_phase_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=clock) as board:
-        for second in (0, 10, 20, 30):
-            clock.at = 100.0 + second
-            board.tell("land east", 10, 10)
-            board.tell("republish a->b", second, 100)
-    lines = [record.getMessage().split(" unit")[0] for record in caplog.records]
-    assert lines.count("progress phase='land east' done=10 total=10") == 1
-    assert [line for line in lines if "republish" in line] == [
-        f"progress phase='republish a->b' done={second} total=100" for second in (0, 10, 20, 30)
-    ]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -185,32 +162,6 @@ def test_a_terminal_gets_bars_that_vanish(monkeypatch: pytest.MonkeyPatch) -> No
     assert "[00:04<00:12, 300 records/s]" in said
     display.close([phase(name=name, done=5000)], 5.0)
     assert terminal.getvalue().rstrip("\r").endswith(" "), "the line is given back"
-
-
-def test_a_notebook_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ipywidgets
-    import tqdm.auto
-    from tqdm.notebook import tqdm_notebook
-
-    made: list[tqdm_notebook] = []
-
-    def make(**options: object) -> tqdm_notebook:
-        made.append(tqdm_notebook(**options, display=False))
-        return made[-1]
-
-    monkeypatch.setattr(tqdm.auto, "tqdm", make)
-    display = Bars(stay=True)
-    display.show([phase(done=0, total=None)], 0.0)
-    display.show([phase(), phase(name="<b>", done=1, total=None)], 4.0)
-    left, bar, right = made[0].container.children
-    assert isinstance(bar, ipywidgets.FloatProgress)
-    assert (bar.value, bar.max) == (1200, 5000)
-    text = (left.value + right.value).replace("\u2007", " ")
-    assert "land east:  24%" in text
-    assert right.value.replace("\u2007", " ").strip() == "1.20k/5.00k [00:04&lt;00:12, 300 records/s]"
-    assert "<b>" not in made[1].container.children[0].value + made[1].container.children[2].value
-    display.close([phase(done=5000)], 5.0)
-    assert bar.bar_style == "success"
 
 
 def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,12 +191,6 @@ def test_odd_records_do_not_match_and_do_not_fail() -> None:
     assert found(where="headers['h'] = 'x'") == [0]
 
 
-def test_a_condition_that_cannot_be_read_says_what_to_write() -> None:
-    with pytest.raises(UsageError, match="unknown column 'valu'") as caught:
-        Match.of(key=None, contains=None, where="valu.id = 3")
-    assert "value" in caught.value.remedy
-
-
 @pytest.mark.parametrize("backward", [True, False])
 def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) -> None:
     log = Known(orders(5000), ends={0: 5000})

@@ -249,15 +249,6 @@ def test_what_is_not_known_is_grey_and_never_green(verdict: str, shown: str) -> 
     assert (green in html, grey in html) == (verdict == "OK", verdict in ("WARMING_UP", "UNKNOWN", "PAUSED"))
 
 
-def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
-    rows = [partition_status(partition=index) for index in range(200)]
-    rows.append(partition_status("late", 7, state="behind", lag=5))
-    text = status("f", *rows).by("partition").to_text()
-    assert "! WARNING" in text
-    assert re.search(r"late +7 ", text)
-    assert "… and 151 more rows of 201" in text
-
-
 def test_a_flow_without_topics_and_an_unknown_lag_are_said() -> None:
     assert "‖ UNKNOWN" in replace(status(), partitions=()).to_text()
     empty = replace(status("f"), partitions=())
