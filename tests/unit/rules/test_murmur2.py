@@ -45,22 +45,6 @@ def test_law_d_vectorised_and_plain_partitions_agree(keys: list[bytes | None], c
     assert partitions_for(chunked, count, nulls=-7).tolist() == expected + expected[skipped:]
 
 
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        (pa.array(["21", None, "ö"]), [b"21", None, "ö".encode()]),
-        (pa.array([b"21", b"ab"], pa.binary(2)), [b"21", b"ab"]),
-        (pa.nulls(3), [None, None, None]),
-        (pa.array([None, None], pa.binary()), [None, None]),
-        (pa.array([b"", None], pa.binary()), [b"", None]),
-        (pa.array([], pa.binary()), []),
-        (pa.chunked_array([], pa.binary()), []),
-    ],
-)
-def test_every_layout_of_a_key_column(keys: pa.Array, expected: list[bytes | None]) -> None:
-    assert partitions_for(keys, 5).tolist() == [-1 if key is None else partition_for(key, 5) for key in expected]
-
-
 def test_a_topic_without_partitions_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one partition"):
         partitions_for(pa.array([b"a"]), 0)
