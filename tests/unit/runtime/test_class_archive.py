@@ -57,43 +57,9 @@ def test_an_archive_is_made_once_in_the_background_and_used_from_then_on(tmp_pat
     assert {path.suffix for path in maker.cache.iterdir()} == {".jsa", ".lock"}
 
 
-def test_other_jars_or_another_java_get_an_archive_of_their_own(tmp_path: Path) -> None:
-    maker = Maker(tmp_path)
-    maker.ask()
-    maker.wait()
-    for changed in (maker.jar, maker.java.home / "lib" / "modules"):
-        changed.write_bytes(b"22")
-        assert maker.ask() == []
-        maker.wait()
-        assert maker.ask() != []
-    assert len(list(maker.cache.glob("*.jsa"))) == 3
-
-
 def test_what_cannot_be_made_is_not_tried_again_and_stops_nobody(tmp_path: Path) -> None:
     maker = Maker(tmp_path, works=False)
     for _ in range(3):
         assert maker.ask() == []
         maker.wait()
     assert len(maker.lines()) == 1
-
-
-def test_one_that_died_half_way_is_made_again_and_a_second_maker_waits_for_none(tmp_path: Path) -> None:
-    maker = Maker(tmp_path)
-    maker.ask()
-    maker.wait()
-    [archive] = maker.cache.glob("*.jsa")
-    archive.rename(archive.with_suffix(".part"))
-    archive.with_suffix(".log").touch()
-    with archive.with_suffix(".lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert maker.ask() == []
-    assert len(maker.lines()) == 1
-    maker.ask()
-    maker.wait()
-    assert maker.ask() != []
-
-
-def test_a_cache_that_cannot_be_written_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "file"))
-    assert Maker(tmp_path).ask() == []

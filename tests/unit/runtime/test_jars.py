@@ -91,13 +91,6 @@ def test_jars_are_downloaded_once_and_shown_once(
     assert capsys.readouterr() == ("", "")
 
 
-def test_jars_that_were_removed_are_downloaded_again(download: Callable[[dict[str, bytes]], list[str]]) -> None:
-    calls = download(GOOD)
-    jars("broker")[0].unlink()
-    assert all(path.is_file() for path in jars("broker"))
-    assert calls == ["broker", "broker"]
-
-
 def test_two_at_once_download_once(download: Callable[[dict[str, bytes]], list[str]]) -> None:
     calls = download(GOOD)
     with ThreadPoolExecutor(8) as pool:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused
+from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks
 
 REFUSED = LoginRefused("west refuses the login", consequence="", remedy="", alias="west")
@@ -27,9 +27,11 @@ def test_each_duty_is_done_and_the_first_failure_is_the_steps() -> None:
     assert done == ["acls"], "one duty that fails keeps no other from being done"
 
 
-@pytest.mark.parametrize(("error", "level"), [(AWAY, logging.INFO), (REFUSED, logging.WARNING)])
+@pytest.mark.parametrize(
+    ("error", "level"), [(AWAY, logging.INFO), (REFUSED, logging.WARNING), (ZeroDivisionError(), logging.ERROR)]
+)
 def test_a_duty_that_fails_is_tried_again_and_said_once_to_a_person_unless_its_cluster_is_away(
-    error: ClusterError, level: int, caplog: pytest.LogCaptureFixture
+    error: Exception, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     thrice, turns = threading.Event(), []
@@ -44,19 +46,5 @@ def test_a_duty_that_fails_is_tried_again_and_said_once_to_a_person_unless_its_c
     duties.start()
     assert thrice.wait(30)
     duties.stop()
-    assert [record.levelno for record in caplog.records if "duty=groups" in record.getMessage()] == [level]
-
-
-def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
-    twice, turns = threading.Event(), []
-
-    def broken() -> None:
-        turns.append(1)
-        if len(turns) == 2:
-            twice.set()
-        raise ZeroDivisionError
-
-    duties = PeriodicTasks("a->b", [PeriodicTask(name="broken", interval_s=0.01, run=broken)])
-    duties.start()
-    assert twice.wait(30)
-    duties.stop()
+    said = [record.levelno for record in caplog.records if "duty=groups" in record.getMessage()]
+    assert said == [level] or (level == logging.ERROR and {*said} == {level}), "what nobody foresaw is said each time"

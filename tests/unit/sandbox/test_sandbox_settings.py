@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import javaproperties
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.model.flow import TopicPartition
-from mirrorlake.sandbox import broker, ports, traffic
 from mirrorlake.sandbox.detached import loopback_listener
-from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
 
 
@@ -63,53 +57,3 @@ def test_addresses_of_this_machine_are_accepted(address: str, expected: str) -> 
 def test_anything_else_is_refused(alias: str, address: str) -> None:
     with pytest.raises(SandboxError, match="nothing was started"):
         loopback_listener(alias, address)
-
-
-def test_a_controller_gets_no_port_of_a_listener_which_nobody_listens_on_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, others, left = free_ports(3)
-    monkeypatch.setattr(ports, "_RANGE", [own, others, left])
-    for name in ("_archived", "_java", "start_process"):
-        monkeypatch.setattr(broker, name, lambda *_, **__: [])
-    made = broker.Broker(alias="east", directory=tmp_path, listeners=(Listener(port=own),))
-    made.data.mkdir()
-    (made.data / "meta.properties").touch()
-    for _ in range(20):
-        made.launch(tied=True, besides=[others])
-        assert f"CONTROLLER://127.0.0.1:{left}" in (tmp_path / "server.properties").read_text().replace("\\:", ":")
-
-
-class Coming:
-    """Stands for a consumer whose coordinator loads at first."""
-
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers)
-        self.committed: list[Any] = []
-        self.closed = False
-
-    def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:
-        assert not asynchronous
-        if self.answers:
-            raise KafkaException(KafkaError(self.answers.pop(0)))
-        self.committed = [(one.topic, one.partition, one.offset) for one in offsets]
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize(
-    ("answers", "committed"),
-    [
-        ([KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS], [("orders", 1, 5)]),
-        ([KafkaError.GROUP_AUTHORIZATION_FAILED], []),
-    ],
-)
-def test_a_coordinator_that_loads_is_waited_for_and_any_other_refusal_is_told_at_once(
-    answers: list[int], committed: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    consumer = Coming(*answers)
-    monkeypatch.setattr(traffic, "Consumer", lambda _: consumer)
-    with nullcontext() if committed else pytest.raises(KafkaException):
-        traffic._read_half("127.0.0.1:1", {TopicPartition("orders", 1): 10})
-    assert (consumer.committed, consumer.closed) == (committed, True)
