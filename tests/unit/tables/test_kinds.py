@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import reduce
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -99,16 +99,6 @@ def check(of: str, *batches: Sequence[Any]) -> None:
         known = format_for(of, wider.kept)
         assert known == wider
     assert rows == folded(of, [*chain.from_iterable(batches)])
-
-
-def test_law_f_any_two_values_merge_in_one_batch_and_in_several() -> None:
-    for one, other in product(VALUES, repeat=2):
-        for of, first, second in (("values", one, other), ("keys", one, other), ("values", {"n": one}, {"n": other})):
-            check(of, [first, second])
-            check(of, [first], [second])
-        check("values", [{"n": 1}], [{"n": one}], [{"n": other}])
-        check("values", [{"n": one, "l": [one], "o": {"n": one}}], [{"n": one}, {"n": other}])
-        check("values", [{"l": [one], "o": {"n": one}}], [{"l": [one, other], "o": {"n": other}}, {"o": {"n": one}}])
 
 
 DECIMALS = ["decimal(9,2)", "decimal(5,4)", "decimal(38,0)", "decimal(20,20)"]

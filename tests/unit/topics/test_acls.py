@@ -205,19 +205,6 @@ def test_writes_denied_to_everybody_on_a_source_are_not_denied_to_flows_that_lea
     assert shown(translate([one_of_many], flow_of("orders"))) == ["DENY WRITE literal east.orders"]
 
 
-def test_a_denial_that_had_to_be_narrowed_narrows_the_permissions_beside_it() -> None:
-    flow = flow_of(exclude="ab-x.*", existing=["ab-y"])
-    source = [
-        allow("ab", pattern="PREFIXED", permission="DENY"),
-        allow("ab-y", pattern="PREFIXED"),
-        allow("ab-y", pattern="PREFIXED", principal="User:b"),
-    ]
-    there = translate(source, flow).wanted
-    assert not permitted(source, "User:a", "READ", "ab-y2")
-    assert not permitted(there, "User:a", "READ", "east.ab-y2"), "a topic that comes later must not slip through"
-    assert permitted(there, "User:b", "READ", "east.ab-y2")
-
-
 # -- whose an ACL is --------------------------------------------------------------------------------------------------
 
 X, Y = allow("east.a"), allow("east.b")
@@ -242,23 +229,6 @@ def test_law_f_a_crash_between_two_changes_leaves_nobody_with_more_than_the_sour
     owned, actual = ownership_of([]), set[Acl]()
     assert order({may, must_not}, owned, actual) == [("create", "DENY"), ("create", "ALLOW")]
     assert order(set(), owned, actual) == [("delete", "ALLOW"), ("delete", "DENY")]
-
-
-@pytest.mark.law("G")
-def test_a_revocation_is_followed_for_what_mirrorlake_made() -> None:
-    owned = ownership_of([(INTENDED, X, "f"), ("create", X, "f")])
-    assert kinds(owned, wanted=[], actual=[X, Y]) == ["delete"]
-    assert kinds(owned, wanted=[X], actual=[]) == ["create"], "drift"
-    assert kinds(owned, wanted=[], actual=[]) == ["release"], "whoever makes it now is its owner"
-
-
-@pytest.mark.law("F")
-def test_a_crash_between_creating_and_recording_loses_and_deletes_nothing() -> None:
-    owned = ownership_of([(INTENDED, X, "f")])
-    assert kinds(owned, wanted=[X], actual=[]) == ["create"]
-    assert kinds(owned, wanted=[X], actual=[X]) == ["adopt"]
-    assert kinds(owned, wanted=[], actual=[X]) == ["note"], "perhaps somebody else's: shown, not deleted"
-    assert kinds(owned, wanted=[], actual=[]) == ["release"]
 
 
 def test_the_last_flow_that_needs_an_acl_deletes_it() -> None:

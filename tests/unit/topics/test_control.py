@@ -116,24 +116,6 @@ def test_plain_content_holds_no_secret_and_tells_an_edited_one_apart() -> None:
     assert "hunter" not in str(change)
 
 
-def test_plain_content_is_the_same_for_settings_that_mean_the_same() -> None:
-    spelled = SETTINGS.replace("topics: orders", 'topics: ["orders"], lanes: 2, sync: {groups: true}')
-    assert identity(plain(loads(spelled))) == identity(plain(loads(SETTINGS)))
-
-
-def test_one_flow_can_be_put_in_force_alone() -> None:
-    two = SETTINGS + "  - {name: back, source: west, target: east, topics: pay}\n"
-    table = Table()
-    control_step.put_in_force(loads(two), table)  # type: ignore[arg-type]
-    edited = loads(two.replace("topics: orders", "topics: clicks").replace("topics: pay", "topics: rent"))
-    assert [c.name for c in control_step.settings_plan(edited, table, flow="back").changes] == ["back"]  # type: ignore[arg-type]
-    control_step.put_in_force(edited, table, flow="back")  # type: ignore[arg-type]
-    assert [c.name for c in control_step.settings_plan(edited, table).changes] == ["east->west"]  # type: ignore[arg-type]
-    removed = loads(SETTINGS)
-    actions = [(c.action, c.name) for c in control_step.settings_plan(removed, table).changes]  # type: ignore[arg-type]
-    assert actions == [("remove", "back")]
-
-
 def test_flows_that_are_put_in_force_one_by_one_are_what_the_whole_file_says() -> None:
     two = SETTINGS + "  - {name: back, source: west, target: east, topics: pay}\nsampling: {every: 5s}\n"
     config, table = loads(two), Table()

@@ -106,14 +106,6 @@ def test_law_g_regions_that_merge_come_to_rest_at_the_settings_of_the_first() ->
     assert clusters.topics["central", "all.orders"] == {}
 
 
-@pytest.mark.law("G")
-def test_law_g_where_both_sides_of_a_pair_differ_the_first_flow_s_source_decides() -> None:
-    clusters = both_ways()
-    clusters.topics["west", "orders"] = {"retention.ms": "9"}
-    clusters.rest()
-    assert clusters.topics["east", "orders"] == clusters.topics["west", "orders"] == {"retention.ms": "1"}
-
-
 def test_settings_that_go_one_way_only_follow_their_source_wherever_its_flow_stands() -> None:
     flow = {"topics": "orders", "policy": "identity"}
     first = {"source": "west", "target": "east", **flow, "sync": {"configs": False}}
