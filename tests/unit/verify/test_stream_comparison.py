@@ -11,11 +11,10 @@ import pytest
 
 from mirrorlake.kafka.fetched_rows import _SCHEMA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, content_of
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget, FetchedPart
 from mirrorlake.verify.offset_columns import OffsetColumns
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.stream_comparison import StreamComparison
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
@@ -61,17 +60,6 @@ def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
     assert [found.offset for found in merge.mismatches] == [7], "law E: of each key only the newest can be a loss"
 
 
-def test_a_compacted_log_is_judged_once_where_nothing_lies_past_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, times = CompactedLog._judge, []
-    monkeypatch.setattr(CompactedLog, "_judge", lambda self: (times.append(1), judge(self))[1])
-    rows: list[Row] = [(o, 5, b"%d" % o, b"v", None) for o in range(3)]
-    merge = compacted(rows, fed_is_source=True)
-    merge.take(tp(0), batch(rows[:1]), 3)
-    assert merge.unexplained() == [tp(0)]
-    merge.finish()
-    assert ([found.offset for found in merge.mismatches], times) == ([1, 2], [1])
-
-
 def test_a_record_and_its_deletion_may_both_have_left_a_compacted_log() -> None:
     rows: list[Row] = [(0, 5, b"k", b"v", None), (1, 5, b"k", None, None), (2, 5, b"n", b"v", None)]
     merge = compacted(rows, fed_is_source=False)
@@ -98,19 +86,6 @@ def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
     merge.finish()
     assert [found.offset for found in merge.mismatches] == [3]
     assert merge.by_feed[0].suspects.offsets == {3}, "the next verification looks there again"
-
-
-def test_runs_are_taken_apart_at_their_holes() -> None:
-    holes = [{"first": 12, "length": 2}, {"first": 17, "length": 1}]
-    places = OffsetColumns.from_runs(runs_of((10, 19, 100, holes), (30, 31, 200, None)), np.array([7, 8]))
-    found = zip(places.upstream, places.downstream, places.lengths, places.labels, strict=True)
-    assert [tuple(map(int, one)) for one in found] == [
-        (10, 100, 2, 7),
-        (14, 102, 3, 7),
-        (18, 105, 2, 7),
-        (30, 200, 2, 8),
-    ]
-    assert places.downstream_within(101, 106).upstream_within(OffsetRanges([(0, 19)])).records == 5
 
 
 @pytest.mark.law("C")
