@@ -67,14 +67,14 @@ class Groups(threading.Thread):
         """Hold all that was seen of a topic against both logs, which are equal; the last is after all that was read."""
         for partition, records in source.items():
             upstream, downstream = ([one.offset for one in log] for log in (records, target[partition]))
-            at, unread = -1, bisect_left(upstream, self._tried[topic, partition])
+            at = -1
             for tried, at in self._seen[topic, partition]:
                 unread = bisect_left(upstream, tried)
                 if unread < len(upstream) and at > downstream[unread]:
                     yield f"{topic}-{partition}: a group that read to {tried} skips {downstream[unread]}, it goes on at {at}"
                     break
             else:
-                if bisect_left(downstream, at) < unread:
+                if bisect_left(downstream, at) < bisect_left(upstream, self._tried[topic, partition]):
                     yield f"{topic}-{partition}: the group's position {at} did not follow"
 
 
