@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
@@ -25,7 +24,7 @@ from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.options import Options
 from tests.bench.processes import ProcessTree, Stopwatch
-from tests.bench.results import MIRRORLAKE_STREAMING, MIRRORLAKES, MM2_EXACTLY_ONCE, Book, Say
+from tests.bench.results import MIRRORLAKE_STREAMING, MM2, Book, Say
 from tests.bench.workload import Topic
 
 LIVE = Topic(name="bench.live", records=0, value_bytes=100, partitions=4)
@@ -106,9 +105,14 @@ def load(producer: Producer, rate: int, seconds: float, topics: Sequence[Topic] 
 
 
 @contextmanager
-def mirrorlake(contest: Contest, *, verify: str = "", execution: str = "live") -> Iterator[subprocess.Popen[bytes]]:
-    """Run the mirror as an operator does; `verify` is how often it proves what came, empty for never."""
-    conf, log = write_settings(contest, verify=verify, execution=execution), contest.directory / "mirror.log"
+def mirrorlake(contest: Contest, *, execution: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the mirror as an operator does, with a flow to each target."""
+    flows = [
+        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*", "execution": execution}
+        for target in contest.targets
+    ]
+    conf = contest.write_settings(flows, source={"land": {"execution": execution}})
+    log = contest.directory / "mirror.log"
     command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -119,16 +123,6 @@ def mirrorlake(contest: Contest, *, verify: str = "", execution: str = "live") -
         finally:
             process.terminate()
             process.wait(60)
-
-
-def write_settings(contest: Contest, *, verify: str = "", execution: str = "live") -> Path:
-    """Write the settings of a mirror with a flow to each target, and return their file."""
-    flows = [
-        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*", "execution": execution}
-        for target in contest.targets
-    ]
-    proves = {"verify": {"every": verify}} if verify else {}
-    return contest.write_settings(flows, source={"land": {"execution": execution}}, **proves)
 
 
 class Subject:
@@ -186,8 +180,6 @@ class Subject:
         case = f"{rate:,} records/s" if rate else "idle"
         if self._options.spread:
             case += f" over {self._options.spread:,} partitions"
-        if self._options.verify:
-            case += f", verify every {self._options.verify}"
         self._keep("always-on", case, values, others_cores=used.strangers_cores)
 
     def burst(self, number: int) -> None:
@@ -200,7 +192,7 @@ class Subject:
             copy.await_complete(self._alive, patience_s=_COMPLETE_S)
         used = self._watch.read()
         for copy in copies:
-            copy.prove(exactly_once=self.name in (*MIRRORLAKES, MM2_EXACTLY_ONCE))
+            copy.prove()
         if number:
             count, records = len(copies), sum(topic.records for topic in topics)
             self._keep(
@@ -233,13 +225,10 @@ def bursts(options: Options, number: int) -> tuple[Topic, ...]:
     return options.topics(f"bench.burst{number}.")
 
 
-def _running(
-    name: str, contest: Contest, options: Options, alias: str
-) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    if name not in MIRRORLAKES:
-        return mm2.running(name, alias, contest)
-    execution = "streaming" if name == MIRRORLAKE_STREAMING else "live"
-    return mirrorlake(contest, verify=options.verify, execution=execution)
+def _running(name: str, contest: Contest, alias: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    if name == MM2:
+        return mm2.running(alias, contest)
+    return mirrorlake(contest, execution="streaming" if name == MIRRORLAKE_STREAMING else "live")
 
 
 def measure(options: Options, book: Book, say: Say) -> None:
@@ -254,10 +243,9 @@ def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
         numbers = range(options.bursts + 1 if options.bursts else 0)
         live = spread(options.spread)
         contest.create([*live, *(topic for number in numbers for topic in bursts(options, number))])
-        is_ours = name in MIRRORLAKES
-        alias = contest.source.alias if is_ours else "mm2live"
+        alias = "mm2live" if name == MM2 else contest.source.alias
         with (
-            _running(name, contest, options, alias) as process,
+            _running(name, contest, alias) as process,
             Watcher(contest.targets[0].bootstrap_servers, *(f"{alias}.{topic.name}" for topic in live)) as watcher,
         ):
             subject = Subject(name, alias, process, contest, options, book, live=live)

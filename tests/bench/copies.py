@@ -69,10 +69,7 @@ def lacking(parts: Iterable[Part], ends: Ends) -> list[Part]:
 
 @dataclass(slots=True)
 class Tally:
-    """Count the records of one partition in the order in which they stand there.
-
-    `again` counts records that stand there more than once: allowed at least once, an error exactly once.
-    """
+    """Count the records of one partition in the order in which they stand there; `again` those that stand there more than once."""
 
     part: Part
     seen: int = 0
@@ -87,13 +84,13 @@ class Tally:
         elif len(self.wrong) < 3:
             self.wrong.append(f"{key!r} where {self.part.key(self.seen)!r} was due")
 
-    def faults(self, *, exactly_once: bool) -> list[str]:
+    def faults(self) -> list[str]:
         """List the faults of the partition; none when its copy is complete and in order."""
         where = f"{self.part.topic}-{self.part.partition}"
         found = [f"{where}: {text}" for text in self.wrong]
         if self.seen != self.part.records:
             found.append(f"{where}: {self.seen} of {self.part.records} records")
-        if exactly_once and self.again:
+        if self.again:
             found.append(f"{where}: {self.again} records twice")
         return found
 
@@ -135,16 +132,15 @@ class Copy:
                 time.sleep(_LOOK_S)
         raise IncompleteCopy(f"{len(waiting)} partitions were not complete after {patience_s:.0f} s")
 
-    def prove(self, *, exactly_once: bool) -> int:
-        """Read everything back; return how many records stand there more than once."""
+    def prove(self) -> None:
+        """Read everything back: each record stands there once, in order."""
         tallies = {(part.topic, part.partition): Tally(part) for part in self._parts}
         with _Reader(self._servers) as reader:
             for message in reader.everything(self._parts):
                 tallies[message.topic(), message.partition()].add(message.key() or b"")
-        faults = [text for tally in tallies.values() for text in tally.faults(exactly_once=exactly_once)]
+        faults = [text for tally in tallies.values() for text in tally.faults()]
         if faults:
             raise IncompleteCopy("; ".join(faults[:5]))
-        return sum(tally.again for tally in tallies.values())
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 from its jars: dedicated mode, one JVM of 1 GB, in three settings."""
+"""MirrorMaker 2 from its jars: dedicated mode, one JVM of 1 GB, tuned and exactly-once."""
 
 from __future__ import annotations
 
@@ -12,60 +12,46 @@ from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.processes import ProcessTree, Stopwatch
-from tests.bench.results import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Book
+from tests.bench.results import MM2, Book
 
 _START_S = 300.0
 _COPY_S = 1800.0
 
 
-def properties(subject: str, source: str, target: str, servers: Mapping[str, str], *, rest_port: int) -> dict[str, str]:
-    """Return `mm2.properties` for one of the three settings."""
-    found = {
-        **base_properties(source, target, servers, topics=r"bench\..*", interval_s=5),
-        "tasks.max": "2",
-        "sync.group.offsets.enabled": "true",
-    }
-    if subject in (MM2_TUNED, MM2_EXACTLY_ONCE):
+def fan_out(source: str, targets: Sequence[str], servers: Mapping[str, str], *, rest_port: int) -> dict[str, str]:
+    """Return `mm2.properties` of one process with a flow to each target."""
+    found: dict[str, str] = {}
+    for target in targets:
         found |= {
-            f"{source}.consumer.max.poll.records": "5000",
-            f"{source}.consumer.max.partition.fetch.bytes": "8388608",
+            **base_properties(source, target, servers, topics=r"bench\..*", interval_s=5),
             f"{target}.producer.batch.size": "1000000",
             f"{target}.producer.linger.ms": "20",
             f"{target}.producer.compression.type": "lz4",
-        }
-    if subject == MM2_EXACTLY_ONCE:
-        found |= {
             f"{target}.exactly.once.source.support": "enabled",
-            f"{source}.consumer.isolation.level": "read_committed",
-            "dedicated.mode.enable.internal.rest": "true",
-            "listeners": f"http://{LOOPBACK}:{rest_port}",
         }
-    return found
-
-
-def fan_out(
-    subject: str, source: str, targets: Sequence[str], servers: Mapping[str, str], *, rest_port: int
-) -> dict[str, str]:
-    """Return `mm2.properties` of one process with a flow to each target; the arguments are those of `properties`."""
-    found: dict[str, str] = {}
-    for target in targets:
-        found |= properties(subject, source, target, servers, rest_port=rest_port)
         # Unless told otherwise, it sends heartbeats between every two clusters that it knows.
         for other in targets:
             if other != target:
                 found |= {f"{target}->{other}.enabled": "false", f"{target}->{other}.emit.heartbeats.enabled": "false"}
-    return {**found, "clusters": ",".join([source, *targets])}
+    return {
+        **found,
+        "clusters": ",".join([source, *targets]),
+        "tasks.max": "2",
+        "sync.group.offsets.enabled": "true",
+        f"{source}.consumer.max.poll.records": "5000",
+        f"{source}.consumer.max.partition.fetch.bytes": "8388608",
+        f"{source}.consumer.isolation.level": "read_committed",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": f"http://{LOOPBACK}:{rest_port}",
+    }
 
 
-SETTINGS = (MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE)
-
-
-def drain(subject: str, number: int, contest: Contest, book: Book, *, case: str) -> None:
+def drain(number: int, contest: Contest, book: Book, *, case: str) -> None:
     """Run MM2 until every target is complete; counted from its first mirrored record."""
     # An alias of its own a pass: a worker that is gone blocks its group for a minute.
-    source = f"mm2{SETTINGS.index(subject)}pass{number}"
+    source = f"mm2pass{number}"
     copies = contest.copies(lambda name: f"{source}.{name}")
-    with running(subject, source, contest) as process:
+    with running(source, contest) as process:
 
         def alive() -> None:
             if process.poll() is not None:
@@ -82,26 +68,26 @@ def drain(subject: str, number: int, contest: Contest, book: Book, *, case: str)
             copy.await_complete(alive, patience_s=_COPY_S)
         used = watch.read()
     for copy in copies:
-        copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE)
+        copy.prove()
     contest.clean()
     book.keep(
         "drain",
         case,
         used.values(contest.records),
         mode="from its first record",
-        subject=subject,
+        subject=MM2,
         workload=contest.workload,
         others_cores=used.strangers_cores,
     )
 
 
 @contextmanager
-def running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
+def running(source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
     """Run MM2 from the source, under an alias, to every target."""
     (rest_port,) = free_ports(1)
     targets = {target.alias: target.bootstrap_servers for target in contest.targets}
     servers = {source: contest.source.bootstrap_servers, **targets}
-    settings = fan_out(subject, source, list(targets), servers, rest_port=rest_port)
+    settings = fan_out(source, list(targets), servers, rest_port=rest_port)
     mirror = MirrorMaker(contest.directory / source, settings, java_options=("-Xms1g", "-Xmx1g"))
     try:
         yield mirror.process

@@ -10,24 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.contest import Contest
-from tests.bench.results import (
-    MIRRORLAKE,
-    MIRRORLAKE_STREAMING,
-    MIRRORLAKES,
-    MM2_DEFAULTS,
-    MM2_EXACTLY_ONCE,
-    MM2_TUNED,
-    Say,
-)
+from tests.bench.results import MIRRORLAKE, MIRRORLAKE_STREAMING, MM2, Say
 from tests.bench.workload import CODECS, RECORDS, Topic, topics
 
-_SUBJECTS = {
-    MIRRORLAKE: MIRRORLAKE,
-    "mirrorlake-streaming": MIRRORLAKE_STREAMING,
-    "mm2-defaults": MM2_DEFAULTS,
-    "mm2-tuned": MM2_TUNED,
-    "mm2-exactly-once": MM2_EXACTLY_ONCE,
-}
+_SUBJECTS = {MIRRORLAKE: MIRRORLAKE, "mirrorlake-streaming": MIRRORLAKE_STREAMING, "mm2-exactly-once": MM2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +33,6 @@ class Options:
     seconds: float
     warm_up: float
     bursts: int
-    verify: str
     seed: int
     json: Path
     directory: Path | None
@@ -55,10 +40,6 @@ class Options:
     @property
     def subjects(self) -> list[str]:
         return [subject for name, subject in _SUBJECTS.items() if name in self.only]
-
-    @property
-    def mirror_makers(self) -> list[str]:
-        return [subject for subject in self.subjects if subject not in MIRRORLAKES]
 
     def topics(self, prefix: str = "bench.") -> tuple[Topic, ...]:
         return topics(self.scale, sizes=self.sizes, partitions=self.partitions, codec=self.codec, prefix=prefix)
@@ -114,7 +95,6 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
         help="of each rate; brokers of 1,000 partitions want 90 (30)",
     )
     add("--bursts", type=int, default=3, metavar="N", help="into the running mirror; medians (3)")
-    add("--verify", default="", metavar="5s", help="how often the running mirror proves what came (never)")
     add("--seed", type=int, default=7, metavar="N", help="of the record values (7)")
     add("--json", type=Path, default=Path("build/bench.json"), metavar="FILE", help="added to (build/bench.json)")
     add("--directory", type=Path, help="where data is put while it runs (the system's temporary folder)")

@@ -14,9 +14,7 @@ from statistics import median
 MIRRORLAKE = "mirrorlake"
 MIRRORLAKE_STREAMING = "mirrorlake, streaming"
 MIRRORLAKES = (MIRRORLAKE, MIRRORLAKE_STREAMING)
-MM2_DEFAULTS = "MM2, defaults"
-MM2_TUNED = "MM2, tuned"
-MM2_EXACTLY_ONCE = "MM2, tuned, exactly-once"
+MM2 = "MM2, tuned, exactly-once"
 # Above this, strangers on the machine have slowed the mirrors down: rates are not to be quoted then.
 BUSY_CORES = 0.15
 _DASH = "–"
@@ -148,10 +146,7 @@ def figure(value: float) -> str:
 
 
 def markdown(results: Iterable[Result], suite: str) -> str:
-    """Return the tables of a suite, one a workload; behind mirrorlake's values stand their ratios to MirrorMaker 2's.
-
-    MirrorMaker 2 is that of the same case: exactly-once where it was measured, else tuned, else with its defaults.
-    """
+    """Return the tables of a suite, one a workload; behind mirrorlake's values are their ratios to MirrorMaker 2's of that case."""
     mine = [one for one in medians(results) if one[0].suite == suite]
     workloads = dict.fromkeys(one.workload for one, _ in mine)
     return "\n\n".join(
@@ -175,7 +170,7 @@ def _table(workload: str, rows: Sequence[tuple[Result, int]]) -> str:
     for case in dict.fromkeys(one.case for one, _ in rows):
         within = [pair for pair in rows if pair[0].case == case]
         others = {one.subject: one.values for one, _ in within}
-        base = next((others[name] for name in (MM2_EXACTLY_ONCE, MM2_TUNED, MM2_DEFAULTS) if name in others), {})
+        base = others.get(MM2, {})
         for one, passes in within:
             share = base if one.subject in MIRRORLAKES else {}
             fixed = {"subject": one.subject, "mode": one.mode, "passes": str(passes)}
