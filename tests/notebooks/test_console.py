@@ -1,4 +1,4 @@
-"""The console of a mirror that runs, in JupyterLab in a real browser, beside 500 topics and odd records.
+"""The console of a mirror that runs, in JupyterLab in a real browser, beside many topics and odd records.
 
 One world and one open page serve every test of the file; each walks a tab. Pictures are kept in `build/screenshots`.
 """
@@ -26,7 +26,7 @@ from tests.servers.lakes import MakeMirror
 
 ATTACK = b"<img src=x onerror=alert(1)>"
 FLOW = "east->central"
-MANY = 500
+MANY = 60
 # What is not read again by itself is stale after 15 s, for which a busy machine may take to show it.
 CONSOLE = """\
 import mirrorlake as ml
@@ -39,7 +39,7 @@ shown"""
 
 @dataclass(frozen=True)
 class World:
-    """A mirror of two topics among 500, its settings file, and the page that shows its console."""
+    """A mirror of two topics among many, its settings file, and the page that shows its console."""
 
     prefix: str
     mirror: Mirror

@@ -1,4 +1,4 @@
-"""A schema registry as fixtures: Apicurio, which speaks Confluent's API; what it was given survives its end, as a broker's log does."""
+"""A schema registry as a fixture: Apicurio, which speaks Confluent's API; what it was given survives its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -68,11 +68,6 @@ class RegistryServer:
             self._process.wait()
             self._process = None
 
-    def restart(self) -> None:
-        """Kill it and start it again at its address."""
-        self.kill()
-        self.start()
-
 
 def _runner() -> Path:
     """Return the runner of the unpacked archive; it is unpacked once on this machine."""
@@ -93,22 +88,8 @@ def _runner() -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], RegistryServer]]:
-    """Start the registry of a name at the first call; all are killed at the end of the run."""
-    servers: dict[str, RegistryServer] = {}
-
-    def started(name: str) -> RegistryServer:
-        if name not in servers:
-            servers[name] = RegistryServer(tmp_path_factory.mktemp(f"registry-{name}"))
-            servers[name].start()
-        return servers[name]
-
-    yield started
-    for server in servers.values():
-        server.kill()
-
-
-@pytest.fixture(scope="session")
-def registry(make_registry: Callable[[str], RegistryServer]) -> RegistryServer:
-    """The registry that tests share, who keep apart by the names of their subjects."""
-    return make_registry("shared")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    """Start the registry that tests share, who keep apart by the names of their subjects."""
+    server = RegistryServer(tmp_path_factory.mktemp("registry")).start()
+    yield server
+    server.kill()

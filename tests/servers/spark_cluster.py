@@ -21,7 +21,6 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 import mirrorlake
 from mirrorlake.runtime import session as own_session
-from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import find_java
 
 _SPARK_HOME = Path(pyspark.__file__).parent
@@ -40,17 +39,11 @@ T = TypeVar("T")
 class SparkCluster:
     """Start it, submit jobs to it, and kill what a test wants to see dead.
 
-    With `pinned`, each worker with all that runs on it has one core of this machine. With `quick`, every JVM starts from the
-    archive of classes that our own sessions start from, with the jars on its class path; without, they travel as `--jars`.
+    Every JVM starts from the archive of classes that our own sessions start from, with the jars on its class path.
     """
 
-    def __init__(
-        self, folder: Path, *, workers: int = WORKERS, slots: int = SLOTS, pinned: bool = False, quick: bool = False
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._workers = workers
-        self._slots = slots
-        self._pinned = pinned
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._env = {
             **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")},
@@ -64,28 +57,21 @@ class SparkCluster:
             "PYTHONUNBUFFERED": "1",
         }
         self.package = packed(folder)
-        self._options, self._jars, self._class_path = _SMALL, [*map(str, jars("spark"))], ""
-        if quick:
-            ours = own_session._driver_conf(find_java())
-            archived = [one for one in shlex.split(ours[own_session._OPTIONS]) if one not in own_session._JAVA_OPTIONS]
-            self._options, self._jars = (*_SMALL, *archived), []
-            self._class_path = ours["spark.driver.extraClassPath"]
+        ours = own_session._driver_conf(find_java())
+        archived = [one for one in shlex.split(ours[own_session._OPTIONS]) if one not in own_session._JAVA_OPTIONS]
+        self._options, self._class_path = (*_SMALL, *archived), ours["spark.driver.extraClassPath"]
 
     def start(self) -> None:
         log = self._daemon("master", "deploy.master.Master", "--port", "0", "--webui-port", "0")
         self.master = _until(lambda: _MASTER.findall(log.read_text()))[0]
-        for number in range(self._workers):
+        for number in range(WORKERS):
             self._daemon(
                 f"worker-{number}",
                 "deploy.worker.Worker",
-                *("--port", "0", "--webui-port", "0", "--cores", str(self._slots), "--memory", "1g"),
+                *("--port", "0", "--webui-port", "0", "--cores", str(SLOTS), "--memory", "1g"),
                 *("--work-dir", str(self.folder / f"work-{number}"), self.master),
             )
-            if self._pinned:
-                # All threads that the JVM has by now, and all that they start.
-                for thread in psutil.Process(self._daemons[-1].pid).threads():
-                    os.sched_setaffinity(thread.id, {number % (os.cpu_count() or 1)})
-        _until(lambda: log.read_text().count("Registering worker") == self._workers)
+        _until(lambda: log.read_text().count("Registering worker") == WORKERS)
 
     @property
     def pids(self) -> list[int]:
@@ -96,7 +82,7 @@ class SparkCluster:
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
         # Java compares the class path with the archive's: the order is that of Spark's launcher.
         logging = map(str, (_SPARK_HOME / "jars").glob("slf4j-api-*.jar"))
-        class_path = os.pathsep.join(filter(None, (self._class_path, *logging, f"{_SPARK_HOME}/jars/*")))
+        class_path = os.pathsep.join((self._class_path, *logging, f"{_SPARK_HOME}/jars/*"))
         command = [f"{self._env['JAVA_HOME']}/bin/java", "-Xmx256m", *self._options, *opens, "-cp", class_path]
         log = self.folder / f"{name}.log"
         with log.open("wb") as out:
@@ -109,11 +95,7 @@ class SparkCluster:
         settings = {
             "spark.executor.memory": "640m",
             **dict.fromkeys((f"spark.{role}.extraJavaOptions" for role in _ROLES), shlex.join(self._options)),
-            **(
-                dict.fromkeys((f"spark.{role}.extraClassPath" for role in _ROLES), self._class_path)
-                if self._class_path
-                else {"spark.jars": ",".join(self._jars)}
-            ),
+            **dict.fromkeys((f"spark.{role}.extraClassPath" for role in _ROLES), self._class_path),
             "spark.ui.enabled": "false",
             **{name.replace("_", "."): value for name, value in conf.items()},
         }
@@ -192,7 +174,7 @@ def packed(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    cluster = SparkCluster(tmp_path_factory.mktemp("spark_cluster"), quick=True)
+    cluster = SparkCluster(tmp_path_factory.mktemp("spark_cluster"))
     try:
         cluster.start()
         yield cluster
