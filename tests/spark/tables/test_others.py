@@ -84,7 +84,9 @@ def test_law_f_a_batch_that_was_read_before_is_dropped(tmp_path: Path, spark: Sp
 
 
 @pytest.mark.law("F")
-def test_law_f_a_table_that_was_restored_goes_on_from_there(tmp_path: Path, spark: SparkSession) -> None:
+def test_law_f_a_table_that_was_restored_goes_on_and_one_that_was_lost_or_whose_creator_was_killed_is_made(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     world = World(tmp_path, spark, *BOTH)
     world.land(Record({"n": 1}, "a"), Record({"n": 1}, "b"))
     world.keep()
@@ -96,15 +98,6 @@ def test_law_f_a_table_that_was_restored_goes_on_from_there(tmp_path: Path, spar
     world.land(Record({"n": 3}, "c"), Record({"n": 3}, "b", partition=1, at=0))
     world.keep()
     world.check(proves=True)
-
-
-@pytest.mark.law("F")
-def test_law_f_a_table_whose_folder_was_lost_or_whose_creator_was_killed_is_made(
-    tmp_path: Path, spark: SparkSession
-) -> None:
-    world = World(tmp_path, spark, *BOTH)
-    world.land({"n": 1}, b"{broken")
-    world.keep()
     for name, lost in zip(world.entries, ("", "_delta_log"), strict=True):
         shutil.rmtree(world.location(name) / lost)
         with pytest.raises(UsageError, match="was never written"):

@@ -60,7 +60,7 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
         land("newest", "stops")
         assert not has(world, "sales", 2)
         mirror.resume(table="sales")
-        land("sales", "newest", "stops")
+        wait_until(lambda: failures or has(world, "sales", 2), "it has caught up")
         # The relay's files are rewritten beside the query, which takes no record of them for a new one.
         world.erase(3)
         world.expire(1)
@@ -77,7 +77,7 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
     # One of all tables, and another where an erasure had all of them leave it at once.
     assert {*messages("tables.query_started")} == {"tables.query_started sources=east,west every_s=1"}
     assert {one.name: one.state for one in world.open().tables().tables}["stops"] == "parked"
-    assert [n for (n,) in world.columns("stops", "n")] == [-1, 0, 1, 3, 4, -1, 0, 1, 2, 3, 4]
+    assert [n for (n,) in world.columns("stops", "n")] == [-1, 0, 1, 3, -1, 0, 1, 2, 3]
     world.check("sales", "newest", "late")
     for name in world.entries:
         versions = [DeltaTable(world.location(name)).transaction_version(app_of(other)) for other in world.entries]
