@@ -155,25 +155,6 @@ def test_tls_is_spelled_for_both(librdkafka: dict[str, str], java: dict[str, str
     assert options.librdkafka == {**SSL, **librdkafka}
 
 
-@pytest.mark.parametrize(
-    "client",
-    [
-        {"ssl.certificate.location": "x.pem", "ssl.key.location": "x.pem"},
-        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "x.pem"},
-        {"ssl.certificate.pem": "text of x.pem", "ssl.key.pem": "text of x.pem"},
-    ],
-)
-def test_an_encrypted_key_reaches_java_decrypted_and_librdkafka_with_its_password(client: dict[str, str]) -> None:
-    options = both({**SSL, **client, "ssl.key.password": "k"})
-    assert options.java == {
-        **SSL,
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": "text of x.pem",
-        "ssl.keystore.key": "text of x.pem by k",
-    }
-    assert options.librdkafka["ssl.key.password"] == "k"
-
-
 WRONG = [
     ({"requst.timeout.ms": "1"}, "did you mean 'request.timeout.ms'?"),
     ({"kafka.client.id": "x"}, "write client.id"),

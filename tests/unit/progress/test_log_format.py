@@ -48,13 +48,6 @@ def test_the_pairs_of_a_message_and_what_it_is_about_are_fields() -> None:
     assert "flow" not in as_json("lane.restart lane=%s", 2), "only within the block"
 
 
-def test_the_line_itself_knows_better_than_what_is_around_it() -> None:
-    with log_context(flow="east->central"), log_context(batch=1):
-        assert as_json("duty.failed flow=%s", "west->central")["flow"] == "west->central"
-        told = as_json("land.gap range=%s %s..%s", "t-0", 1, 2, extra={"facts": {"source": "east"}})
-        assert (told["range"], told["source"], told["flow"], told["batch"]) == ("t-0", "east", "east->central", 1)
-
-
 def test_another_thread_is_about_something_else() -> None:
     found: list[dict[str, Any]] = []
     with log_context(flow="east->central"):

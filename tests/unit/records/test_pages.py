@@ -227,16 +227,9 @@ def test_an_offset_is_of_one_partition() -> None:
     with pytest.raises(ValueError, match="several partitions"):
         _ = page.start
     page = read_page(Known([record(0)], ends={0: 3}), Seek(partition=0))
-    told = page.as_dict()
-    assert [told[name] for name in ("partition", "first", "start", "next", "end", "generation")] == [
-        0,
-        0,
-        0,
-        3,
-        3,
-        None,
-    ]
-    assert told["missing"] == [{"first": 1, "last": 2, "kind": "absent", "why": page.missing[0].why}]
+    missing = [{"first": 1, "last": 2, "kind": "absent", "why": page.missing[0].why}]
+    told = {"partition": 0, "first": 0, "start": 0, "next": 3, "end": 3, "generation": None, "missing": missing}
+    assert page.as_dict().items() >= told.items()
 
 
 @pytest.mark.law("E")
