@@ -124,26 +124,6 @@ def test_law_f_names_of_columns_are_unique_and_follow_from_the_set_of_members(me
     assert column_names(alike, {"_key"}) == alike
 
 
-STAY: list[tuple[Any, Any]] = [
-    ({"n": 1}, {"n": 2**53 + 1, "more": [1]}),
-    ({"in": [{"a": 1}], "n": None}, {"in": [{"b": 1}], "n": 1}),
-]
-LIE_OTHERWISE: list[tuple[Any, Any]] = [
-    *[({"n": 1}, {"n": 0.5}), ({"in": [{"a": 1}]}, {"in": [{"a": True}]}), ({"in": []}, {"in": [1]})],
-    *[({"in": {}}, {"in": {"a": 1}}), ({"Id": 1}, {"id": 1}), ({"in": {"Id": 1}}, {"in": {"id": 1}}), ([], {})],
-    ({"": []}, {"": [1]}),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), [*STAY, *LIE_OTHERWISE])
-def test_a_table_is_built_again_where_its_rows_would_lie_otherwise(before: Any, after: Any) -> None:
-    known, is_rebuilt = grown(format_for(), [before]), (before, after) in LIE_OTHERWISE
-    wider = grown(known, [after])
-    assert (known != wider, known.is_rebuilt_for(wider)) == (True, is_rebuilt)
-    assert (grown(known, [after], rebuilds=False) == known) == is_rebuilt
-    assert grown(known, [after], widens=False) == known
-
-
 def reason(of: Format, payload: bytes) -> str:
     """Return why a payload, beside one that is null, is no row; its columns are NULL."""
     found = of.decode(pa.array([payload, None], pa.binary()), pa.array(["east"] * 2))

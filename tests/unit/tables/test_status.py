@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -31,7 +30,7 @@ from mirrorlake.topics.settings_in_force import put_in_force, settings_plan
 from tests.builders import NOON
 from tests.kit.commands import told
 from tests.kit.lake import LANDED_AT
-from tests.unit.tables.kit import keep, land, mirror
+from tests.unit.tables.kit import keep, mirror
 
 REASONS = ["not JSON", "too deep", "not JSON"]
 COLUMNS = {"_source": pa.string(), "_topic": pa.string(), "_offset": pa.int64()}
@@ -219,25 +218,6 @@ def test_settings_that_a_tables_rows_were_not_made_with_are_told(tmp_path: Path,
     [table] = find_tables(context)
     with pytest.raises(UsageError, match=f"{table.rebuilding}, give") if "mode" in entry else nullcontext():
         table.refuse_edits(context.lake.properties(context.lake.typed_location("sales")))
-
-
-@pytest.mark.parametrize("changes", ["add", "refuse"])
-def test_law_g_plan_tells_which_columns_the_waiting_records_add_or_widen(tmp_path: Path, changes: str) -> None:
-    context = mirror(tmp_path, {"topics": "sales", "keys": "json", "changes": changes}, topics=["sales"])
-    kind = {"members": {"n": "int", "same": "int", "who": {"members": {"age": "int"}}, "past": "long"}}
-    keep(context, position=4, value_type={"kind": kind}, key_type={"kind": "int"})
-    assert notes(context) == []
-    waiting = [{"n": "secret", "same": 2, "in": [{"x": True}]}, {"who": {"age": 1.5, "name": None}, "more": []}]
-    for offset, value in enumerate([*waiting, {"past": 0.5}], 4):
-        land(context, "sales", offset, key=b"0.5", value=json.dumps(value).encode())
-    expected = [
-        "waiting records widen the column _key, BIGINT, to DOUBLE; the table is built again",
-        "waiting records add the column in[].x, BOOLEAN",
-        "waiting records widen the column n, BIGINT, to STRING; the table is built again",
-        "waiting records widen the column who.age, BIGINT, to DOUBLE; the table is built again",
-        "waiting records widen the column past, BIGINT, to STRING; the table is built again",
-    ]
-    assert notes(context) == (expected if changes == "add" else [])
 
 
 def test_plan_tells_of_what_keeps_a_table_from_being_written(tmp_path: Path) -> None:

@@ -231,15 +231,6 @@ def test_law_f_a_crash_between_two_changes_leaves_nobody_with_more_than_the_sour
     assert order(set(), owned, actual) == [("delete", "ALLOW"), ("delete", "DENY")]
 
 
-def test_the_last_flow_that_needs_an_acl_deletes_it() -> None:
-    owned = ownership_of([("create", X, "f")])
-    assert kinds(owned, wanted=[X], actual=[X], flow="g") == ["share"]
-    owned.note("share", X, "g")
-    assert kinds(owned, wanted=[], actual=[X]) == ["release"]
-    owned.note("release", X, "f")
-    assert kinds(owned, wanted=[], actual=[X], flow="g") == ["delete"]
-
-
 steps = st.lists(
     st.tuples(
         st.sampled_from(["want", "unwant", "stranger", "remove", "crash"]),
