@@ -183,22 +183,6 @@ def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
     assert found.as_dict()["flows"][1]["partitions"][0]["state"] == "paused"
 
 
-@pytest.mark.parametrize(
-    ("states", "state", "verdict"),
-    [
-        ([], "empty", "UNKNOWN"),
-        (["caught_up", "caught_up"], "caught_up", "OK"),
-        (["caught_up", "paused"], "paused", "PAUSED"),
-        (["caught_up", "not_started"], "not_started", "UNKNOWN"),
-        (["not_started", "caught_up", "behind"], "behind", "WARNING"),
-    ],
-)
-def test_the_verdict_on_a_flow_is_that_on_its_worst_partition(states: list[str], state: str, verdict: str) -> None:
-    rows = [partition_status(partition=index, state=each) for index, each in enumerate(states)]
-    found = replace(status(), partitions=tuple(rows))
-    assert (found.state, found.verdict) == (state, verdict)
-
-
 def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
     rows = [
         *(partition_status("orders", p) for p in range(3)),

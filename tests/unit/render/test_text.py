@@ -81,21 +81,6 @@ def test_a_reason_is_always_on_screen_and_whole(column: str) -> None:
         assert second.endswith("it-moved-on")
 
 
-def test_names_break_at_their_dots_and_never_within_an_arrow() -> None:
-    why = "east->central.orders.of-the-north-west.v2 waits for east->central.payments"
-    found = table("", ["", "why"], [("", why)]).text(rows=None, width=24).split("\n")[1:]
-    assert [line.strip() for line in found] == [
-        "east->central.orders.",
-        "of-the-north-west.v2",
-        "waits for",
-        "east->central.payments",
-    ]
-    for width in range(18, 40):
-        lines = table("", ["", "why"], [("", why)]).text(rows=None, width=width).split("\n")
-        assert not [line for line in lines if line.endswith("->") or line.lstrip().startswith(">")]
-        assert "".join("".join(lines[1:]).split()) == "".join(why.split())
-
-
 def test_doctor_and_its_wide_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a-folder-with-a-long-name-as-they-are-in-continuous-integration" / "mirror.yml"
     path.parent.mkdir()
