@@ -119,50 +119,31 @@ def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: P
 
 
 @pytest.mark.law("E", "F")
-@pytest.mark.parametrize("reads", [True, False])
-def test_law_e_an_account_that_could_not_be_written_is_settled_with_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+@pytest.mark.parametrize(
+    ("fails", "survives"), [("append_rows", True), ("write_positions", True), ("write_positions", False)]
+)
+def test_law_f_an_account_that_fails_is_settled_by_the_next_and_explains_no_offset_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, survives: bool
 ) -> None:
-    world = World(tmp_path, reads=reads)
-    account = world.account()
-    account.flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
-    at = world.land_next(rows("orders", 0, 4, 5))
-    with monkeypatch.context() as store:
-        store.setattr(world.lake, "append_rows", lambda _, rows: rows and pytest.fail("the store is away"))
-        with pytest.raises(pytest.fail.Exception):
-            account.flush_accounts(at)
-    account.flush_accounts(world.land_next(rows("orders", 0, 6)))
-    gaps, positions = world.told()
-    assert [gap[2:] for gap in gaps] == [("transactional", 3, 6, 1)], "law E: the hole before the failure is explained"
-    assert max(position for _, _, position, _ in positions) == 7
-    assert account.records == 6
-
-
-@pytest.mark.law("E", "F")
-@pytest.mark.parametrize("survives", [True, False], ids=["the store was away", "killed"])
-def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: bool
-) -> None:
-    world = World(tmp_path, reads=False)
+    world = World(tmp_path, reads=fails == "append_rows")
     account = world.account()
     account.flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
     for landed in ((4, 5), (8,)):
         at = world.land_next(rows("orders", 0, *landed))
         with monkeypatch.context() as store:
-            store.setattr(account, "write_positions", lambda reached, **_: reached and pytest.fail("it dies here"))
+            place = world.lake if fails == "append_rows" else account
+            store.setattr(place, fails, lambda *given, **_: given[-1] and pytest.fail("the store is away"))
             with pytest.raises(pytest.fail.Exception):
                 account.flush_accounts(at)
         account = account if survives else world.account()
     account.flush_accounts(world.land_next(rows("orders", 0, 9), rows("orders", 1, 2)))
     gaps, positions = world.told()
-    assert [gap[:2] + gap[3:] for gap in gaps] == [
-        ("orders", 0, 3, 5, 1),
-        ("orders", 0, 6, 8, 2),
-        ("orders", 1, 0, 2, 2),
-    ], "law F: offsets 3, 6 and 7 are explained once each"
+    explained = [(3, 9, 3)] if fails == "append_rows" else [(3, 5, 1), (6, 8, 2)]
+    expected = [*(("orders", 0, *gap) for gap in explained), ("orders", 1, 0, 2, 2)]
+    assert [gap[:2] + gap[3:] for gap in gaps] == expected, "law F: offsets 3, 6 and 7 are explained once each"
     assert max(position for _, _, position, _ in positions) == 10
     account.flush_accounts(world.land_next(rows("orders", 0, 12)))
-    assert len(world.told()[0]) == 4
+    assert len(world.told()[0]) == len(expected) + 1
 
 
 @pytest.mark.law("E", "F")
