@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.lake import RelayClaim
-from mirrorlake.landing.live_driver import split_task, wanted_tasks
+from mirrorlake.landing.live_driver import split_task
 from mirrorlake.landing.live_task import LandTaskSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -56,23 +56,3 @@ def test_a_group_without_a_partition_is_none() -> None:
     assert split_task(one, 4) == [one] == split_task(one, 1), "one task has the application id of the source alone"
     pair = task_of(1, start={SourcePartition("orders", 1, partition): 7 for partition in (0, 1)})
     assert [(share.relay_claim.group, share.groups) for share in split_task(pair, 8)] == [(0, 2), (1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("backlog", "per_s", "tasks"),
-    [
-        ([], [], 1),
-        ([40_000_000], [], 1),
-        ([12_000_000] * 3, [], 3),
-        ([5_000_000, 4_000_000, 9], [], 2),
-        ([], [90_000, 90_000, 90_000, 50], 3),
-        ([], [20] * 1000, 1),
-    ],
-)
-def test_a_source_is_worth_a_task_for_what_one_lands_and_no_more_than_its_busy_partitions(
-    backlog: list[int], per_s: list[float], tasks: int
-) -> None:
-    def numbered(values: list[Any]) -> dict[TopicPartition, Any]:
-        return {TopicPartition("orders", number): value for number, value in enumerate(values)}
-
-    assert wanted_tasks(numbered(backlog), numbered(per_s)) == tasks
