@@ -1,10 +1,11 @@
-"""The files that put a mirror on Databricks, Kubernetes and systemd are valid, and name commands and options that exist."""
+"""The files that put a mirror on Databricks, Kubernetes and systemd are valid, and name commands and options that exist; the job runs them."""
 
 from __future__ import annotations
 
 import configparser
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ else:
 
 HOUSE = Path(__file__).parents[2]
 JOBS = HOUSE / "jobs"
+JOB = JOBS / "mirrorlake.py"
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
@@ -111,3 +113,17 @@ def test_the_unit_runs_a_command_and_gives_it_time_to_stop() -> None:
     assert int(service["TimeoutStopSec"]) > 2 * STOP_DEADLINE_S
     # SIGTERM goes to the command alone; Spark's JVM and workers end with it.
     assert service["KillMode"] == "mixed"
+
+
+@pytest.mark.parametrize("command", ["run", "tables --run", "land --source east"])
+def test_the_job_runs_a_command(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(JOB), *command.split(), "--conf", str(tmp_path / "missing.yml")])
+    # As Python starts a script: its folder, which holds a module of the package's name, comes first.
+    monkeypatch.setattr(sys, "path", [str(JOB.parent), *sys.path])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(JOB), run_name="__main__")
+    assert ended.value.code == 2
+    assert "missing.yml" in capsys.readouterr().err
+    assert str(JOB.parent) not in sys.path

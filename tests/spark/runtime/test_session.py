@@ -1,4 +1,4 @@
-"""Our session of Spark: its cores, its workers, the archive of its classes, and what a stop ends of it."""
+"""Our session of Spark: its cores, its workers, and what a stop ends of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirrorlake.runtime import own_session
-from mirrorlake.runtime.cache import cache_directory
-from tests.archives import wait_for_archives
 from tests.spark.frames import assert_rows
 
 
@@ -35,12 +33,6 @@ def test_more_tasks_than_cores_run_at_once_and_ordinary_work_is_cut_for_the_core
     files = spark.range(0, 400_000, 1, 8).write.mode("overwrite")
     files.parquet(str(tmp_path / "files"))
     assert spark.read.parquet(str(tmp_path / "files")).rdd.getNumPartitions() == 2
-
-
-def test_an_archive_of_the_classes_of_spark_can_be_made(spark: SparkSession) -> None:
-    assert spark.range(1).count() == 1
-    wait_for_archives("spark")
-    assert [path for path in (cache_directory() / "class-data").glob("spark-*.jsa") if path.stat().st_size > 50 << 20]
 
 
 def test_workers_import_from_the_package_and_not_from_a_zip(spark: SparkSession) -> None:

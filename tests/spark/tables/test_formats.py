@@ -66,8 +66,9 @@ def test_values_of_several_schemas_are_rows_of_one_table_and_a_schema_may_be_reg
     person, address = Writer(registry, "people"), "string zip = 2;"
     old, new = protobuf(tmp_path / "old"), protobuf(tmp_path / "new", address=address, more="bool vip = 14;")
     ann = old(name="Ann", home=old.Address(city="Ulm"), limits={"EUR": 5}, level="GOLD", big=2**64 - 1, phone="1")
-    land("people", person.protobuf(ann), key="ann")
-    land("people", person.protobuf(old(name="Bob")), key="bob")
+    both = {"ann": ann, "bob": old(name="Bob")}
+    world.land(*(Record(person.protobuf(message), key, topic="people") for key, message in both.items()))
+    world.keep("people")
     bob = new(name="Bob", age=0, others=[new.Address(city="Bonn", zip="53")], vip=True)
     assert land("people", person.protobuf(bob), key="bob") == []
     columns = ("name", "age", "home", "others", "limits", "level", "big", "mail", "phone", "vip")
