@@ -1,4 +1,4 @@
-"""The files that put a mirror on Databricks, Kubernetes and systemd are valid, and name commands and options that exist; the job runs them."""
+"""The files that put a mirror on Databricks, Kubernetes and systemd are valid, name what exists, and the job runs commands."""
 
 from __future__ import annotations
 

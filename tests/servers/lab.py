@@ -118,9 +118,12 @@ class Lab:
     @contextmanager
     def kernel_suspended(self) -> Iterator[None]:
         """Let the only kernel do nothing while the block runs."""
-        family = psutil.Process(self._process.pid).children(recursive=True)
-        kernels = [one for one in family if "ipykernel_launcher" in " ".join(one.cmdline())]
-        # What a kernel forks has its command line.
+        kernels = list[psutil.Process]()
+        for one in psutil.Process(self._process.pid).children(recursive=True):
+            # What a kernel starts may end meanwhile.
+            with suppress(psutil.Error):
+                kernels += [one] if "ipykernel_launcher" in " ".join(one.cmdline()) else []
+        # What it forks has its command line.
         kernel = min(kernels, key=psutil.Process.create_time)
         kernel.suspend()
         try:
