@@ -6,7 +6,6 @@ import argparse
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.contest import Contest
@@ -16,26 +15,8 @@ from tests.bench.workload import CODECS, RECORDS, Topic, topics
 _SUBJECTS = {MIRRORLAKE: MIRRORLAKE, "mirrorlake-streaming": MIRRORLAKE_STREAMING, "mm2-exactly-once": MM2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The choices of one invocation."""
-
-    suites: Sequence[str]
-    only: Sequence[str]
-    targets: Sequence[int]
-    repeat: int
-    scale: float
-    sizes: Sequence[int]
-    partitions: int
-    codec: str
-    rates: Sequence[int]
-    spread: int
-    seconds: float
-    warm_up: float
-    bursts: int
-    seed: int
-    json: Path
-    directory: Path | None
+class Options(argparse.Namespace):
+    """The choices of one invocation, by the names of the command line."""
 
     @property
     def subjects(self) -> list[str]:
@@ -98,7 +79,7 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
     add("--seed", type=int, default=7, metavar="N", help="of the record values (7)")
     add("--json", type=Path, default=Path("build/bench.json"), metavar="FILE", help="added to (build/bench.json)")
     add("--directory", type=Path, help="where data is put while it runs (the system's temporary folder)")
-    found = parser.parse_args(arguments)
+    found = parser.parse_args(arguments, namespace=Options())
     for what, given, known in (
         ("suite", found.suites, suites),
         ("subject", found.only, _SUBJECTS),
@@ -106,7 +87,8 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
     ):
         if unknown := [one for one in given if one not in known]:
             parser.error(f"no such {what}: {_known(unknown)}; there are {_known(known)}")
-    return Options(**{**vars(found), "suites": found.suites or list(suites)})
+    found.suites = found.suites or list(suites)
+    return found
 
 
 def _words(text: str) -> list[str]:
