@@ -122,19 +122,13 @@ def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
     assert position_among([group]) == 5
 
 
-@pytest.mark.law("F")
-def test_law_f_a_stretch_that_was_sent_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="law F"):
-        OffsetMap([run(0, 9, 0, source=SOURCE), run(5, 14, 10, source=SOURCE)])
-
-
-@pytest.mark.law("B")
-def test_law_b_runs_that_go_backwards_are_refused() -> None:
-    with pytest.raises(ValueError, match="law B"):
-        OffsetMap([run(0, 9, 100, source=SOURCE), run(10, 19, 50, source=SOURCE)])
-
-
-def test_a_run_that_does_not_add_up_is_refused() -> None:
+@pytest.mark.law("B", "F")
+@pytest.mark.parametrize(("first", "second", "law"), [((0, 9, 0), (5, 14, 10), "F"), ((0, 9, 100), (10, 19, 50), "B")])
+def test_laws_b_f_ranges_that_were_sent_twice_or_go_backwards_are_refused(
+    first: tuple[int, int, int], second: tuple[int, int, int], law: str
+) -> None:
+    with pytest.raises(ValueError, match=f"law {law}"):
+        OffsetMap([run(*first, source=SOURCE), run(*second, source=SOURCE)])
     with pytest.raises(ValueError, match="add up"):
         MappedRange(source=SOURCE, target=TARGET, first_upstream=0, last_upstream=9, first_downstream=0, count=5)
 

@@ -6,37 +6,19 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.verify.target_end import compacting_topics
-
-
-class Admin:
-    """A cluster by its topics' own settings, and its brokers'."""
-
-    def __init__(self, topics: dict[str, dict[str, str]], brokers: str) -> None:
-        self.topics, self.brokers = topics, brokers
-
-    def configs(self, names: Any) -> dict[str, dict[str, str]]:
-        return {name: self.topics[name] for name in names}
-
-    def default_cleanup(self, _: Any) -> str:
-        if not self.brokers:
-            raise ClusterUnreachable("it is away", consequence="", remedy="")
-        return self.brokers
+from tests.kit.memory_cluster import MemoryCluster
 
 
 @pytest.mark.law("E")
-@pytest.mark.parametrize(
-    ("brokers", "compacting"),
-    [("compact,delete", {"own", "bare"}), ("delete", {"own"})],
-)
+@pytest.mark.parametrize(("brokers", "compacting"), [("compact,delete", {"own", "bare"}), ("delete", {"own"})])
 def test_law_e_a_topic_without_a_policy_of_its_own_is_compacted_as_the_brokers_say(
     brokers: str, compacting: set[str]
 ) -> None:
-    topics = {"own": {"cleanup.policy": "compact"}, "kept": {"cleanup.policy": "delete"}, "bare": {}}
-    admin: Any = Admin(topics, brokers)
-    assert compacting_topics(admin, topics) == compacting
-    asked_for_nothing: Any = Admin({"own": topics["own"]}, "")
-    assert compacting_topics(asked_for_nothing, ["own"]) == {"own"}, (
-        "the brokers are asked only where a topic says nothing"
-    )
+    cluster: Any = MemoryCluster("west", own=(0, 1), kept=(0, 1), bare=(0, 1))
+    cluster.defaults["cleanup.policy"] = brokers
+    for name, policy in (("own", "compact"), ("kept", "delete")):
+        cluster.topics[name].configs["cleanup.policy"] = policy
+    assert compacting_topics(cluster, cluster.topics) == compacting
+    cluster.default_cleanup = lambda _: pytest.fail("the brokers are asked only where a topic says nothing")
+    assert compacting_topics(cluster, ["own"]) == {"own"}
