@@ -71,6 +71,14 @@ def fault(options: dict[str, str], said: ClientErrorListener | None = None) -> C
     return found
 
 
+def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
+    options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
+    good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
+    assert diagnosed(good) is None
+    unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
+    assert diagnosed({**unchecked, "ssl.endpoint.identification.algorithm": "none"}) is None
+
+
 def heard(code: int, text: str) -> ClientErrorListener:
     said = ClientErrorListener()
     said(KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: Disconnected (after 3ms in state UP)"))

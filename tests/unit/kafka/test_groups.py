@@ -77,7 +77,9 @@ def admin_that_hears(monkeypatch: pytest.MonkeyPatch, *codes: int) -> ClusterAdm
     return ClusterAdmin("west", {"bootstrap.servers": "127.0.0.1:1"})
 
 
-@pytest.mark.parametrize("asked", ["log_start_offsets", "last_stable_offsets", "high_watermarks_and_epochs"])
+@pytest.mark.parametrize(
+    "asked", ["log_start_offsets", "last_stable_offsets", "high_watermarks", "high_watermarks_and_epochs"]
+)
 def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     admin = admin_that_hears(
         monkeypatch,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import SourceGap
+from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.lake import (
     KnownTopic,
     LandedPositions,
@@ -197,6 +197,16 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
     world = World(tmp_path, MemoryCluster(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
     _, start = world.started()
     assert start == {ORDERS: 0, CLICKS: 9, TopicPartition("prices", 0): 4}
+
+
+@pytest.mark.law("E")
+def test_law_e_a_query_of_sparks_needs_a_leader_of_each_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRRORLAKE_TIMING", "election_timeout_s=0")
+    world.source.lose_leader("clicks")
+    with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0"):
+        world.lander().prepare(once=True, rebuild=False, is_live=False)
 
 
 @pytest.mark.law("E")

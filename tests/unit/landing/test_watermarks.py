@@ -151,3 +151,14 @@ def test_a_clock_that_is_set_back_makes_no_claim_newer() -> None:
     source.look(6, 10, 21)
     source.land(10, 21)
     assert source.times.find() == (at(6), {})
+
+
+def test_a_long_backlog_keeps_few_looks() -> None:
+    source = Source()
+    for second in range(1, 2000):
+        source.look(second, 10 + second, 20)
+    assert len(source.times._waiting) <= 64
+    source.land(10 + 1000, 20)
+    newest, behind = source.times.find()
+    assert newest == at(1999)
+    assert behind[0] is None or at(0) < behind[0] <= at(1000), "an old look is told less exactly, never too new"

@@ -17,8 +17,10 @@ from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import NOTHING_ASKED
-from mirrorlake.progress import ignore_progress
+from mirrorlake.progress import Board, ignore_progress
+from mirrorlake.runtime import PeriodicTask
 from tests.builders import NOON, mirror_config
+from tests.unit.mirror.test_run_lines import Heard
 from tests.unit.topics.kit import Table
 
 FLOWS = [
@@ -108,6 +110,29 @@ def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(context:
     assert work.run(streams.stop, isolates=False) == Ran([LandResult("east", 3)], [])
     work.wanted()[0].call(threading.Event())
     assert streams.options == [{"rebuild": True}, {}]
+
+
+def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams, kept, heard = OneBatch(), threading.Event(), Heard()
+    lands = streams.land
+
+    def land(source: str, stop: threading.Event, **options: Any) -> LandResult:
+        options["tell"](f"land {source}", 3, None)
+        assert kept.wait(60), "upkeep is a duty of whoever lands"
+        return lands(source, stop, **options)
+
+    streams.land = land  # type: ignore[method-assign]
+    context.admin = context.config.cluster
+    context.board = lambda: Board(heard, clock=lambda: 0.0)
+    context.start_spark = lambda ready: ready()
+    duty = PeriodicTask(name="maintain", interval_s=60, run=kept.set)
+    context.shared = lambda _: SimpleNamespace(statuses=lambda _: dict)
+    monkeypatch.setattr("mirrorlake.maintenance.maintain_duty", lambda *_: duty)
+    runner = Runner(context, streams)  # type: ignore[arg-type]
+    assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == LandResult("east", 3)
+    assert {one.stage for one in heard.said} == {"spark", "ready"}
 
 
 class Drained:

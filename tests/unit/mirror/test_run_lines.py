@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag import Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
@@ -119,3 +121,14 @@ def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     assert said[1].text == "6 000 records in, 1 200 out (100/s, 20/s) · lag 40 offsets, 40.0 s · WARNING"
     assert said[1].as_dict()["landed_per_s"] == 100
     assert said[1].facts.items() >= {"verdict": "WARNING", "offset_lag": 40, "time_lag_ms": 40000}.items()
+
+
+def test_a_cluster_that_is_away_leaves_the_counts(lines: RunLines, heard: Heard, clock: list[float]) -> None:
+    def away() -> Any:
+        raise ClusterUnreachable("cluster east does not answer: e:1 connection refused")
+
+    clock[0] += 60
+    lines.minute(away)
+    assert texts(heard) == [
+        "running: 0 records in, 0 out (0/s, 0/s) · lag not known: cluster east does not answer: e:1 connection refused"
+    ]

@@ -72,6 +72,18 @@ class Streams:
         return Supervisor(self, self.stop, look_every_s=0.0).run()
 
 
+def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_others() -> None:
+    streams = Streams(a="1", b="away")
+
+    def gone() -> None:
+        streams.made_of = {"a": "1"}
+        if "-baway" not in streams.log:
+            streams.then.insert(0, gone)
+
+    streams.then = [lambda: None, gone, lambda: None]
+    assert streams.run() == {"a": ["1"]}
+
+
 def test_without_isolation_a_failure_stops_the_others_after_their_batch_and_is_raised() -> None:
     streams = Streams(a="1", b="fails")
     streams.then = [lambda: None] * 1000

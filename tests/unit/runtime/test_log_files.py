@@ -99,6 +99,16 @@ def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return out
 
 
+def test_a_later_task_may_ask_for_another_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = as_a_worker(monkeypatch)
+    for asked, lines in (("WARNING", 0), ("DEBUG", 1), ("no-level", 1)):
+        monkeypatch.setenv("MIRRORLAKE_LOG", asked)
+        WorkerLog.from_environment().attach()
+        said.truncate(said.seek(0))
+        log.debug("a.b") if asked == "DEBUG" else log.info("a.b")
+        assert len(said.getvalue().splitlines()) == lines, asked
+
+
 def test_what_a_host_has_configured_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     said = as_a_worker(monkeypatch)
     host = logging.StreamHandler(io.StringIO())

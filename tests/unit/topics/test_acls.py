@@ -231,6 +231,23 @@ def test_law_f_a_crash_between_two_changes_leaves_nobody_with_more_than_the_sour
     assert order(set(), owned, actual) == [("delete", "ALLOW"), ("delete", "DENY")]
 
 
+@pytest.mark.law("G")
+def test_a_revocation_is_followed_for_what_mirrorlake_made() -> None:
+    owned = ownership_of([(INTENDED, X, "f"), ("create", X, "f")])
+    assert kinds(owned, wanted=[], actual=[X, Y]) == ["delete"]
+    assert kinds(owned, wanted=[X], actual=[]) == ["create"], "drift"
+    assert kinds(owned, wanted=[], actual=[]) == ["release"], "whoever makes it now is its owner"
+
+
+@pytest.mark.law("F")
+def test_a_crash_between_creating_and_recording_loses_and_deletes_nothing() -> None:
+    owned = ownership_of([(INTENDED, X, "f")])
+    assert kinds(owned, wanted=[X], actual=[]) == ["create"]
+    assert kinds(owned, wanted=[X], actual=[X]) == ["adopt"]
+    assert kinds(owned, wanted=[], actual=[X]) == ["note"], "perhaps somebody else's: shown, not deleted"
+    assert kinds(owned, wanted=[], actual=[]) == ["release"]
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["want", "unwant", "stranger", "remove", "crash"]),
