@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ from mirrorlake.lake.schema import PROOFS
 from mirrorlake.lake.version import VERSION_PROPERTY
 from tests.kit.commands import run_cli
 from tests.kit.lake import LakeBuilder
-
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
 def set_version(lake: Lake, text: str) -> None:

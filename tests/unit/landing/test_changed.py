@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 
 from mirrorlake.kafka import Fetched, FetchedRows, TopicState
-from mirrorlake.lake import RelayClaim
-from mirrorlake.landing import live_task
 from mirrorlake.landing.live_task import LandTaskSpec, _find_change
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.runtime import TaskResult
-from tests.builders import fetched_rows
-from tests.kit.lake import rows
-from tests.unit.lake.kit import SCHEMA, batch
-from tests.unit.lake.test_landing_log import SharedRelay
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = cast("LandTaskSpec", SimpleNamespace(topic_ids={"orders": "one"}, leader_epochs={A: 5, B: 5}))
@@ -104,43 +95,3 @@ def test_a_topic_of_another_id_is_another_topic() -> None:
 
 
 SOURCE, TP = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def relay(tmp_path: Path) -> SharedRelay:
-    return SharedRelay(tmp_path)
-
-
-def attempt(relay: SharedRelay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
-    """Land offset 0 in one turn, before which something happens."""
-
-    class Source:
-        def __init__(self, *_: Any) -> None:
-            pass
-
-        def __enter__(self) -> Source:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def fetch(self, *_: Any, **__: Any) -> Fetched:
-            happens()
-            return Fetched(fetched_rows({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
-
-    monkeypatch.setattr(live_task, "Fetcher", Source)
-    monkeypatch.setattr(live_task, "ClusterAdmin", Source)
-    monkeypatch.setattr(live_task, "_find_change", lambda *_: "")
-    run_marker: Any = SimpleNamespace(exists=lambda: True)
-    task = live_task.LandTaskSpec(
-        relay_claim=seat,
-        schema=SCHEMA,
-        options={},
-        start={SOURCE: 0},
-        topic_ids={},
-        leader_epochs={},
-        ends={TP: 1},
-        pace_s=0.0,
-        run_marker=run_marker,
-    )
-    return list(live_task.run_landing_task(task))

@@ -16,7 +16,6 @@ from mirrorlake.rules.flow_view import FlowView
 from tests.builders import batch_of, mirror_config
 
 SOURCE = SourcePartition("orders", 1, 3)
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FRAMED = bytes([0, 0, 0, 0, 42]) + b'{"r":"eu","ssn":"1"}'
 SECRET = "correct horse battery staple"  # noqa: S105
 
