@@ -356,6 +356,16 @@ def test_the_edge_adds_what_the_laws_need() -> None:
     assert spark_options(cluster)["kafka.bootstrap.servers"] == "east:9092"
 
 
+def test_pem_files_are_read_at_the_edge(tmp_path: Path) -> None:
+    (tmp_path / "c.crt").write_text(PEM, encoding="utf-8")
+    tls = f"ssl.certificate.location: {tmp_path}/c.crt, ssl.key.location: {tmp_path}/k.key"
+    client = f"{{security.protocol: SSL, {tls}}}"
+    with pytest.raises(ConfigError, match=r"clusters.east.client: the PEM file .*k.key cannot be read"):
+        java_options(config_of(client).cluster("east"))
+    (tmp_path / "k.key").write_text(KEY, encoding="utf-8")
+    assert java_options(config_of(client).cluster("east"))["ssl.keystore.key"] == KEY
+
+
 tuning = st.dictionaries(
     st.sampled_from([row.java for row in ROWS]),
     st.integers(1, 2**20).map(lambda number: str(number * 1024)),
