@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections import Counter
@@ -82,6 +83,38 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
         FolderTables().create(place, SAMPLES)
     assert met == [place]
     assert FolderTables().version(place) == 0
+
+
+@pytest.mark.law("C", "F")
+def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between the two leaves a file that nobody names, never a commit that names an empty one."""
+    place, fsync, flushed = Path(lake.meta_location(POSITIONS)), os.fsync, list[tuple[str, int]]()
+
+    def noting(handle: int) -> None:
+        commits = len(list(place.glob("_delta_log/*.json")))
+        flushed.append((Path(f"/proc/self/fd/{handle}").resolve().name, commits))
+        fsync(handle)
+
+    def named(commit: int) -> list[str]:
+        actions = map(json.loads, (place / f"_delta_log/{commit:020}.json").read_text().splitlines())
+        return [action["add"]["path"] for action in actions if "add" in action]
+
+    monkeypatch.setattr(os, "fsync", noting)
+    rows = [{"source": "east", "kind": "landed", "position": at, "observed_at": NOON} for at in (1, 2, 3)]
+    for at in range(0, 3, 2):
+        lake.append_rows(POSITIONS, rows[at : at + 2])
+    lake.delete_rows(POSITIONS, "kind = 'landed' AND position > 1")
+    assert [row.position for row in lake.query_rows("SELECT position FROM {positions}")] == [1]
+    for commit in range(1, 4):
+        [name] = named(commit)
+        assert (name, commit) in flushed, "the file, while the commit before was the newest"
+        assert ("_delta_log", commit + 1) in flushed
+    # A commit has its name once it is whole.
+    assert [commit for file, commit in flushed if file.endswith(".json.tmp")] == [1, 2, 3]
+    names = (".parquet", ".json", ".json.tmp", POSITIONS.name, "_delta_log")
+    assert all(file.endswith(names) for file, _ in flushed)
 
 
 def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:

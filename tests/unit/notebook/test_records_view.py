@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.group_overview import (
     ABSENT,
     GroupMember,
@@ -23,6 +24,7 @@ from mirrorlake.model.group_overview import (
     GroupOverviewRow,
 )
 from mirrorlake.model.groups import GroupPlan, HoldCause
+from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console.record_detail import value_html
 from mirrorlake.notebook.console.record_side import row_of
 from mirrorlake.notebook.console.window import Console
@@ -69,6 +71,28 @@ class Library:
         outcome = Outcome(flow=FLOW, target="west", status="republished", words=EVIL, **sent)
         landed = LandedIn(file=EVIL, landed_at_ms=0)
         return passport_of(upstream, outcome, words=EVIL, landed=landed)
+
+    def translate(
+        self,
+        flow: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        generation: int | None = None,
+        reverse: bool = False,
+    ) -> Exact:
+        assert flow == FLOW
+        assert generation in (None, 1)
+        assert topic == ("east.orders" if reverse else "orders")
+        # The flow gathers: what came from partition 2 stands in partition 1.
+        if reverse:
+            return Exact(partition=SourcePartition("orders", 1, 2 if partition else 0), offset=offset - 10)
+        return Exact(partition=TopicPartition("east.orders", partition), offset=offset + 10)
+
+    def topics(self, cluster: str) -> list[Any]:
+        assert cluster == "east"
+        return [SimpleNamespace(topic="orders", partitions=3), SimpleNamespace(topic="other", partitions=1)]
 
     def group_standing(self, flow: str) -> GroupOverview:
         assert flow == STANDING.flow
@@ -176,6 +200,26 @@ def test_an_answer_about_an_earlier_choice_is_dropped(
 
     asyncio.run(choose())
     assert view.found is answers[4]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_an_offset_on_one_side_finds_its_place_on_the_others(
+    view: Any, console: Console, library: Library, side: str
+) -> None:
+    asyncio.run(view.on_topics())
+    assert view.topic.options == ("orders",), "the topics that the flow carries"
+    assert view.partition.options == ("all", "0", "1", "2")
+    view.seek.value, view.anchor.value, view.offset.value = "offset", side, 13 if side == "target" else 3
+    view.look.click()
+    assert "an offset is of one" in console.session.errors.errors[0]
+    console.session.errors.clear()
+    view.partition.value = "1"
+    view.look.click()
+    assert console.session.errors.errors == []
+    pages = [one for one in library.asked if len(one) == 5]
+    asked = {(cluster, partition, relay, seek["offset"]) for cluster, _, partition, relay, seek in pages}
+    upstream = 2 if side == "target" else 1
+    assert asked == {("west", 1, False, 13), ("east", upstream, False, 3), ("east", upstream, True, 3)}
 
 
 def test_a_search_goes_on_where_it_stopped(view: Any, library: Library) -> None:

@@ -292,3 +292,15 @@ async def until(condition: Callable[[], Any]) -> None:
     """Let the loop go on until something holds; the test's own limit ends it otherwise."""
     while not condition():
         await asyncio.sleep(0.01)
+
+
+def test_the_other_rows_of_a_list_keep_their_buttons(console: Console) -> None:
+    add_clusters(console, "east", "west")
+    clusters = console.wizard.clusters
+    before = dict(clusters.list.buttons)
+    clusters.never_leave.value = "pii.*"
+    clusters.add.click()
+    assert "pii" in clusters.list.entries[1].html
+    assert clusters.list.buttons == before, "one that is pressed meanwhile still acts"
+    clusters.list.buttons["east", "Remove"].click()
+    assert {key for key, _ in clusters.list.buttons} == {"west"}
