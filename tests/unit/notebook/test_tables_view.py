@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config import load
+from mirrorlake.lake import Lake
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.tables import TablesView
 from mirrorlake.notebook.console.window import TABS, Console
@@ -41,6 +42,17 @@ def test_tables_are_read_only_while_their_tab_is_open(console: Console) -> None:
         return [*found, console.tables.poller.is_running]
 
     assert asyncio.run(visit()) == [False, True, False, True, False]
+
+
+def test_where_only_spark_reads_them_they_are_read_once(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lake, "is_spark_only", property(lambda _: True))
+    asked: list[str] = []
+    monkeypatch.setattr(console.tables.poller, "_ask", lambda: asked.append("once"))
+
+    for tab in ("Tables", "Events", "Tables"):
+        show(console, tab)
+    assert asked == ["once"]
+    assert not console.tables.poller.is_running
 
 
 def test_without_tables_the_tab_says_what_to_write() -> None:
