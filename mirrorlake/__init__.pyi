@@ -5,9 +5,6 @@ from mirrorlake import sandbox as sandbox
 from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
 from mirrorlake.doctor.examination import Finding as Finding
 from mirrorlake.errors import MirrorlakeError as MirrorlakeError
-from mirrorlake.lag.partition_status import PartitionStatus as PartitionStatus
-from mirrorlake.lag.status import FlowStatus as FlowStatus
-from mirrorlake.lag.status import Status as Status
 from mirrorlake.mirror import Mirror as Mirror
 from mirrorlake.mirror import from_settings as from_settings
 from mirrorlake.mirror import load as load
@@ -38,6 +35,9 @@ from mirrorlake.notebook import show as show
 from mirrorlake.notebook.console import console as console
 from mirrorlake.notebook.params import params as params
 from mirrorlake.rules.functions import rule_function as rule_function
+from mirrorlake.status.status import FlowStatus as FlowStatus
+from mirrorlake.status.status import PartitionStatus as PartitionStatus
+from mirrorlake.status.status import Status as Status
 from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__: str

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
+from mirrorlake.lag.hop_verdicts import HopKey
+from mirrorlake.lag.time_lag import LagSample
 
 from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
-from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, holes_between

@@ -13,12 +13,12 @@ from mirrorlake.doctor.inputs import FlowInputs, Inputs, value
 from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.kafka.lane import ledger_spec
-from mirrorlake.lag import Monitor
 from mirrorlake.lake import CLUSTER_PROPERTY
 from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.model.ledger import merged_positions
 from mirrorlake.render import format_duration, plural
 from mirrorlake.republish import inspect_remote_topics
+from mirrorlake.status import Monitor
 from mirrorlake.topics import refused
 
 # -- clusters --------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
 from mirrorlake.failover.tail import TailRecord
-from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import RecordRange
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
+from mirrorlake.status import OpenTransaction
 
 TailChoice = Literal["restore", "drop", "keep"]
 TAIL_CHOICES: tuple[TailChoice, ...] = ("restore", "drop", "keep")

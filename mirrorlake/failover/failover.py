@@ -34,7 +34,6 @@ from mirrorlake.failover.report import (
     TopicEndpoints,
 )
 from mirrorlake.failover.return_flows import local_topics, target_ends
-from mirrorlake.lag import OpenTransaction
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition
@@ -43,6 +42,7 @@ from mirrorlake.offsets import GroupSync
 from mirrorlake.procedure import BEGIN, DONE, Operation, Procedure, Refusal, Step
 from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
+from mirrorlake.status import OpenTransaction
 from mirrorlake.topics import settings_in_force
 
 DRAIN, PROVE, GROUPS = "drain", "prove", "groups"

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lag import find_unsent
 from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, read_landing_positions, read_mark
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.republish import find_unsent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

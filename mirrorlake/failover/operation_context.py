@@ -23,7 +23,6 @@ from mirrorlake.kafka import (
     leaderless_error,
     list_partitions,
 )
-from mirrorlake.lag import OpenTransaction, find_open_transactions, find_unsent
 from mirrorlake.lake import Control, FencedRelayWriter, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.owner import new_owner
@@ -31,9 +30,10 @@ from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import GroupSync
 from mirrorlake.procedure import Journal, Operation, Refusal
-from mirrorlake.republish import read_sent_positions
+from mirrorlake.republish import find_unsent, read_sent_positions
 from mirrorlake.rules import View
 from mirrorlake.runtime import open_folder
+from mirrorlake.status import OpenTransaction, find_open_transactions
 from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
 

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PossibleLoss
-from mirrorlake.lag import OpenTransaction
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_duration, plural, table
+from mirrorlake.status import OpenTransaction
 
 _MAX_NAMED = 5
 

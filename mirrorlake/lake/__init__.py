@@ -71,14 +71,15 @@ from mirrorlake.lake.relay_writer import WrittenFile, land_rows, relay_schema, w
 from mirrorlake.lake.removed import erased_from, left_before, removed_between, removed_from, unfinished, write_removed
 from mirrorlake.lake.rows import Row, each_offset, gap_row, position_row
 from mirrorlake.lake.samples import (
+    NAME_SQL,
+    SUBJECT_SQL,
+    Finding,
     LastSamples,
     PositionKey,
     Subject,
     SubjectSample,
     load_last_samples,
     prune_samples,
-    sample_row,
-    sampled_rows,
     write_samples,
 )
 from mirrorlake.lake.schema import (

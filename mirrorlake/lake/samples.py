@@ -20,7 +20,7 @@ from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
 
-_KINDS = ("earliest", "last_stable", "reached", "republished", "group")
+_KINDS = ("earliest", "last_stable", "reached", "republished", "group", "consumed")
 """The kinds of positions that a sampler writes."""
 
 Subject = tuple[str, str]
@@ -46,36 +46,49 @@ class PositionKey(NamedTuple):
     group_id: str | None
 
 
+class Finding(NamedTuple):
+    """What a look found at a position: whether a record waits (None: not known), since when the oldest does, and the verdict."""
+
+    waits: bool | None = None
+    waiting_since: datetime | None = None
+    verdict: str | None = None
+
+
+NOT_FOUND = Finding()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSample:
     """One sample of a subject: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
 
-    `error` is the reason for no answer; `positions` is empty then. `rows` are the positions to write, all of them if the sample
-    is `complete`. An offset of None means that the position is gone.
+    `error` is the reason for no answer; `positions` is empty then. `rows` are the positions to write: those that moved or have
+    another finding, all of them if the sample is `complete`; None means that the position is gone. `changed` of them moved.
     """
 
     subject: str
     name: str
     positions: Mapping[PositionKey, int] = field(default_factory=dict, repr=False)
+    findings: Mapping[PositionKey, Finding] = field(default_factory=dict, repr=False)
     took_ms: int = 0
     error: str | None = None
     complete: bool = False
     rows: Mapping[PositionKey, int | None] = field(default_factory=dict, repr=False)
+    changed: int = 0
 
     @property
     def key(self) -> Subject:
         return self.subject, self.name
 
-    @property
-    def changed(self) -> int:
-        return len(self.rows)
+    def standings(self) -> dict[PositionKey, tuple[int, Finding]]:
+        """Return each position with its finding."""
+        return {key: (offset, self.findings.get(key, NOT_FOUND)) for key, offset in self.positions.items()}
 
 
 @dataclass(slots=True)
 class LastSamples:
     """The last answered sample of each subject, the time of its last complete sample, and the rows written since."""
 
-    positions: dict[Subject, dict[PositionKey, int]] = field(default_factory=dict)
+    standings: dict[Subject, dict[PositionKey, tuple[int, Finding]]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
     _written: int = 0
     _round_at: datetime | None = None
@@ -88,38 +101,42 @@ class LastSamples:
         All are written once in `complete_every`, and for all subjects together after many changed rows, because a query reads from
         the last complete samples before its time.
         """
-        compared = [replace(look, rows=self._changed(look)) for look in looks]
-        written = self._written + sum(look.changed for look in compared)
+        compared = [self._compared(look) for look in looks]
+        written = self._written + sum(len(look.rows) for look in compared)
         seen = sum(len(look.positions) for look in compared)
         if written > max(_MAX_CHANGED_ROWS, _MAX_CHANGED_ROUNDS * seen):
             self._written, self._round_at = 0, at
         return tuple(
-            replace(look, complete=True, rows=look.positions) if self._is_due(look, at, complete_every) else look
+            replace(look, complete=True, rows=look.positions, changed=len(look.positions))
+            if self._is_due(look, at, complete_every)
+            else look
             for look in compared
         )
 
     def record(self, look: SubjectSample, at: datetime) -> None:
         if look.error is None:
-            self.positions[look.key] = dict(look.positions)
+            self.standings[look.key] = look.standings()
             if look.complete:
                 self.completed_at[look.key] = at
             else:
-                self._written += look.changed
+                self._written += len(look.rows)
 
-    def _changed(self, look: SubjectSample) -> Mapping[PositionKey, int | None]:
+    def _compared(self, look: SubjectSample) -> SubjectSample:
         if look.error is not None:
-            return {}
-        before = self.positions.get(look.key, {})
+            return look
+        before, now = self.standings.get(look.key, {}), look.standings()
         rows: dict[PositionKey, int | None] = {
-            key: offset for key, offset in look.positions.items() if before.get(key) != offset
+            key: standing[0] for key, standing in now.items() if before.get(key) != standing
         }
-        return rows | dict.fromkeys(before.keys() - look.positions.keys())
+        rows |= dict.fromkeys(before.keys() - now.keys())
+        moved = sum(key not in before or before[key][0] != position for key, position in rows.items())
+        return replace(look, rows=rows, changed=moved)
 
     def _is_due(self, look: SubjectSample, at: datetime, complete_every: timedelta) -> bool:
         if look.error is not None:
             return False
         completed = self.completed_at.get(look.key)
-        if completed is None or look.key not in self.positions or at - completed >= complete_every:
+        if completed is None or look.key not in self.standings or at - completed >= complete_every:
             return True
         # A subject that did not answer in that round is due at its next answer.
         return self._round_at is not None and completed < self._round_at
@@ -136,26 +153,26 @@ def load_last_samples(lake: Lake) -> LastSamples:
         return LastSamples()
     # One second earlier, because file statistics truncate times; the samples decide which rows count.
     rows = lake.query_rows(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
-    found = LastSamples(positions={subject: {} for subject in completed}, completed_at=completed)
+    found = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
-        found.positions[row.subject, row.name][key] = int(row.position)
+        finding = Finding(row.waits, row.waiting_since, row.verdict)
+        found.standings[row.subject, row.name][key] = int(row.position), finding
     return found
 
 
-# The subject of a row of `positions` follows from its kind.
-_REMEMBERED = """
-    WITH looks AS (SELECT subject, name, observed_at, complete FROM {samples} WHERE error IS NULL),
+SUBJECT_SQL = "CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' WHEN 'consumed' THEN 'flow' ELSE 'cluster' END"
+"""The subject of a row of `positions`, which follows from its kind; its name is `NAME_SQL`."""
+NAME_SQL = "CASE WHEN kind IN ('republished', 'consumed') THEN flow ELSE source END"
+_REMEMBERED = f"""
+    WITH looks AS (SELECT subject, name, observed_at, complete FROM {{samples}} WHERE error IS NULL),
     completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
     kept AS (
-        SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
-            CASE kind WHEN 'republished' THEN flow ELSE source END AS name
-        FROM {positions}
+        SELECT *, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name FROM {{positions}}
         WHERE array_contains(:kinds, kind) AND observed_at >= :since
     ),
     newest AS (
-        SELECT k.subject, k.name, k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group_id, k.position,
-            row_number() OVER (
+        SELECT k.*, row_number() OVER (
                 PARTITION BY k.subject, k.name, k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group_id
                 ORDER BY k.observed_at DESC
             ) AS rank
@@ -164,21 +181,24 @@ _REMEMBERED = """
         JOIN completed AS c ON k.subject = c.subject AND k.name = c.name AND k.observed_at >= c.completed_at
     )
     SELECT * FROM newest WHERE rank = 1 AND position IS NOT NULL
-"""
+"""  # noqa: S608  names of columns
 
 
 def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> None:
-    lake.append_rows(POSITIONS, [row for look in looks for row in sampled_rows(look.rows, at)])
-    lake.append_rows(SAMPLES, [sample_row(look, at) for look in looks])
-
-
-def sampled_rows(positions: Mapping[PositionKey, int | None], at: datetime) -> list[Row]:
-    return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
-
-
-def sample_row(look: SubjectSample, at: datetime) -> Row:
+    rows: list[Row] = []
+    for look in looks:
+        for key, position in look.rows.items():
+            finding = look.findings.get(key, NOT_FOUND)._asdict()
+            rows.append({**key._asdict(), **finding, "position": position, "observed_at": at})
+    lake.append_rows(POSITIONS, rows)
     names = ("subject", "name", "complete", "changed", "took_ms", "error")
-    return {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
+    lake.append_rows(
+        SAMPLES,
+        [
+            {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
+            for look in looks
+        ],
+    )
 
 
 def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:

@@ -127,15 +127,19 @@ POSITIONS = TableSchema(
         "kind": (
             "string",
             "earliest | last_stable | reached (landing has read to here) | republished | group | "
+            "consumed (a group's position on the flow's target, by its oldest unread record on the source) | "
             "group_set (mirrorlake set it for the group) | landed (accounted for by landing, law E) | taken_over | "
             "begun_again (a remote topic that was lost holds records from here on)",
         ),
-        "group_id": ("string", "Consumer group, for kind group"),
+        "group_id": ("string", "Consumer group, for kinds group and consumed"),
         "position": ("bigint", "Next offset to read, Kafka's meaning of a position; null when a sample found it gone"),
         "record_timestamp": ("timestamp", "Timestamp of the last record before the position, where known"),
         "observed_at": ("timestamp", "Time of the observation"),
         "landed_at": ("timestamp", "For kind landed: no batch that the position accounts for is newer"),
         "target_topic": ("string", "Remote topic, for kinds taken_over and begun_again"),
+        "waits": ("boolean", "Whether a record waits at a sampled position; null where it is not known"),
+        "waiting_since": ("timestamp", "Timestamp of the oldest record that waits; null where none does, or not known"),
+        "verdict": ("string", "For kind republished: the verdict of `status` on the partition"),
     },
     properties={**APPEND_ONLY, **REMOVABLE},  # old samples are removed (sampling.keep)
 )
@@ -152,7 +156,7 @@ SAMPLES = TableSchema(
         "name": ("string", "Alias of the cluster or of the relay's source, or the flow"),
         "complete": ("boolean", "Every position of the subject was written to positions, not only what had changed"),
         "positions": ("bigint", "Positions that were seen"),
-        "changed": ("bigint", "Rows that were written to positions"),
+        "changed": ("bigint", "Positions that moved, or all of a complete sample"),
         "took_ms": ("bigint", "Duration of the sample"),
         "error": ("string", "Why there was no answer; null where there was one"),
     },

@@ -12,7 +12,6 @@ from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import FlowStatus, Lag, Monitor
 from mirrorlake.lake import AUDIT
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.flow_recovery import FlowRecoveryMethods
@@ -26,6 +25,7 @@ from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import GroupSync
 from mirrorlake.render import Displayable, Sheet
+from mirrorlake.status import FlowStatus, Lag, Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from mirrorlake import doctor, mm2, replay
 from mirrorlake.config import when
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Lag, Monitor, Status
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.base import of_flow
 from mirrorlake.mirror.flow import FlowHandle
@@ -20,12 +19,12 @@ from mirrorlake.model.control import Pause
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
+from mirrorlake.status import Events, Lag, Monitor, Status, read_events
 
 if TYPE_CHECKING:
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
     from mirrorlake.mm2 import TakeoverPlan
-    from mirrorlake.status import Events
     from mirrorlake.verify import ProofReport
 
 
@@ -233,8 +232,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> [event.took() for event in mirror.events("2h") if event.kind == "cluster away"]  # doctest: +SKIP
             ['31.0 s']
         """
-        from mirrorlake.status import read_events
-
         flows, begin = self._context.chosen(flow), when(since, now=self._context.now())
         events = read_events(self._context, begin)
         return events if flow is None else events.of(flow, flows[0].source, flows[0].target)

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lag import Status, verdict_label
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
+from mirrorlake.status import Status, verdict_label
 
 _LANDING, _SENDING, _TABLE = "land ", "republish ", "table "
 # Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are reported as of its count.

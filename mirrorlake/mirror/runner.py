@@ -14,7 +14,6 @@ from mirrorlake import maintenance
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
-from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices, Stream, park_stream
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
@@ -26,7 +25,7 @@ from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, is_submitted, log_file, log_into_file, rotate_log
-from mirrorlake.status import serving_metrics
+from mirrorlake.status import Monitor, serving_metrics
 from mirrorlake.tables import TypedTable, find_table
 from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
@@ -179,10 +178,10 @@ class Runner:
         lines.say("spark", "starting")
 
     def _minute(self, lines: RunLines, flow: str | None) -> PeriodicTask:
-        status = self._context.shared(Monitor).statuses(flow)
+        newest = self._context.shared(Monitor).newest(flow)
 
         def say() -> None:
-            lines.minute(status)
+            lines.minute(lambda: newest().status)
             rotate_log()
 
         every_s = timing().line_interval_s
@@ -228,8 +227,8 @@ class Runner:
         config, duties = self._context.config, self._kept_small(stop)
         if every_s := config.sampling.every.total_seconds():
             # The streams need all cores for their start.
-            first_s, sampler = min(every_s, timing().first_sample_s), self._context.shared(Monitor).sampler()
-            sample = PeriodicTask(name="sample", interval_s=every_s, first_delay_s=first_s, run=sampler.once)
+            first_s, poll = min(every_s, timing().first_sample_s), self._context.shared(Monitor).polls()
+            sample = PeriodicTask(name="sample", interval_s=every_s, first_delay_s=first_s, run=poll)
             # A thread of its own, because a maintenance pass may take minutes.
             duties.append(PeriodicTasks("mirror", [sample]))
         if config.verify.every:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake import publish
 from mirrorlake.config import closest
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.model.remotes import LostTopic
+from mirrorlake.status import Monitor, PositionSnapshot
 from mirrorlake.tables import (
     TablePage,
     TableProof,
@@ -192,7 +192,7 @@ class RunMethods(MirrorBase):
         Raises:
             StoreError: the lake failed. A cluster that does not answer is reported in `PositionSnapshot.unanswered`.
         """
-        return self._context.shared(Monitor).sampler().once()
+        return self._context.shared(Monitor).sample()
 
     def tables(self) -> Tables:
         """Return the typed tables of the landed topics: their lag, bad records, pauses and faults; calls no cluster.

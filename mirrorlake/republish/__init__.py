@@ -15,3 +15,4 @@ from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import FlowListener, RelaySlice
 from mirrorlake.republish.tenure import Tenure
+from mirrorlake.republish.unsent import UnsentPositions, find_unsent

@@ -12,17 +12,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrorlake.lag import Figures, HopVerdict, Verdict, combine_known, sum_lags, worst_hop_verdict
+from mirrorlake.errors import UsageError
+from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema
 from mirrorlake.landing import LandListener
+from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
+from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.render import format_duration
 from mirrorlake.republish import FlowListener
+from mirrorlake.status.history import Lag
+from mirrorlake.status.hops import HopVerdict, LagVerdict
+from mirrorlake.status.verdict import Verdict, combine_known, sum_lags, worst
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -84,6 +90,43 @@ READ = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The figures of one read: the verdict of the newest look, and the newest latency by flow and topic.
+
+    `gaps` are offsets that were never landed, by source and kind (law E); `withheld` records that were kept from the target,
+    by flow and kind (`filtered`, `quarantined`); both are 0 before their first event.
+    """
+
+    at: datetime
+    lag: LagVerdict
+    latency: Sequence[Any] = ()
+    gaps: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    withheld: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+def measure(lake: Lake, lag: Lag, verdict: LagVerdict, *, at: datetime) -> Figures:
+    """Read the figures that stand in the lake's tables, beside a verdict."""
+    try:
+        latency = lag.query_latency("10m", bucket="5m").rows("SELECT * FROM {answer} ORDER BY bucket")
+    except UsageError:
+        latency = []
+    gaps, withheld = _sums(lake, GAPS, "source", "missing"), _sums(lake, WITHHELD, "flow", "record_count")
+    return Figures(
+        at=at,
+        lag=verdict,
+        latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
+        # Series start at 0, because an alert misses the first event of a series that begins with it.
+        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS} | gaps,
+        withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)} | withheld,
+    )
+
+
+def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:
+    text = f"SELECT {place} AS place, kind, sum({column}) AS total FROM {{{table.name}}} GROUP BY {place}, kind"  # noqa: S608
+    return {(row.place, row.kind): int(row.total or 0) for row in lake.query_rows(text, missing_ok=True)}
+
+
 def read_values(figures: Figures, mirror: Hops, groups: Hops) -> dict[str, Values]:
     """Return the values of the metrics of `READ`; `mirror` and `groups` are the hops that get a series."""
     lag, tables = figures.lag, figures.lag.tables
@@ -107,7 +150,7 @@ def read_values(figures: Figures, mirror: Hops, groups: Hops) -> dict[str, Value
         "kafka_consumergroup_group_lag": {at: one.offset_lag for at, one in group_lags.items()},
         "kafka_consumergroup_group_lag_seconds": {at: _seconds(one.time_lag_ms) for at, one in group_lags.items()},
         "kafka_consumergroup_group_verdict": {
-            at: worst_hop_verdict(hop.verdict for hop in of).in_metrics for at, of in groups.items()
+            at: worst(hop.verdict for hop in of).in_metrics for at, of in groups.items()
         },
         "kafka_consumergroup_group_max_lag_seconds": {
             at: _seconds(combine_known(max, times)) for at, times in by_group.items()

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrorlake.context import Context
-from mirrorlake.lag import Monitor, measure
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks
-from mirrorlake.status.metrics import Metrics, only_logged
+from mirrorlake.status.metrics import Metrics, measure, only_logged
+from mirrorlake.status.monitor import Monitor
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -65,13 +65,13 @@ def _stop(call: Callable[..., object], *arguments: object) -> None:
 
 def figures_reader(context: Context, metrics: Metrics) -> Callable[[], None]:
     """Return a function for one thread that reads the tables once, and shows what it found."""
-    # One status for all reads: it remembers unreachable clusters, and follows the relays.
     monitor = context.shared(Monitor)
-    status = monitor.statuses()
+    newest = monitor.newest()
 
     def read() -> None:
         try:
-            metrics.show(measure(context.lake, monitor.lag(context.config.flows, status=status), now=context.now))
+            lag = monitor.lag(context.config.flows)
+            metrics.show(measure(context.lake, lag, newest(), at=context.now()))
         except Exception:
             metrics.failed()
             raise

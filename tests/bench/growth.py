@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
+from mirrorlake.lag import Lag, Status, measure
+from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.status_reader import read_status
 from prometheus_client import generate_latest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.topic_metadata import TopicState
-from mirrorlake.lag import Lag, Status, measure
-from mirrorlake.lag.sampler import Sampler
-from mirrorlake.lag.status_reader import read_status
 from mirrorlake.lake import (
     METADATA,
     OFFSET_MAP,

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from pyspark import cloudpickle
 
 from mirrorlake.config.loading import loads
-from mirrorlake.lag.lag_queries import LagQueries
-from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from mirrorlake.lake import SIDE_TABLES, FolderTables, Lake, micros
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.runtime import stores

@@ -12,13 +12,14 @@ from functools import cache
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import mirrorlake
-from mirrorlake.doctor import Findings
-from mirrorlake.doctor.examination import Catalogue, Check, Finding
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
+
+import mirrorlake
+from mirrorlake.doctor import Findings
+from mirrorlake.doctor.examination import Catalogue, Check, Finding
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPosition, Resume

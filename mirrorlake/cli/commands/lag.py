@@ -82,7 +82,7 @@ def lag(
         cli.document(judged)
         cli.show(judged, rows=_page_rows(by))
         return 0 if judged.is_fine else 1
-    from mirrorlake.lag import LagPage
+    from mirrorlake.status import LagPage
 
     # Samples have no tables: how these stand is read now.
     tables = mirror.tables().tables if flow is None and since is None else ()

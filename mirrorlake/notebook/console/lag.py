@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import Chart
 from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
-from mirrorlake.status import Events
+from mirrorlake.status import LINE_COLUMNS, Events
 
 # The sampler writes every half minute, and reading an hour of samples queries the lake.
 EVERY_S = 30.0
@@ -72,7 +71,7 @@ class LagView(Panel):
         if mirror is None:
             return None
         try:
-            return lag_lines(mirror.lag, self.since.value)
+            return mirror.lag.lines(self.since.value)
         except UsageError:
             # A mirror that has not run yet has no samples; that is no fault.
             return pd.DataFrame([], columns=[*LINE_COLUMNS])

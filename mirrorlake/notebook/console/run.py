@@ -17,7 +17,6 @@ from pathlib import Path
 
 import mirrorlake
 from mirrorlake.errors import SafetyError
-from mirrorlake.lag import Status, status_badge
 from mirrorlake.mirror import Mirror, Ran
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
@@ -28,6 +27,7 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.unit import systemd_unit
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import badge, breakable, format_duration, table
+from mirrorlake.status import Status, status_badge
 
 _ALL = "all flows"
 # A status calls every cluster and reads the lake: fast enough to watch, and another view's status serves as well.

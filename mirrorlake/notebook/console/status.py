@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
@@ -16,7 +15,16 @@ from mirrorlake.notebook.console.poller import Poller
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import format_count, format_duration, link
-from mirrorlake.status import Events
+from mirrorlake.status import (
+    LINE_COLUMNS,
+    Events,
+    FlowStatus,
+    PartitionStatus,
+    Status,
+    TopicStatus,
+    format_proven,
+    status_badge,
+)
 
 EVERY_S = 5.0
 _ALL = "all flows"

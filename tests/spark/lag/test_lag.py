@@ -18,10 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.sql import (
     LAG_COLUMNS,
     LATENCY_COLUMNS,
@@ -34,6 +30,10 @@ from mirrorlake.lag.sql import (
     rpo,
 )
 from mirrorlake.lag.sql_views import create_views
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrorlake.config.loading import loads
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake import relay_part
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from pyspark.sql import SparkSession
-
-from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagQuery
 from mirrorlake.lag.sql_views import create_views
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.lake import Lake
 from tests.hourly_looks import FLOW, HOURS, hourly_looks
 from tests.kit.lake import LakeBuilder

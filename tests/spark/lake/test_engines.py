@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from mirrorlake.lag.time_lag import FlowPosition, read_time_lags
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.time_lag import FlowPosition, read_time_lags
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mirrorlake.lag import LagPage
+from mirrorlake.lag.snapshot import PositionSnapshot
 
 from mirrorlake.cli.commands.console import page_link
 from mirrorlake.cli.commands.lag import _document
 from mirrorlake.errors import StoreError
-from mirrorlake.lag import LagPage
-from mirrorlake.lag.snapshot import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.verify import VerifyReports

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from mirrorlake.lag.sql import LagTables
 
 from mirrorlake.config.schema import LakeConfig
-from mirrorlake.lag.sql import LagTables
 from mirrorlake.lake import Lake
 from tests.kit.lake import FLOW, NOON, TABLES, Row, arrow
 

@@ -8,8 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.lag.forecast import Earliest
 from mirrorlake.lag.hop_verdicts import HopKey, LagVerdict
 from mirrorlake.lag.judge import Retention, judge_windows
@@ -18,6 +16,8 @@ from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.status_hops import adopt_status, append_snapshot
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
+
+from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, hop_place, mirror_config, sample

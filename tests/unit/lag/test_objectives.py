@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-
-from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.lag.forecast import Earliest, next_expiry
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.time_lag import LagSample
+
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.lake.lake import Lake
 from tests.builders import NOON, sample
 from tests.kit.lake import LakeBuilder, position_rows, sample_rows

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-
 from mirrorlake.lag.sql import LagTables, lag, loss, materialize_hops, rpo
+
 from tests.builders import NOON
 from tests.unit.lag.kit import question
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mirrorlake.lag.unreachable import UnreachableClusters
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.lake.samples import LastSamples, PositionKey, SubjectSample, sample_row
 from tests.builders import NOON

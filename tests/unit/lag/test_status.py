@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag import source_reader
 from mirrorlake.lag import status_reader as status_module
@@ -20,6 +18,8 @@ from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_reader import Windows, read_status
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
+
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance

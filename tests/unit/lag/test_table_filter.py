@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag import sql, table_filter
 from mirrorlake.lag.dense_ranges import RangesByRoute
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
+
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import FolderTables, Lake
 from tests.kit.lake import NOON, LakeBuilder, position_rows
 from tests.unit.lag.kit import landed

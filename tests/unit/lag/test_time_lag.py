@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.time_lag import (
     _WAITING,
     FlowPosition,
@@ -20,6 +18,8 @@ from mirrorlake.lag.time_lag import (
     read_time_lags,
     sum_lags,
 )
+
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lake import Lake
 from mirrorlake.lake.duckdb_query import query_files, to_rows
 from mirrorlake.model.flow import SourcePartition

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-
-from mirrorlake.context import Context
 from mirrorlake.lag import find_unsent
 from mirrorlake.lag.source_reader import SourceReader
+
+from mirrorlake.context import Context
 from mirrorlake.lake import RelayLog, landed_positions
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import ORDERS

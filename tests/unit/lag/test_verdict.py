@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict, judge, worst_hop_verdict
+
 from tests.builders import NOON, sample
 from tests.unit.lag.kit import at
 

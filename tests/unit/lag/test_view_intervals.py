@@ -6,10 +6,10 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-
 from mirrorlake.lag import view_intervals
 from mirrorlake.lag.lag_queries import LagQueries
 from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
+
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.times import micros
 from tests.hourly_looks import FLOW, HOURS, hourly_looks

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
 from mirrorlake.lag.sql import LagTables, lag, materialize_hops, rpo, waiting_bounds
+
 from tests.kit.lake import FLOW, NOON, position_rows, sample_rows
 from tests.unit.lag.kit import at, landed, question
 

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-
 from mirrorlake.lag.judge import judge_lag, read_windows
 from mirrorlake.lag.series import _worst_lags
 from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
+
 from mirrorlake.lake.arrow_types import arrow_type
 from tests.kit.lake import NOON, LakeBuilder
 from tests.unit.lag.kit import NOWHERE

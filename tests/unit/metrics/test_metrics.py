@@ -15,17 +15,17 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from mirrorlake.lag import Figures, Verdict, measure
+from mirrorlake.lag.hop_verdicts import HopKey
+from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.series import LatencyPoint
+from mirrorlake.lag.time_lag import LagSample
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.schema.background import MetricsConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Figures, Verdict, measure
-from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.judge import judge_windows
-from mirrorlake.lag.series import LatencyPoint
-from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports

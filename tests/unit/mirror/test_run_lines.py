@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from mirrorlake.lag import Status
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag import Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.progress import Board, Phase, RunMessage

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mirrorlake.lag.status import Status
 
 from mirrorlake.config import load
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.plan import Change, Plan

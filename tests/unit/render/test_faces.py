@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from mirrorlake.lag.status import Status
 from traitlets.config import Config
 
 import mirrorlake
 import mirrorlake as ml
 from mirrorlake.config.loading import loads
-from mirrorlake.lag.status import Status
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import NoRecord
 from mirrorlake.model.plan import Change, Plan

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-from mirrorlake.config.schema import TableConfig
-from mirrorlake.context import Context, utc_now
-from mirrorlake.errors import UsageError
 from mirrorlake.lag import Figures
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag_page import LagPage
 from mirrorlake.lag.status import Status
+
+from mirrorlake.config.schema import TableConfig
+from mirrorlake.context import Context, utc_now
+from mirrorlake.errors import UsageError
 from mirrorlake.lake import BAD_RECORDS, landed_positions
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject

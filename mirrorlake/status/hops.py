@@ -1,42 +1,33 @@
-"""The verdicts on the hops of a mirror, and the resulting verdict of each flow and group."""
+"""The verdicts on the hops of a mirror at one look, and the lag of hops over time, as values that show themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from mirrorlake.lag.forecast import CatchUp, RetentionRisk
-from mirrorlake.lag.objectives import FlowObjectives, objectives_table
-from mirrorlake.lag.partition_status import to_timedelta
-from mirrorlake.lag.status import By, Status
-from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
-from mirrorlake.lag.verdict import SEVERITY, Verdict, worst_hop_verdict
 from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, plural, table
+from mirrorlake.status.look import HOPS, HopKey, describe_hop
+from mirrorlake.status.objectives import FlowObjectives, objectives_table
+from mirrorlake.status.status import By, Status, to_timedelta
+from mirrorlake.status.verdict import (
+    SEVERITY,
+    CatchUp,
+    LagSample,
+    RetentionRisk,
+    Verdict,
+    combine_known,
+    sum_lags,
+    worst,
+)
 from mirrorlake.tables import TableStatus, tables_table
 
-HOPS = ("landed", "republished", "consumed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HopKey:
-    """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
-
-    flow: str
-    source: str
-    topic: str
-    generation: int
-    partition: int
-    hop: str
-    group_id: str | None = None
-    cluster: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} {describe_hop(self.hop, self.group_id)}"
-
-
-def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str:
-    return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
+T = TypeVar("T")
+_NOT_KNOWN = (Verdict.UNKNOWN, Verdict.WARMING_UP, Verdict.CLUSTER_AWAY)
+_COLUMNS = ["verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
+_MAX_WAITING = 5
+_NO_POSITION = "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
+_UNKNOWN_LAG = "–: not known; the records that wait are not landed yet, or a cluster did not answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +73,18 @@ class HopVerdict:
 class LagVerdict(Displayable):
     """The verdicts of a mirror or of one flow; the worst counts.
 
-    `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups have verdicts of their own
-    (`groups`, `groups_at_risk`) and count for nothing else: consumers read when they like.
+    `status` is of the same look. Groups have verdicts of their own (`groups`) and count for nothing else: consumers read when
+    they like.
     """
 
     hops: tuple[HopVerdict, ...]
+    status: Status
     objectives: tuple[FlowObjectives, ...] = ()
-    status: Status | None = None
     shown_by: By = "topic"
 
     @property
     def verdict(self) -> Verdict:
-        return worst_hop_verdict(self.flows.values())
+        return worst(self.flows.values())
 
     @property
     def complete(self) -> float:
@@ -103,25 +94,18 @@ class LagVerdict(Displayable):
 
     @property
     def flows(self) -> Mapping[str, Verdict]:
-        """The verdict of each flow: that of its status, or the worst of its own hops."""
-        if self.status is not None:
-            return {one.flow: Verdict[one.verdict] for one in self.status.flows}
-        found: dict[str, set[Verdict]] = {}
-        for hop in self.hops:
-            own = found.setdefault(hop.key.flow, set())
-            if hop.key.hop != "consumed":
-                own.add(hop.verdict)
-        return {name: worst_hop_verdict(found[name]) for name in sorted(found)}
+        """The verdict of each flow."""
+        return {one.flow: Verdict[one.verdict] for one in self.status.flows}
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """The reason of each flow's verdict; empty without a status."""
-        return {} if self.status is None else {one.flow: one.reason for one in self.status.flows}
+        """The reason of each flow's verdict."""
+        return {one.flow: one.reason for one in self.status.flows}
 
     @property
     def tables(self) -> tuple[TableStatus, ...]:
-        """The typed tables, whose hop is `in_table`; none without a status of all flows."""
-        return () if self.status is None else self.status.tables
+        """The typed tables, whose hop is `in_table`; a status of one flow lacks them."""
+        return self.status.tables
 
     @property
     def groups(self) -> Mapping[str, Verdict]:
@@ -129,17 +113,13 @@ class LagVerdict(Displayable):
         for hop in self.hops:
             if hop.key.hop == "consumed":
                 found.setdefault(hop.key.group_id or "", set()).add(hop.verdict)
-        return {name: worst_hop_verdict(found[name]) for name in sorted(found)}
+        return {name: worst(found[name]) for name in sorted(found)}
 
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
         """The hops of the mirror that retention overtakes, the nearest first."""
-        return _nearest_first(hop for hop in self.hops if hop.at_risk and hop.key.hop != "consumed")
-
-    @property
-    def groups_at_risk(self) -> tuple[HopVerdict, ...]:
-        """The hops `consumed` of groups that retention overtakes, the nearest first."""
-        return _nearest_first(hop for hop in self.hops if hop.at_risk and hop.key.hop == "consumed")
+        found = (hop for hop in self.hops if hop.at_risk and hop.key.hop != "consumed")
+        return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
 
     @property
     def is_fine(self) -> bool:
@@ -158,12 +138,7 @@ class LagVerdict(Displayable):
     @property
     def rpo_ms(self) -> dict[str, int | None]:
         """The age of the oldest record that would be lost with the source, by flow; None where it is not known."""
-        if self.status is not None:
-            return {one.flow: one.time_lag_ms for one in self.status.flows}
-        return {
-            flow: sum_lags(hop.last for hop in hops).time_lag_ms
-            for flow, hops in sorted(self.by_flow("republished").items())
-        }
+        return {one.flow: one.time_lag_ms for one in self.status.flows}
 
     def by(self, what: By) -> LagVerdict:
         return replace(self, shown_by=what)
@@ -196,8 +171,6 @@ class LagVerdict(Displayable):
         }
 
     def sheet(self) -> Sheet:
-        if not self.hops and self.status is None:
-            return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
         groups = [hop for hop in self.hops if hop.key.hop == "consumed"]
         missed = [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
         facts = [f"{name} {verdict.label}" for name, verdict in self.flows.items()]
@@ -227,10 +200,6 @@ class LagVerdict(Displayable):
         return table(title, columns[start:], [_row(several, by=self.shown_by)[start:] for several in rows], least=least)
 
 
-def _nearest_first(hops: Iterable[HopVerdict]) -> tuple[HopVerdict, ...]:
-    return tuple(sorted(hops, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
-
-
 def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
     place = hop.key
     return (
@@ -242,10 +211,6 @@ def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
         HOPS.index(place.hop),
         place.group_id or "",
     )
-
-
-_NOT_KNOWN = (Verdict.UNKNOWN, Verdict.WARMING_UP, Verdict.CLUSTER_AWAY)
-_COLUMNS = ["verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
 
 
 def _by_topic(hops: Iterable[HopVerdict]) -> list[list[HopVerdict]]:
@@ -283,4 +248,122 @@ def _row(hops: Sequence[HopVerdict], *, by: By) -> Sequence[object]:
         to_timedelta(combine_known(max, (hop.catch_up.eta_ms for hop in hops)) or None),
         to_timedelta(min((ms for ms in left if ms is not None), default=None)),
         of + "; ".join(why),
+    )
+
+
+# -- the lag of positions, over time ---------------------------------------------------------------------------------------
+
+
+class _Position(NamedTuple):
+    """The newest sample of one hop of one partition, with the largest time lag of all its samples."""
+
+    flow: str
+    topic: str
+    partition: int
+    hop: str
+    position: int
+    end: int | None
+    offset_lag: int | None
+    time_lag_ms: int | None
+    max_time_lag_ms: int | None
+
+
+class LagPage(Displayable):
+    """The lag of positions, from rows of `Lag.rows`; by `topic` it fits a page, by `partition` it has every position."""
+
+    __slots__ = ("_by", "_is_over_time", "_positions", "rows", "tables")
+
+    def __init__(self, rows: Iterable[Any], *, by: By = "topic", tables: Sequence[TableStatus] = ()) -> None:
+        self.tables = tables
+        self.rows = sorted(rows, key=_position_key)
+        samples = _group(self.rows, _position_key)
+        self._positions = [_newest(several) for several in samples]
+        self._is_over_time = any(len(several) > 1 for several in samples)
+        self._by = by
+
+    def sheet(self) -> Sheet:
+        """Return the topics with the longest waiting first, or each position in order."""
+        if not self._positions:
+            return Sheet(title="lag", facts=(_NO_POSITION,))
+        if self._by == "partition":
+            parts = [self._table("", self._positions)]
+        else:
+            waiting = sorted((one for one in self._positions if one.offset_lag != 0), key=_longest_first)
+            parts = [self._topics()]
+            if waiting:
+                title = f"longest waiting of {plural(len(waiting), 'position')}; --by partition shows every one"
+                parts.append(self._table(title, waiting[:_MAX_WAITING]))
+        unknown = any(one.time_lag_ms is None for one in self._positions)
+        facts = (plural(len(self._positions), "position"),)
+        parts += [tables_table("in_table", self.tables)] if self.tables else []
+        return Sheet(title="lag", facts=facts, parts=(*parts, *([_UNKNOWN_LAG] if unknown else [])))
+
+    def _topics(self) -> Table:
+        topics = _group(self._positions, lambda one: (one.flow, one.topic))
+        topics.sort(key=lambda several: min(map(_longest_first, several)))
+        rows = []
+        for several in (hop for topic in topics for hop in _group(topic, lambda one: one.hop)):
+            first, total = several[0], sum_lags(several)
+            longest = combine_known(max, (one.max_time_lag_ms for one in several))
+            lags = (total.offset_lag, to_timedelta(total.time_lag_ms), to_timedelta(longest))
+            rows.append((first.flow, first.topic, first.hop, len(several), *lags))
+        return self._cut("", ["flow", "topic", "hop", "partitions", "offset lag", "time lag", "at most"], rows)
+
+    def _table(self, title: str, positions: Sequence[_Position]) -> Table:
+        columns = ["flow", "partition", "hop", "position", "end", "offset lag", "time lag", "at most"]
+        rows = [
+            (
+                one.flow,
+                f"{one.topic}-{one.partition}",
+                one.hop,
+                str(one.position),
+                None if one.end is None else str(one.end),
+                one.offset_lag,
+                to_timedelta(one.time_lag_ms),
+                to_timedelta(one.max_time_lag_ms),
+            )
+            for one in positions
+        ]
+        return self._cut(title, columns, rows)
+
+    def _cut(self, title: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Table:
+        """Return the table without the largest lag of a single sample, and without the only flow."""
+        end = len(columns) if self._is_over_time else -1
+        start = 0 if len({one.flow for one in self._positions}) > 1 else 1
+        least = ("at most", "end", "position", "partitions")
+        return table(title, columns[start:end], [row[start:end] for row in rows], least=least)
+
+
+def _group(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    found: dict[Hashable, list[T]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return list(found.values())
+
+
+def _position_key(row: Any) -> tuple[Any, ...]:
+    return (
+        *(row.flow, row.topic, row.generation, row.partition),
+        *(HOPS.index(row.hop), row.group_id or "", row.cluster or ""),
+    )
+
+
+def _longest_first(position: _Position) -> tuple[bool, int, int]:
+    """Return the order of positions by their time lags; an unknown one may be longer than any."""
+    return position.time_lag_ms is not None, -(position.time_lag_ms or 0), -(position.offset_lag or 0)
+
+
+def _newest(samples: Sequence[Any]) -> _Position:
+    last = max(samples, key=lambda row: row.observed_at)
+    lags = [row.time_lag_ms for row in samples if row.time_lag_ms is not None]
+    return _Position(
+        flow=last.flow,
+        topic=last.topic if last.generation == 1 else f"{last.topic}~{last.generation}",
+        partition=last.partition,
+        hop=describe_hop(last.hop, last.group_id, last.cluster),
+        position=last.position,
+        end=last.end_position,
+        offset_lag=last.offset_lag,
+        time_lag_ms=last.time_lag_ms,
+        max_time_lag_ms=max(lags, default=None),
     )

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from mirrorlake.lag.time_lag import combine_known
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, table
+from mirrorlake.status.verdict import combine_known
 
-# A sample that is late, or fails once, still covers the time up to the next one.
-SNAPSHOTS_APART = 2
+# A look that is late, or fails once, still covers the time up to the next one.
+LOOKS_APART = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLoss:
     """The possible loss of one source partition.
 
-    `records` were not on the target, withheld ones left out; `seconds` is the age of the oldest, 0 where there was none. None
-    where it is not known, for `reason`. `is_exact` is False while some were never landed: each of their offsets counts then.
-    `republished` is the next upstream offset to send.
+    At most `records` were not on the target, as offsets count; `seconds` is the age of the oldest, 0 where there was none. None
+    where it is not known, for `reason`. `republished` is the next upstream offset to send.
     """
 
     topic: str
@@ -31,7 +30,6 @@ class PartitionLoss:
     partition: int
     records: int | None
     seconds: float | None
-    is_exact: bool
     republished: int
     source_end: int | None
     reason: str | None = None
@@ -58,17 +56,12 @@ class FlowLoss:
             return None
         return max((one.seconds for one in self.partitions if one.seconds is not None), default=0.0)
 
-    @property
-    def is_exact(self) -> bool:
-        return self.observed_at is not None and all(one.is_exact for one in self.partitions)
-
     def as_dict(self) -> dict[str, Any]:
         return {
             "flow": self.flow,
             "observed_at": None if self.observed_at is None else self.observed_at.isoformat(),
             "records": self.records,
             "seconds": self.seconds,
-            "is_exact": self.is_exact,
             "reason": self.reason,
             "partitions": [
                 {name: getattr(one, name) for name in PartitionLoss.__dataclass_fields__} for one in self.partitions
@@ -103,7 +96,7 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
                 flow.records,
                 _span(flow.seconds),
                 flow.observed_at,
-                flow.reason or ("" if flow.is_exact else "at most: some were never landed"),
+                flow.reason or "",
             )
             for flow in self.flows
         ]
@@ -129,7 +122,7 @@ def _span(seconds: float | None) -> str | None:
 
 
 def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedelta) -> FlowLoss:
-    """Build the loss from each partition's newest row of `sql.LOSS` up to a time; rows older than `apart` cover nothing.
+    """Build the loss by the newest look up to a time, from rows of the hop `republished`; one older than `apart` covers nothing.
 
     Between the look and the moment records may have come and gone: a look tells its own moment exactly.
     """
@@ -143,21 +136,24 @@ def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedel
     for row in sorted(
         (r for r in found if r.observed_at == newest), key=lambda r: (r.topic, r.generation, r.partition)
     ):
-        is_known = row.end_position is not None
+        reason = "the source did not answer" if row.end_position is None else None
+        if reason is None and row.time_lag_ms is None:
+            reason = "the oldest record that waited was not known"
         parts.append(
             PartitionLoss(
                 topic=row.topic,
                 generation=row.generation,
                 partition=row.partition,
-                records=row.records if is_known else None,
-                seconds=row.data_ms / 1000 if is_known and row.data_ms is not None else None,
-                is_exact=is_known and row.is_exact,
+                records=0 if row.time_lag_ms == 0 and row.waiting_since is None else row.offset_lag,
+                seconds=None if row.time_lag_ms is None else row.time_lag_ms / 1000,
                 republished=row.position,
                 source_end=row.end_position,
-                reason=None if is_known else "the source did not answer",
+                reason=reason,
             )
         )
-    unknown = [one for one in parts if one.reason]
-    missing = any(one.seconds is None for one in parts)
-    reason = unknown[0].reason if unknown else "the oldest record that waited was never landed" if missing else None
-    return FlowLoss(flow=name, observed_at=newest, partitions=tuple(parts), reason=reason)
+    return FlowLoss(
+        flow=name,
+        observed_at=newest,
+        partitions=tuple(parts),
+        reason=next((one.reason for one in parts if one.reason), None),
+    )

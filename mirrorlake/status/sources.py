@@ -1,4 +1,4 @@
-"""Read the positions of one source: its ends, how far it is landed, and how far each flow has sent it."""
+"""Read the positions of one source: its ends, how far it is landed, how far each flow has sent it, and since when records wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import describe_with_leaders, format_partitions
-from mirrorlake.lag.unsent import UnsentPositions
 from mirrorlake.lake import (
     METADATA,
     KnownTopic,
@@ -26,6 +25,8 @@ from mirrorlake.lake import (
     update_landed_positions,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.republish import UnsentPositions
+from mirrorlake.status.ages import Ages, Place, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class SourceReader:
         self._landed: LandedPositions | None = None
         self._ends: Mapping[TopicPartition, int] = {}
         self._unsent = UnsentPositions(context.lake)
+        self._ages = Ages(context.lake, alias)
         self._logged_leaderless = ""
 
     @property
@@ -72,6 +74,7 @@ class SourceReader:
         """Read the topics of the flows; with `is_full` topics that differ from the lake's are read there again."""
         if is_full:
             self._unsent.forget()
+            self._ages.forget()
         source, topics = self._context.source(self._alias), self._recorded
         states = source.describe(
             name for name in source.topic_names() if any(flow.carries(name) for flow in self.flows)
@@ -197,6 +200,21 @@ class SourceReader:
                 for flow, offset in waiting:
                     put(("flow", flow.name), source, "republished", offset, flow.name)
         return found
+
+    def find_waiting(self, positions: Mapping[PositionKey, int]) -> Waiting:
+        """Return since when records wait at positions of this source; nothing of it is known where the source did not answer."""
+        ends = {
+            SourcePartition(key.topic, key.generation, key.partition): offset
+            for key, offset in positions.items()
+            if key.kind == "last_stable"
+        }
+        places = {
+            key: Place(key.flow, SourcePartition(key.topic, key.generation, key.partition), offset)
+            for key, offset in positions.items()
+            if key.kind in ("reached", "republished", "group", "consumed")
+        }
+        landed = (self._landed or _NOTHING_LANDED).reached
+        return self._ages.find(places, landed=landed, ends=ends, readers=self._context.reader)
 
     def _key(self, source: SourcePartition, kind: str, flow: str | None = None) -> PositionKey:
         return PositionKey(self._alias, flow, source.topic, source.generation, source.partition, kind, None)

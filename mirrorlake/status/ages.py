@@ -1,0 +1,311 @@
+"""Since when records wait: the oldest one at each position, and transactions that let nobody read on.
+
+The time lag of a hop is the age of the oldest record that has not passed it, looked up by its offset and never interpolated.
+Records that a rule withheld, aborted records and markers do not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin, RecordReader
+from mirrorlake.lake import Lake, PositionKey, RelayPart, from_micros
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.late_times import relay_us
+from mirrorlake.offsets import OffsetMaps, to_mapped_range
+from mirrorlake.render import format_count, format_duration
+from mirrorlake.status.verdict import age_ms
+
+Readers = Callable[[str], AbstractContextManager[RecordReader]]
+"""Open a reader of a source's records."""
+
+# Partitions whose next record is read from the source at one look; the time lag of further ones stays unknown.
+_MAX_READ = 200
+# The oldest waiting record is searched first within this many offsets.
+_NEAR = 1_000
+
+
+class Place(NamedTuple):
+    """A position in a source partition that records may wait at; of a flow that may have withheld some, or of none."""
+
+    flow: str | None
+    source: SourcePartition
+    position: int
+
+
+Waiting = dict[PositionKey, datetime | None]
+"""The timestamp of the oldest record that waits at a position, None where none does; a position of which it is not known is absent."""
+
+
+class Ages:
+    """Find since when records wait at the positions of one source; of a position that stands it is known from the last look."""
+
+    def __init__(self, lake: Lake, alias: str) -> None:
+        self._lake = lake
+        self._alias = alias
+        self._known: dict[PositionKey, tuple[Place, datetime]] = {}
+
+    def forget(self) -> None:
+        """Forget what was found: records may have been erased meanwhile."""
+        self._known.clear()
+
+    def find(
+        self,
+        places: Mapping[PositionKey, Place],
+        *,
+        landed: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+        readers: Readers,
+    ) -> Waiting:
+        """Return what waits at each place up to the source's `ends`; `landed` are the next offsets to land.
+
+        What is not landed yet is read from the source, the next record of a partition each.
+        """
+        known = {key: place for key, place in places.items() if place.source in ends}
+        found: Waiting = {key: None for key, place in known.items() if place.position >= ends[place.source]}
+        asked = {key: place for key, place in known.items() if key not in found}
+        found |= {key: self._known[key][1] for key, place in asked.items() if self._known.get(key, (None,))[0] == place}
+        found |= self._landed_since({key: asked[key] for key in asked if key not in found}, landed, ends)
+        self._known = {key: (asked[key], since) for key, since in found.items() if since is not None}
+        # Nothing landed waits: either all is landed, or it is the next record of the source.
+        rest = {
+            key: (place.source, max(place.position, landed.get(place.source, 0)))
+            for key, place in asked.items()
+            if key not in found
+        }
+        unlanded = {next_ for next_ in rest.values() if next_[1] < ends[next_[0]]}
+        following = read_next_timestamps(readers, self._alias, unlanded)
+        for key, next_ in rest.items():
+            if next_ not in unlanded:
+                found[key] = None
+            elif next_ in following:
+                found[key] = following[next_]
+        return found
+
+    def _landed_since(
+        self,
+        asked: Mapping[PositionKey, Place],
+        landed: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+    ) -> dict[PositionKey, datetime]:
+        keys = [key for key, place in asked.items() if place.position < landed.get(place.source, 0)]
+        if not keys or not self._lake.exists(self._lake.relay_location(self._alias)):
+            return {}
+        # The oldest waiting record is nearly always among the first ones, so a backlog of millions is not read for it.
+        near = [(asked[key], min(ends[asked[key].source], asked[key].position + _NEAR)) for key in keys]
+        lowest, until = dict[SourcePartition, int](), dict[SourcePartition, int]()
+        for place, end in near:
+            lowest[place.source] = min(place.position, lowest.get(place.source, place.position))
+            until[place.source] = max(end, until.get(place.source, end))
+        found = self._query(near, RelayPart(lowest, ends=until, others=False))
+        far = {number: (asked[keys[number]], ends[asked[keys[number]].source]) for number in range(len(keys))}
+        far = {number: one for number, one in far.items() if number not in found and near[number][1] < one[1]}
+        if far:
+            part = RelayPart({**landed, **{place.source: lowest[place.source] for place, _ in far.values()}})
+            later = self._query(list(far.values()), part)
+            found |= {number: later[place] for place, number in enumerate(far) if place in later}
+        return {keys[number]: since for number, since in found.items()}
+
+    def _query(self, places: list[tuple[Place, int]], part: RelayPart) -> dict[int, datetime]:
+        rows = [
+            {"number": number, "flow": place.flow, **asdict(place.source), "position": place.position, "until": end}
+            for number, (place, end) in enumerate(places)
+        ]
+        # The bounds over all places are what file statistics can answer.
+        lowest, highest = min(row["position"] for row in rows), max(row["until"] for row in rows)
+        tables = {"places": pa.Table.from_pylist(rows, _PLACES)}
+        answer = self._lake.query_rows(
+            _OLDEST, relay=self._alias, part=part, tables=tables, lowest=lowest, highest=highest
+        )
+        return {row.number: row.since for row in answer}
+
+
+_PLACES = pa.schema(
+    {
+        "number": pa.int32(),
+        "flow": pa.string(),
+        "topic": pa.string(),
+        "generation": pa.int32(),
+        "partition": pa.int32(),
+        "position": pa.int64(),
+        "until": pa.int64(),
+    }
+)
+_OLDEST = """
+    WITH stretches AS (
+        SELECT number, stretch.first AS first_offset, stretch.first + stretch.length AS next_offset
+        FROM (
+            SELECT p.number, explode(w.ranges) AS stretch
+            FROM {withheld} AS w JOIN {places} AS p
+                ON w.flow = p.flow AND w.topic = p.topic AND w.generation = p.generation AND w.partition = p.partition
+            WHERE w.last_offset >= p.position AND w.first_offset < p.until
+        )
+    )
+    SELECT p.number, min_by(r.timestamp, r.`offset`) AS since
+    FROM {relay} AS r JOIN {places} AS p
+        ON r.topic = p.topic AND r.generation = p.generation AND r.partition = p.partition
+    WHERE r.`offset` >= :lowest AND r.`offset` < :highest
+        AND r.`offset` >= p.position AND r.`offset` < p.until AND NOT EXISTS (
+        SELECT 1 FROM stretches AS s
+        WHERE s.number = p.number AND s.first_offset <= r.`offset` AND r.`offset` < s.next_offset)
+    GROUP BY p.number
+"""
+
+
+def read_next_timestamps(
+    readers: Readers, alias: str, places: Collection[tuple[SourcePartition, int]]
+) -> dict[tuple[SourcePartition, int], datetime | None]:
+    """Read the timestamps of the next records of a source from offsets on.
+
+    None where nothing but markers follows; a partition that was not read is left out.
+    """
+    found: dict[tuple[SourcePartition, int], datetime | None] = {}
+    if not places:
+        return found
+    try:
+        with readers(alias) as reader:
+            for source, offset in sorted(places)[:_MAX_READ]:
+                record = next(reader.read(source.topic, source.partition, offset), None)
+                found[source, offset] = None if record is None else from_micros(relay_us(record.timestamp_ms))
+    except ClusterError:
+        pass
+    return found
+
+
+# -- groups on a target ------------------------------------------------------------------------------------------------------
+
+
+class TargetCommit(NamedTuple):
+    """The position of a group in a partition of a flow's remote topic."""
+
+    flow: str
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+def find_unread(
+    maps: OffsetMaps, commits: Iterable[TargetCommit], sent: Mapping[str, Mapping[SourcePartition, int]]
+) -> dict[PositionKey, int]:
+    """Return the oldest unread record on the source for groups on targets (law A); `sent` is how far each flow has sent.
+
+    A group that has read all of the remote topic waits for what is sent next. Where several source partitions feed one of the
+    target, it has a position in each.
+    """
+    asked, found = list(commits), dict[PositionKey, int]()
+    rows = [
+        {"number": number, "flow": one.flow, **asdict(one.partition), "position": one.offset}
+        for number, one in enumerate(asked)
+    ]
+    for row in maps.ask(_UNREAD, tables={"commits": pa.Table.from_pylist(rows, _COMMITS)}) if rows else ():
+        one, source = asked[row.number], SourcePartition(row.source_topic, row.generation, row.source_partition)
+        position = sent[one.flow].get(source)
+        if position is None:
+            continue
+        if row.first_downstream is not None:
+            position = to_mapped_range(row).upstream_of(max(one.offset, row.first_downstream))
+        key = PositionKey(
+            row.source, one.flow, source.topic, source.generation, source.partition, "consumed", one.group
+        )
+        found[key] = min(position, found.get(key, position))
+    return found
+
+
+_COMMITS = pa.schema(
+    {
+        "number": pa.int32(),
+        "flow": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "position": pa.int64(),
+    }
+)
+# The first mapped range that is not before the position, of each source partition; null where all are.
+_UNREAD = """
+    SELECT number, source, source_topic, generation, source_partition, any_value(target_topic) AS target_topic,
+        any_value(target_partition) AS target_partition, min(place) AS first_downstream,
+        min_by(first_upstream, place) AS first_upstream, min_by(last_upstream, place) AS last_upstream,
+        min_by(record_count, place) AS record_count, min_by(holes, place) AS holes
+    FROM (
+        SELECT c.number, r.*, CASE WHEN r.first_downstream + r.record_count > c.position THEN r.first_downstream END AS place
+        FROM {runs} AS r JOIN {commits} AS c
+            ON r.flow = c.flow AND r.target_topic = c.topic AND r.target_partition = c.partition)
+    GROUP BY number, source, source_topic, generation, source_partition
+"""
+
+
+# -- transactions that block a partition -------------------------------------------------------------------------------------
+
+# The default `transaction.timeout.ms` of Java's producers; an older transaction hangs, or its time-out was set higher.
+HANGS_MS = 60_000
+_FIX = (
+    "let its producer end it, or where it hangs: kafka-transactions.sh --bootstrap-server {} abort --topic {} --partition {} "
+    "--start-offset {} (find-hanging in place of abort tells whether it does)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that blocks a partition: nobody may read on from its first record, whoever wrote the next.
+
+    `offset` is the last stable offset, that of this record, and `since_ms` its timestamp; `offsets` counts up to the high watermark.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    offsets: int
+    since_ms: int
+    fix: str
+
+    @property
+    def since(self) -> datetime:
+        return from_micros(self.since_ms * 1000)
+
+    def describe(self, now: datetime) -> str:
+        since = f"{self.since:%H:%M:%S} UTC, {format_duration(age_ms(self.since, now))}"
+        offsets = f"{format_count(self.offsets)} offsets from {self.offset} on cannot be read yet"
+        return f"a transaction of the source is open since {since}: {offsets}"
+
+    def __str__(self) -> str:
+        said = f"{self.topic}-{self.partition} on {self.cluster}: {format_count(self.offsets)} offsets from {self.offset} on"
+        return (
+            f"{said} are not mirrored, a transaction is open since {self.since:%Y-%m-%d %H:%M:%S} UTC; next: {self.fix}"
+        )
+
+
+def find_open_transactions(
+    admin: ClusterAdmin, readers: Readers, stable: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OpenTransaction]:
+    """Return the open transaction of each partition that has one.
+
+    `stable` are the partitions to check, with their last stable offsets of a moment ago; `readers` see open transactions.
+    """
+    past = {tp: end for tp, end in admin.high_watermarks(stable).items() if end > stable[tp]}
+    # A log that has only grown meanwhile has another last stable offset by now.
+    still = admin.last_stable_offsets(past) if past else {}
+    places = {tp: offset for tp, offset in sorted(still.items()) if offset == stable[tp]}
+    if not places:
+        return {}
+    with readers(admin.alias) as reader:
+        firsts = reader.read_each(places)
+    return {
+        tp: OpenTransaction(
+            cluster=admin.alias,
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=places[tp],
+            offsets=past[tp] - places[tp],
+            since_ms=relay_us(first.timestamp_ms) // 1000,
+            fix=_FIX.format(admin.servers, tp.topic, tp.partition, places[tp]),
+        )
+        for tp, first in sorted(firsts.items())
+    }

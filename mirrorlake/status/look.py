@@ -1,0 +1,396 @@
+"""One look: where every position of a mirror stands at one moment, and since when records wait there.
+
+Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
+lane; the relay is asked for its newest batches, and for the oldest record that waits. Positions are read before the ends: lag may
+be reported too large by what came in meanwhile, never too small.
+
+Law H: nothing is written to any cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.errors import ClusterError, MirrorlakeError
+from mirrorlake.lake import (
+    Finding,
+    LandedPositions,
+    LastSamples,
+    PositionKey,
+    Subject,
+    SubjectSample,
+    load_last_samples,
+    prune_samples,
+    write_samples,
+)
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord, merged_positions
+from mirrorlake.offsets import load_offset_maps
+from mirrorlake.republish import read_last_records
+from mirrorlake.status.ages import TargetCommit, Waiting, find_unread
+from mirrorlake.status.polling import PollRound, UnreachableClusters
+from mirrorlake.status.sources import SourceReader
+from mirrorlake.status.verdict import LagSample, age_ms
+
+log = logging.getLogger(__name__)
+
+# A complete sample bounds how far back a query reads, at the price of one row a position.
+COMPLETE_EVERY = timedelta(hours=6)
+# If reading all topics of all groups would move more positions than this, a group is read in full every tenth look only.
+_FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
+
+Lanes = Mapping[int, LedgerRecord | None]
+"""The last ledger record of each lane of a flow."""
+
+HOPS = ("landed", "republished", "consumed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopKey:
+    """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
+
+    flow: str
+    source: str
+    topic: str
+    generation: int
+    partition: int
+    hop: str
+    group_id: str | None = None
+    cluster: str | None = None
+
+    @property
+    def source_partition(self) -> SourcePartition:
+        return SourcePartition(self.topic, self.generation, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} {describe_hop(self.hop, self.group_id)}"
+
+
+def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str:
+    return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
+
+
+class FlowPosition(NamedTuple):
+    """The next offsets of a flow in a source partition, and the partition's begin and end."""
+
+    source: SourcePartition
+    republished: int
+    landed: int
+    end: int
+    log_start: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionSnapshot:
+    """One look: all samples of one time, with relay positions by source, ledger records by flow, and errors by subject.
+
+    `waiting` is the timestamp of the oldest record that waits at a position, None where none does; without it, not known.
+    """
+
+    observed_at: datetime
+    looks: tuple[SubjectSample, ...]
+    landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
+    lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
+    errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
+    waiting: Mapping[PositionKey, datetime | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def changed(self) -> int:
+        """The count of changed positions."""
+        return sum(look.changed for look in self.looks)
+
+    @property
+    def unanswered(self) -> tuple[SubjectSample, ...]:
+        """The samples whose subject did not answer."""
+        return tuple(look for look in self.looks if look.error is not None)
+
+    @property
+    def positions(self) -> dict[PositionKey, int]:
+        """All sampled positions."""
+        return {key: offset for look in self.looks for key, offset in look.positions.items()}
+
+    def require(self, *subjects: Subject) -> None:
+        """Raise the error of the first of these subjects that did not answer."""
+        for subject in subjects:
+            if subject in self.errors:
+                raise self.errors[subject]
+
+    def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
+        """Return the positions of a flow in the newest generation of each of its partitions."""
+        seen = {look.key: look.positions for look in self.looks}
+        reached, cluster = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
+        found: dict[TopicPartition, FlowPosition] = {}
+        mine = (item for item in seen.get(("flow", flow.name), {}).items() if item[0].kind == "republished")
+        # Sorted by topic and generation, so that each partition ends with its newest.
+        for key, offset in sorted(mine, key=lambda item: item[0][2:5]):
+            of_source = key._replace(flow=None)
+            end = cluster.get(of_source._replace(kind="last_stable"))
+            if end is None:
+                # A leaderless partition; a warning was logged.
+                continue
+            found[TopicPartition(key.topic, key.partition)] = FlowPosition(
+                source=SourcePartition(key.topic, key.generation, key.partition),
+                republished=offset,
+                landed=reached[of_source._replace(kind="reached")],
+                end=end,
+                log_start=cluster.get(of_source._replace(kind="earliest")),
+            )
+        return found
+
+    def hops(self, flows: Iterable[FlowConfig]) -> Iterator[tuple[HopKey, LagSample]]:
+        """Yield each hop of flows with its lag; of a source that did not answer, the end is not known."""
+        positions, seen = self.positions, {look.key: look.positions for look in self.looks}
+        groups: dict[tuple[str, SourcePartition], list[PositionKey]] = {}
+        for key in positions:
+            if key.kind == "group":
+                read = key.source, SourcePartition(key.topic, key.generation, key.partition)
+                groups.setdefault(read, []).append(key)
+        for flow in flows:
+            for key in seen.get(("flow", flow.name), {}):
+                source = SourcePartition(key.topic, key.generation, key.partition)
+                of_source = key._replace(flow=None, group_id=None)
+                end = positions.get(of_source._replace(kind="last_stable"))
+                hops = [(key, key.kind, flow.target)]
+                if key.kind == "republished":
+                    hops.append((of_source._replace(kind="reached"), "landed", flow.source))
+                    hops += [(group, "consumed", flow.source) for group in groups.get((flow.source, source), ())]
+                for at, hop, cluster in hops:
+                    if at in positions:
+                        place = HopKey(
+                            flow=flow.name,
+                            source=flow.source,
+                            topic=key.topic,
+                            generation=key.generation,
+                            partition=key.partition,
+                            hop=hop,
+                            group_id=at.group_id,
+                            cluster=cluster,
+                        )
+                        yield place, self._sample(at, positions[at], end)
+
+    def _sample(self, key: PositionKey, position: int, end: int | None) -> LagSample:
+        since = self.waiting.get(key)
+        is_known = end is not None and key in self.waiting
+        return LagSample(
+            observed_at=self.observed_at,
+            position=position,
+            end_position=end,
+            offset_lag=None if end is None else max(0, end - position),
+            waiting_since=since if is_known else None,
+            time_lag_ms=age_ms(since, self.observed_at) if is_known else None,
+        )
+
+    def __str__(self) -> str:
+        seen = sum(len(look.positions) for look in self.looks)
+        lines = [f"positions: {seen:,} seen, {self.changed:,} changed"]
+        return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
+
+
+class Sampler:
+    """Look at the positions of one mirror again and again, and write what changed since the last look.
+
+    `flows` are looked at without any group; by default all flows of the settings at each look, and groups.
+    """
+
+    def __init__(
+        self, context: Context, flows: Sequence[FlowConfig] | None = None, *, unreachable: UnreachableClusters
+    ) -> None:
+        self._context = context
+        self._chosen = flows
+        self._remembered: LastSamples | None = None
+        self._looks = 0
+        self._sources: dict[str, SourceReader] = {}
+        self._groups: dict[tuple[str, str], dict[TopicPartition, int]] = {}
+        self._logged_errors: dict[Subject, str] = {}
+        self._unreachable = unreachable
+
+    def write(self, seen: PositionSnapshot, verdicts: Mapping[PositionKey, str]) -> PositionSnapshot:
+        """Write what changed since the last look, and return the look with it.
+
+        A cluster that did not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log.
+        """
+        if self._remembered is None:
+            self._context.lake.create_all(self._context.config.sources)
+            self._remembered = load_last_samples(self._context.lake)
+        remembered, at = self._remembered, seen.observed_at
+
+        def finding(key: PositionKey) -> Finding:
+            since = seen.waiting.get(key)
+            return Finding(since is not None if key in seen.waiting else None, since, verdicts.get(key))
+
+        looks = remembered.choose_rows(
+            [replace(look, findings={key: finding(key) for key in look.positions}) for look in seen.looks],
+            at,
+            complete_every=COMPLETE_EVERY,
+        )
+        try:
+            write_samples(self._context.lake, at, looks)
+        except Exception:
+            # The state of the table is unknown, so it is read again.
+            self._remembered = None
+            raise
+        for look in looks:
+            self._log_unanswered(look)
+            remembered.record(look, at)
+        if any(look.complete for look in looks):
+            prune_samples(self._context.lake, before=at - self._context.config.sampling.keep, now=at)
+        return replace(seen, looks=looks)
+
+    def look(self) -> PositionSnapshot:
+        """Read all positions now; writes nothing."""
+        context, round_ = self._context, PollRound()
+        # A running mirror adopts new settings between two looks.
+        flows = context.config.flows if self._chosen is None else self._chosen
+        sources = self._readers_of(flows)
+        clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
+
+        def skip_cluster(alias: str, why: ClusterError) -> None:
+            round_.skip([("cluster", alias), *(("flow", flow.name) for flow in flows if flow.target == alias)], why)
+
+        for alias in clusters:
+            if (why := self._unreachable.last_error(alias)) is not None:
+                skip_cluster(alias, why)
+        is_full = self._looks % _FULL_READ_EVERY == 0
+        round_.call({("cluster", a): partial(source.read_topics, is_full=is_full) for a, source in sources.items()})
+        # After the first requests, because a cluster that has just become unreachable costs its time-out there.
+        at = context.now()
+        for source in sources.values():
+            source.use_recorded_topics()
+        with_groups = clusters if self._chosen is None else ()
+        positions = round_.call({("cluster", a): partial(self._read_groups, a, flows) for a in with_groups})
+        for alias in round_.unreachable:
+            skip_cluster(alias, round_.errors["cluster", alias])
+        lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
+        names = {flow.name: flow.remote_topic for flow in flows}
+        sent = {subject: merged_positions(last, names[subject[1]]).positions for subject, last in lanes.items()}
+        landed = round_.call({("relay", a): source.read_landed for a, source in sources.items()})
+        ends = round_.call({("cluster", a): source.read_ends for a, source in sources.items()})
+        flow_positions = (sources[a].flow_positions(relay, to, sent) for (_, a), (relay, to) in landed.items())
+        for found in (ends, *flow_positions):
+            for subject, several in found.items():
+                positions.setdefault(subject, {}).update(several)
+        for key, offset in self._read_consumed(flows, positions).items():
+            positions["flow", key.flow or ""][key] = offset
+        for subject in positions.keys() & round_.errors.keys():
+            positions[subject] = {}
+        looks = [
+            SubjectSample(
+                subject=subject,
+                name=name,
+                positions=positions.get((subject, name), {}),
+                took_ms=int(took * 1000),
+                error=error.cause if (error := round_.errors.get((subject, name))) else None,
+            )
+            for (subject, name), took in sorted(round_.seconds.items())
+        ]
+        self._looks += 1
+        for alias in round_.unreachable & clusters:
+            ask = context.admin(alias).broker_count
+            self._unreachable.record(alias, round_.errors["cluster", alias], ask=ask)
+        return PositionSnapshot(
+            observed_at=at,
+            looks=tuple(looks),
+            landed={alias: relay for (_, alias), (relay, _) in landed.items()},
+            lanes={flow: last for (_, flow), last in lanes.items()},
+            errors=round_.errors,
+            waiting=self._find_waiting(sources, positions),
+        )
+
+    def _readers_of(self, flows: Sequence[FlowConfig]) -> dict[str, SourceReader]:
+        found = {}
+        for alias in dict.fromkeys(flow.source for flow in flows):
+            found[alias] = self._sources.setdefault(alias, SourceReader(self._context, alias))
+            found[alias].flows = [flow for flow in flows if flow.source == alias]
+        return found
+
+    def _find_waiting(
+        self, sources: Mapping[str, SourceReader], positions: Mapping[Subject, Mapping[PositionKey, int]]
+    ) -> Waiting:
+        of_source: dict[str, dict[PositionKey, int]] = {alias: {} for alias in sources}
+        for several in positions.values():
+            for key, offset in several.items():
+                of_source.get(key.source, {})[key] = offset
+        found: Waiting = {}
+        for alias, source in sources.items():
+            found |= source.find_waiting(of_source[alias])
+        return found
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _read_groups(self, alias: str, flows: Sequence[FlowConfig]) -> dict[PositionKey, int]:
+        """Read the committed positions of groups on a cluster, of source topics and of remote ones."""
+        partitions = {
+            TopicPartition(name, partition): 1
+            for name, state in self._context.admin(alias).describe(self._feeding(flows, alias)).items()
+            for partition in range(state.partitions)
+        }
+        if alias in self._sources:
+            partitions |= self._sources[alias].partitions
+        groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
+        names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+        wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
+        asked: dict[str, Iterable[TopicPartition]] = {}
+        for turn, name in enumerate(sorted(names)):
+            known = self._groups.get((alias, name))
+            is_due = (turn + self._looks) % _FULL_READ_EVERY == 0
+            asked[name] = partitions if wants_all or known is None or is_due else known.keys() & partitions.keys()
+        unsure: dict[str, MirrorlakeError] = {}
+        for name, committed in groups.committed_each(asked, unsure=unsure).items():
+            self._groups[alias, name] = {tp: at.offset for tp, at in committed.items()}
+        # A group that could not be read is where it was: it has neither read on nor gone.
+        return {
+            PositionKey(alias, None, tp.topic, partitions[tp], tp.partition, "group", name): at
+            for name in asked
+            for tp, at in self._groups.get((alias, name), {}).items()
+            if tp in partitions
+        }
+
+    def _feeding(self, flows: Sequence[FlowConfig], alias: str) -> dict[str, list[str]]:
+        """Return the remote topics on a target, each with the flows that feed it."""
+        found: dict[str, list[str]] = {}
+        for flow in flows:
+            for topic in self._sources[flow.source].topics if flow.target == alias else ():
+                if flow.carries(topic):
+                    found.setdefault(flow.remote_topic(topic), []).append(flow.name)
+        return found
+
+    def _read_consumed(
+        self, flows: Sequence[FlowConfig], positions: Mapping[Subject, Mapping[PositionKey, int]]
+    ) -> dict[PositionKey, int]:
+        """Translate the positions of groups on targets to the sources, by the flows' maps."""
+        sent: dict[str, dict[SourcePartition, int]] = {}
+        for (subject, name), several in positions.items():
+            if subject == "flow":
+                sent[name] = {
+                    SourcePartition(key.topic, key.generation, key.partition): at for key, at in several.items()
+                }
+        commits = [
+            TargetCommit(flow, key.group_id or "", TopicPartition(key.topic, key.partition), offset)
+            for alias in {flow.target for flow in flows}
+            for feeding in [self._feeding(flows, alias)]
+            for key, offset in positions.get(("cluster", alias), {}).items()
+            if key.kind == "group"
+            for flow in feeding.get(key.topic, ())
+            if flow in sent
+        ]
+        asked = {one.flow for one in commits}
+        if not asked:
+            return {}
+        maps = load_offset_maps(self._context.lake, [flow for flow in flows if flow.name in asked], self._context)
+        return find_unread(maps, commits, sent)
+
+    def _log_unanswered(self, look: SubjectSample) -> None:
+        # Without this an outage would be logged at every look.
+        error = look.error or ""
+        if error and self._logged_errors.get(look.key) != error:
+            # A flow's error is often its cluster's, which was logged.
+            level = logging.INFO if error in self._logged_errors.values() else logging.WARNING
+            log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
+        self._logged_errors[look.key] = error

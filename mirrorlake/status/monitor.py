@@ -1,0 +1,162 @@
+"""One poll of a mirror: look, judge, write; status, lag, metrics and the lines of a run show what it found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.lake import PositionKey
+from mirrorlake.model.control import ControlState
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
+from mirrorlake.status.history import Lag, Recent
+from mirrorlake.status.hops import LagVerdict
+from mirrorlake.status.judging import Retention, Windows, judge_hops, read_status
+from mirrorlake.status.look import PositionSnapshot, Sampler
+from mirrorlake.status.polling import UnreachableClusters
+from mirrorlake.status.status import Status
+from mirrorlake.status.verdict import age_ms
+from mirrorlake.tables import read_tables
+
+
+class _Looked(NamedTuple):
+    look: PositionSnapshot
+    status: Status
+    state: ControlState
+    retention: Retention
+
+
+class Monitor:
+    """The looks at one mirror; all of a process share the memory of unreachable clusters."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        # A look does not wait again for a cluster that another one found unreachable.
+        self._unreachable = UnreachableClusters()
+        self._lock = threading.Lock()
+        self._newest: tuple[datetime, LagVerdict] | None = None
+
+    # -- the poll of a running mirror --------------------------------------------------------------------------------------
+
+    def sample(self) -> PositionSnapshot:
+        """Look once at all flows and groups, judge, write what changed, and return the look."""
+        return self.polls()()
+
+    def polls(self) -> Callable[[], PositionSnapshot]:
+        """Return `sample` for one thread that calls it again and again: it remembers positions and the last looks."""
+        sampler = self._sampler()
+        recent: Recent | None = None
+
+        def poll() -> PositionSnapshot:
+            nonlocal recent
+            flows = self._context.config.flows
+            look = sampler.look()
+            recent = self._recent(flows) if recent is None else recent
+            verdict = self._judged(flows, self._status(flows, look, lambda: recent or {}), recent)
+            recent = recent.followed_by(dict(look.hops(flows)))
+            with self._lock:
+                self._newest = look.observed_at, verdict
+            return sampler.write(look, _verdicts(look, flows, verdict.status))
+
+        return poll
+
+    def newest(self, flow: str | None = None) -> Callable[[], LagVerdict]:
+        """Return a function for one thread that gives the verdict of this process's poll, or looks itself where none is young."""
+        judge = self._judges(flow)
+
+        def newest() -> LagVerdict:
+            longest = timedelta(seconds=1.5 * self._context.config.sampling.every.total_seconds())
+            with self._lock:
+                known = self._newest
+            if flow is None and known is not None and self._context.now() - known[0] <= longest:
+                return known[1]
+            return judge()
+
+        return newest
+
+    # -- looks of commands -------------------------------------------------------------------------------------------------
+
+    def status(self, flow: str | None = None) -> Status:
+        """Look at flows, and return how they stand; writes nothing."""
+        flows = self._context.chosen(flow)
+        look = self._sampler(flows).look()
+        return self._status(flows, look, lambda: self._recent(flows)).status
+
+    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
+        """Return the lag of these flows; each answer about the present takes a look."""
+        context = self._context
+        name = None if tuple(flows) == tuple(context.config.flows) else flows[0].name
+        return Lag(
+            context.lake,
+            flows,
+            look=lambda: self._sampler().look(),
+            judged=self._judges(name),
+            now=context.now,
+            every=context.config.sampling.every,
+        )
+
+    def find_hanging_transactions(
+        self, alias: str, stable: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, OpenTransaction]:
+        """Return the hanging transaction of each partition of a source that has one; `stable` are their last stable offsets."""
+        context = self._context
+        if context.config.cluster(alias).is_lake:
+            return {}
+        found = find_open_transactions(context.admin(alias), partial(context.reader, committed=False), stable)
+        return {tp: one for tp, one in found.items() if age_ms(one.since, context.now()) >= HANGS_MS}
+
+    # -- pieces --------------------------------------------------------------------------------------------------------------
+
+    def _sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
+        return Sampler(self._context, flows, unreachable=self._unreachable)
+
+    def _recent(self, flows: Sequence[FlowConfig]) -> Recent:
+        return self.lag(flows).recent()
+
+    def _judges(self, flow: str | None) -> Callable[[], LagVerdict]:
+        sampler = self._sampler()
+
+        def judge() -> LagVerdict:
+            flows, look = self._context.chosen(flow), sampler.look()
+            recent = self._recent(flows)
+            return self._judged(flows, self._status(flows, look, lambda: recent), recent)
+
+        return judge
+
+    def _status(self, flows: Sequence[FlowConfig], look: PositionSnapshot, windows: Callable[[], Windows]) -> _Looked:
+        context = self._context
+        state, retention = context.control().state(), Retention(context)
+        status = read_status(
+            flows,
+            look,
+            lake=context.lake,
+            target=context.admin,
+            state=state,
+            retention_of=retention,
+            windows=windows,
+            find_transactions=self.find_hanging_transactions,
+        )
+        # A table belongs to the mirror: the status of one flow lacks it.
+        is_whole = tuple(flows) == tuple(context.config.flows)
+        tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
+        return _Looked(look, replace(status, tables=tables), state, retention)
+
+    def _judged(self, flows: Sequence[FlowConfig], at: _Looked, windows: Windows) -> LagVerdict:
+        return judge_hops(flows, at.look, at.status, windows=windows, state=at.state, retention_of=at.retention)
+
+
+def _verdicts(look: PositionSnapshot, flows: Sequence[FlowConfig], status: Status) -> dict[PositionKey, str]:
+    """Return the verdict on each partition of a flow, by the position that it stands at."""
+    sources = {flow.name: flow.source for flow in flows}
+    rows = {(one.flow, row.topic, row.partition): row.verdict for one in status.flows for row in one.partitions}
+    return {
+        key: rows[key.flow or "", key.topic, key.partition]
+        for key in look.positions
+        if key.kind == "republished" and key.flow in sources and (key.flow, key.topic, key.partition) in rows
+    }
