@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import yaml
-from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.time_lag import LagSample
 
 from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
+from mirrorlake.lake import PositionKey, SubjectSample
+from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, holes_between
@@ -25,6 +26,12 @@ from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.records.page import Stretch
 from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
+from mirrorlake.status.history import Recent
+from mirrorlake.status.hops import LagVerdict
+from mirrorlake.status.judging import RetentionLookup, judge_hops
+from mirrorlake.status.look import HopKey, PositionSnapshot
+from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
+from mirrorlake.status.verdict import LagSample, catch_up, judge
 from tests.kit.lake import NOON, map_row
 
 ORDERS = SourcePartition("orders", 1, 0)
@@ -139,7 +146,7 @@ def ledger_record(**parts: Any) -> LedgerRecord:
 
 
 def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopKey:
-    cluster = "central" if hop == "consumed" else "east"
+    cluster = "east" if hop == "landed" else "central"
     start = {"flow": "east->central", "source": "east", "topic": "orders", "generation": 1, "partition": 0}
     return HopKey(**{**start, "hop": hop, "group_id": group, "cluster": cluster, **parts})
 
@@ -152,6 +159,72 @@ def sample(
     return LagSample(
         observed_at=at, position=position, end_position=end, offset_lag=lag, waiting_since=waiting, time_lag_ms=lag_ms
     )
+
+
+_KINDS = {"landed": "reached", "republished": "republished", "consumed": "consumed"}
+
+
+def look_of(samples: Mapping[HopKey, LagSample]) -> PositionSnapshot:
+    """Return the look that saw these samples, of one moment."""
+    positions: dict[tuple[str, str], dict[PositionKey, int]] = {}
+    waiting: dict[PositionKey, datetime | None] = {}
+    for place, one in samples.items():
+        kind = "group" if place.hop == "consumed" and place.cluster == place.source else _KINDS[place.hop]
+        flow = place.flow if kind in ("republished", "consumed") else None
+        key = PositionKey(place.source, flow, place.topic, place.generation, place.partition, kind, place.group_id)
+        subject = ("flow", flow) if flow else ("relay" if kind == "reached" else "cluster", place.source)
+        positions.setdefault(subject, {})[key] = one.position
+        if one.time_lag_ms is not None:
+            waiting[key] = one.waiting_since
+        # Every partition of a flow has a position of it.
+        of_flow = key._replace(flow=place.flow, kind="republished", group_id=None)
+        positions.setdefault(("flow", place.flow), {}).setdefault(of_flow, one.position)
+        if one.end_position is not None:
+            end = key._replace(flow=None, kind="last_stable", group_id=None)
+            positions.setdefault(("cluster", place.source), {})[end] = one.end_position
+    looks = (SubjectSample(subject=kind, name=name, positions=several) for (kind, name), several in positions.items())
+    at = max(one.observed_at for one in samples.values())
+    return PositionSnapshot(observed_at=at, looks=tuple(looks), waiting=waiting)
+
+
+def judged(
+    windows: Mapping[HopKey, Sequence[LagSample]],
+    *,
+    now: datetime | None = None,
+    status: Status | None = None,
+    retention_of: RetentionLookup = lambda _: {},
+    **more: Any,
+) -> LagVerdict:
+    """Return the verdict by a look, which is the last of each window."""
+    flows = [
+        SimpleNamespace(name=name, source=source, target="central", remote_topic=lambda topic: f"remote.{topic}")
+        for name, source in {place.flow: place.source for place in windows}.items()
+    ]
+    look = look_of({place: window[-1] for place, window in windows.items()})
+    earlier = (
+        {place: window[number] for place, window in windows.items() if number < len(window) - 1}
+        for number in range(max(map(len, windows.values())) - 1)
+    )
+    rows: dict[str, list[PartitionStatus]] = {flow.name: [] for flow in flows}
+    for place, window in windows.items():
+        if place.hop == "republished":
+            found, last = judge(window, now=now or look.observed_at), window[-1]
+            lags = {
+                "offset_lag": last.offset_lag or 0,
+                "time_lag_ms": last.time_lag_ms,
+                "eta_ms": catch_up(window).eta_ms,
+            }
+            place_of = {"topic": place.topic, "partition": place.partition, "source_end": last.end_position or 0}
+            said = {"landed": 0, "republished": last.position, "verdict": found.verdict.name, "reason": found.reason}
+            rows[place.flow].append(PartitionStatus(**place_of, **said, **lags))
+    status = status or Status(
+        flows=tuple(FlowStatus(flow=name, partitions=tuple(of), observed_at=None) for name, of in rows.items()),
+        observed_at=look.observed_at,
+    )
+    known: Any = {"windows": Recent(earlier), "state": NOTHING_ASKED, "retention_of": retention_of, **more}
+    looked = look if now is None else replace(look, observed_at=now)
+    found_verdict: Any = judge_hops(flows, looked, status, **known)  # type: ignore[arg-type]
+    return found_verdict
 
 
 def browsed(offset: int = 7, **parts: Any) -> BrowsedRecord:

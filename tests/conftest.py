@@ -55,7 +55,7 @@ _LONGEST = (
     "judges/test_failover.py",
     "spark/tables/test_others.py",
     "spark/publish/test_publish.py",
-    "spark/lag/test_lag.py",
+    "spark/status/test_history.py",
     "judges/test_store.py",
     "notebooks/test_console.py",
     "judges/test_exactly_once.py",

@@ -118,7 +118,15 @@ class LagVerdict(Displayable):
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
         """The hops of the mirror that retention overtakes, the nearest first."""
-        found = (hop for hop in self.hops if hop.at_risk and hop.key.hop != "consumed")
+        return self._at_risk(lambda hop: hop != "consumed")
+
+    @property
+    def groups_at_risk(self) -> tuple[HopVerdict, ...]:
+        """The hops `consumed` of groups that retention overtakes, the nearest first."""
+        return self._at_risk(lambda hop: hop == "consumed")
+
+    def _at_risk(self, which: Callable[[str], bool]) -> tuple[HopVerdict, ...]:
+        found = (hop for hop in self.hops if hop.at_risk and which(hop.key.hop))
         return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
 
     @property

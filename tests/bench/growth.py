@@ -28,9 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
-from mirrorlake.lag import Lag, Status, measure
-from mirrorlake.lag.sampler import Sampler
-from mirrorlake.lag.status_reader import read_status
 from prometheus_client import generate_latest
 
 from mirrorlake.config.schema import FlowConfig
@@ -61,14 +58,14 @@ from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.records.passport import Registry
-from mirrorlake.status.metrics import Metrics
+from mirrorlake.status import Lag, Monitor, PositionSnapshot
+from mirrorlake.status.metrics import Metrics, measure
 from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import open_relay
 from tests.bench.contest import Contest
@@ -422,8 +419,8 @@ class Scene:
 
     mirror: Mirror
     played: Any
-    sampler: Sampler
-    lag: Lag
+    monitor: Monitor
+    poll: Callable[[], PositionSnapshot]
     partitions: int
     now: datetime
     rows: dict[str, int] = field(default_factory=dict)
@@ -437,19 +434,11 @@ class Scene:
 
     def look(self, name: str) -> None:
         """Let the sampler look once."""
-        self.rows[name] = self.sampler.once().changed
+        self.rows[name] = self.poll().changed
 
-    def status(self) -> Status:
-        """Read the status as `mirrorlake status` does."""
-        return read_status(
-            self.mirror.config.flows,
-            self.sampler.read_positions(),
-            lake=self.mirror.lake,
-            target=lambda _: self.played,
-            readers=lambda _: self.played,
-            state=NOTHING_ASKED,
-            windows=self.lag.windows,
-        )
+    @property
+    def lag(self) -> Lag:
+        return self.monitor.lag(self.mirror.config.flows)
 
 
 def scene(folder: str, partitions: int) -> Scene:
@@ -461,13 +450,9 @@ def scene(folder: str, partitions: int) -> Scene:
     _fill_samples(lake, partitions, now)
     lake.append_rows(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
     play(mirror, played)
-    sampler = Sampler(mirror._context, mirror.config.flows, now=lambda: now)
-    unused: Any = None
-    flows = mirror.config.flows
-    lag = Lag(lake, flows, look=sampler.read_positions, runs=unused, readers=lambda _: played, now=lambda: now)
-    made = Scene(mirror=mirror, played=played, sampler=sampler, lag=lag, partitions=partitions, now=now)
-    made.lag._status = made.status
-    sampler.once()
+    monitor = mirror._context.shared(Monitor)
+    made = Scene(mirror=mirror, played=played, monitor=monitor, poll=monitor.polls(), partitions=partitions, now=now)
+    made.poll()
     return made
 
 
@@ -534,28 +519,29 @@ def status(partitions: str = "") -> None:
 def _asked(made: Scene) -> dict[str, Callable[[], object]]:
     """List what is measured, by name; what is read once is read before."""
     lake, flow = made.mirror.lake, made.mirror.config.flow(FLOW.name)
-    read = made.status()
+    read = made.monitor.status()
     assert len(read[FLOW.name]) == made.partitions
     assert sum(row.offset_lag for row in read[FLOW.name]) == made.partitions // 10
-    figures, metrics = measure(lake, made.lag, now=lambda: made.now), Metrics(now=lambda: made.now)
+    verdict, metrics = made.lag.verdict(), Metrics(now=lambda: made.now)
+    figures = measure(lake, made.lag, verdict, at=made.now)
     metrics.show(figures)
     topics = SourceTopics(lake, "east")
     topics.load()
     accounts = OffsetAccounts(lake, topics, alias="east", now=lambda: made.now)
     accounts.resume(landed_positions(lake, "east"), [])
     return {
-        "status": made.status,
+        "status": made.monitor.status,
         "status, shown": lambda: str(read),
         "status by partition, shown": lambda: str(read.by("partition")),
         "status, whole text": lambda: read.by("partition").to_text(rows=None),
         "status, json": lambda: dumps(read.as_dict()),
-        "newest samples": made.lag.windows,
+        "newest samples": made.lag.recent,
         "a look, nothing moved": partial(made.look, "a look, nothing moved"),
         "lag of ten minutes": lambda: made.lag.query_over(timedelta(minutes=10)).table(),
         "rpo of ten minutes": lambda: made.lag.query_rpo(timedelta(minutes=10)).table(),
         "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)),
         "verdict": made.lag.verdict,
-        "metrics, read": lambda: measure(lake, made.lag, now=lambda: made.now),
+        "metrics, read": lambda: measure(lake, made.lag, verdict, at=made.now),
         "metrics, shown": lambda: metrics.show(figures),
         "metrics, a scrape": lambda: generate_latest(metrics),
         "landed": lambda: landed_positions(lake, "east"),

@@ -196,7 +196,7 @@ BREAKS = (
     ),
     Break(
         "a pause that one view does not know",
-        "mirrorlake/lag/status_reader.py",
+        "mirrorlake/status/judging.py",
         'return "paused", str(pause)',
         'return "behind", str(pause)',
         "tests/judges/test_views.py -k every_view",

@@ -99,6 +99,16 @@ def map_row(offsets: Sequence[int], downstream: int, topic: str = "orders", part
     return {**source, **ends, "holes": holes, **target, "lane": 0, "ledger_seq": 0, "epoch": 1, **columns}
 
 
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def landed(stamps: Mapping[int, datetime], *, topic: str = "t", generation: int = 1, **more: Any) -> list[Row]:
+    """Return records of a relay by offset and timestamp."""
+    place = {"topic": topic, "generation": generation, "partition": 0, "timestamp_type": 0, "landed_at": NOON, **more}
+    return [{**place, "offset": offset, "timestamp": stamp} for offset, stamp in stamps.items()]
+
+
 def position_rows(at: datetime, topic: str = "t", generation: int = 1, partition: int = 0, **kinds: int) -> list[Row]:
     """Return rows of `positions` of one moment: the position of each kind."""
     plain = {"source": "east", "topic": topic, "generation": generation, "partition": partition, "observed_at": at}

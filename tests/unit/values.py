@@ -12,11 +12,6 @@ from functools import cache
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from mirrorlake.lag.hop_verdicts import LagVerdict
-from mirrorlake.lag.judge import judge_windows
-from mirrorlake.lag.lag_page import LagPage
-from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
-
 import mirrorlake
 from mirrorlake.doctor import Findings
 from mirrorlake.doctor.examination import Catalogue, Check, Finding
@@ -30,9 +25,11 @@ from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.replay import Replay
+from mirrorlake.status.hops import LagPage, LagVerdict
+from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.topics import RulesShown
 from mirrorlake.topics.rules_plan import RuleShown
-from tests.builders import browsed, hop_place, page_of, sample
+from tests.builders import browsed, hop_place, judged, page_of, sample
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
@@ -99,11 +96,7 @@ def lag_verdict(text: str) -> LagVerdict:
     place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
     looks = [NOON + timedelta(seconds=second) for second in range(3)]
     window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
-    return judge_windows(
-        {place: window},
-        now=NOON + timedelta(seconds=2),
-        retention_of=lambda of: dict.fromkeys(of, 60_000),
-    )
+    return judged({place: window}, retention_of=lambda of: dict.fromkeys(of, 60_000))
 
 
 def lag_page(text: str) -> LagPage:

@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from mirrorlake.lag.time_lag import FlowPosition, read_time_lags
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.lake import PositionKey
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
@@ -50,6 +51,7 @@ from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neigh
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.status.ages import Ages, Place
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate(
@@ -257,12 +259,18 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     )._landed_between(),
     "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
     "commits of groups": lambda lake: _histories(lake, ["east"], ["g", "h"]),
-    "what was seen": lambda lake: (found := load_last_samples(lake)).positions | {("", ""): found.completed_at},
+    "what was seen": lambda lake: (found := load_last_samples(lake)).standings | {("", ""): found.completed_at},
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
-    "time lag": lambda lake: [
-        read_time_lags(lake, "east", "a->b", [row], landed={row.source: 13}, now=AT + TICK * 5_000_000)
-        for row in (FlowPosition(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
+    "what waits": lambda lake: [
+        Ages(lake, "east").find(
+            {PositionKey("east", "a->b", LONG + "a", 1, 0, "republished", None): Place("a->b", source, offset)},
+            landed={source: 13},
+            ends={source: end},
+            readers=_away,
+        )
+        for source in [SourcePartition(LONG + "a", 1, 0)]
+        for offset, end in _STANDINGS
     ],
     "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, AB))), proven_until(lake, AB)],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
@@ -272,6 +280,10 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         for table in SIDE_TABLES
     },
 }
+
+
+def _away(alias: str) -> Any:
+    raise ClusterUnreachable(f"{alias} is away")
 
 
 def _maps(lake: Lake) -> OffsetMaps:

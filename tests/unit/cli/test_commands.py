@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mirrorlake.lag import LagPage
-from mirrorlake.lag.snapshot import PositionSnapshot
 
 from mirrorlake.cli.commands.console import page_link
 from mirrorlake.cli.commands.lag import _document
@@ -20,6 +18,7 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.verify import VerifyReports
+from mirrorlake.status import LagPage, PositionSnapshot
 from tests.builders import NOON
 from tests.docs import DOCS
 from tests.kit.commands import run_cli

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from mirrorlake.lag import FlowStatus, Monitor, PartitionStatus
 
 from mirrorlake.doctor import Findings, examine, list_checks, machine_checks
 from mirrorlake.doctor.examination import Finding
 from mirrorlake.errors import ClusterUnreachable, UsageError
 from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.status import FlowStatus, Monitor, PartitionStatus
 from tests.docs import DOCS, doctor_page
 from tests.kit.commands import run_cli
 from tests.unit.doctor.kit import bad, context_of

@@ -15,11 +15,6 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from mirrorlake.lag import Figures, Verdict, measure
-from mirrorlake.lag.hop_verdicts import HopKey
-from mirrorlake.lag.judge import judge_windows
-from mirrorlake.lag.series import LatencyPoint
-from mirrorlake.lag.time_lag import LagSample
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -29,10 +24,12 @@ from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
-from mirrorlake.status import serving_metrics
-from mirrorlake.status.metrics import COUNTED, READ, Health, Metrics
+from mirrorlake.status import Monitor, serving_metrics
+from mirrorlake.status.look import HopKey
+from mirrorlake.status.metrics import COUNTED, READ, Figures, Health, Metrics, measure
 from mirrorlake.status.serve import batch_listener, figures_reader, start_server
-from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
+from mirrorlake.status.verdict import LagSample, Verdict
+from tests.builders import NOON, hop_place, judged, ledger_record, mirror_config, run, sample
 from tests.kit.lake import LakeBuilder
 
 FLOW = "east->central"
@@ -83,10 +80,8 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ]
     return Figures(
         at=moments[-1],
-        lag=judge_windows(windows, now=moments[-1], retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
-        latency=[
-            LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
-        ],
+        lag=judged(windows, retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
+        latency=[SimpleNamespace(flow=FLOW, topic="orders", p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)],
         gaps={("east", "compacted"): 7},
         withheld={(FLOW, "quarantined"): 3},
     )
@@ -216,13 +211,13 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
         raise UsageError("nothing was sampled")
 
     flows = [SimpleNamespace(name=FLOW, source="east")]
-    lag: Any = SimpleNamespace(flows=flows, verdict=nothing_yet, query_latency=nothing_yet)
-    found = measure(built.lake, lag, now=lambda: NOON)
+    lag: Any = SimpleNamespace(flows=flows, query_latency=nothing_yet)
+    found = measure(built.lake, lag, figures().lag, at=NOON)
     assert set(found.gaps.values()) == {0}
     assert {"expired", "truncated", "recreated"} <= {kind for _, kind in found.gaps}
     assert found.withheld == {(FLOW, "filtered"): 0, (FLOW, "quarantined"): 0}
     built.add("gaps", first_offset=0, last_offset=4, missing=5, kind="expired")
-    assert measure(built.lake, lag, now=lambda: NOON).gaps["east", "expired"] == 5
+    assert measure(built.lake, lag, figures().lag, at=NOON).gaps["east", "expired"] == 5
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -350,6 +345,7 @@ def test_a_read_that_fails_is_counted_and_the_figures_stay(monkeypatch: pytest.M
         return answer
 
     monkeypatch.setattr("mirrorlake.status.serve.measure", measured)
+    monkeypatch.setattr(Monitor, "newest", lambda _: lambda: None)
     read = figures_reader(context_of(Streams()), metrics)
     read()
     assert Scraped(metrics).value("mirrorlake_metrics_failures_total") == 0

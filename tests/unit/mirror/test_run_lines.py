@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from mirrorlake.lag import Status
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.progress import Board, Phase, RunMessage
+from mirrorlake.status import Status
 from tests.builders import NOON
 from tests.unit.values import partition_status, status
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mirrorlake.lag.status import Status
 
 from mirrorlake.config import load
 from mirrorlake.config.schema import MirrorConfig
@@ -21,6 +20,7 @@ from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
+from mirrorlake.status.status import Status
 from tests.unit.markup import unwrapped
 from tests.unit.notebook.kit import EVIL, NOW, add_clusters, fill, fill_flow
 from tests.unit.values import partition_status, status

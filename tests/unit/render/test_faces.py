@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from mirrorlake.lag.status import Status
 from traitlets.config import Config
 
 import mirrorlake
@@ -28,6 +27,7 @@ from mirrorlake.model.offset_map import NoRecord
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.render import Displayable, clean
+from mirrorlake.status.status import Status
 from mirrorlake.verify import ProofReport
 from tests.unit.markup import ATTACKS, Markup, unwrapped
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
@@ -134,7 +134,7 @@ def test_html_and_text_say_the_same() -> None:
     [
         *(found.name for found in pkgutil.iter_modules(mirrorlake.render.__path__, "render.")),
         *(f"model.{name}" for name in ("causes", "groups", "offset_map", "parked", "plan", "verify")),
-        *(f"lag.{name}" for name in ("partition_status", "status")),
+        "status.status",
     ],
 )
 def test_the_examples_are_true(name: str) -> None:

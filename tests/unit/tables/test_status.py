@@ -11,10 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mirrorlake.lag import Figures
-from mirrorlake.lag.hop_verdicts import LagVerdict
-from mirrorlake.lag.lag_page import LagPage
-from mirrorlake.lag.status import Status
 
 from mirrorlake.config.schema import TableConfig
 from mirrorlake.context import Context, utc_now
@@ -23,7 +19,9 @@ from mirrorlake.lake import BAD_RECORDS, landed_positions
 from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.status import read_events
-from mirrorlake.status.metrics import read_values
+from mirrorlake.status.hops import LagPage, LagVerdict
+from mirrorlake.status.metrics import Figures, read_values
+from mirrorlake.status.status import Status
 from mirrorlake.tables import TableStatus, find_tables, list_tables, plan_tables, read_page, read_tables
 from mirrorlake.tables.status import MAX_SHOWN
 from mirrorlake.topics.settings_in_force import put_in_force, settings_plan

@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
-from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.lag.verdict import Verdict, judge, worst_hop_verdict
 
+from mirrorlake.status.verdict import LagSample, Total, Verdict, catch_up, judge, retention_risk, sum_lags, worst
 from tests.builders import NOON, sample
-from tests.unit.lag.kit import at
+from tests.kit.lake import at
 
 HOUR_MS = 3_600_000
 
@@ -153,13 +151,13 @@ def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_b
 
 
 def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
-    assert worst_hop_verdict([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
-    assert worst_hop_verdict([Verdict.UNKNOWN, Verdict.OK]) is Verdict.UNKNOWN
-    assert worst_hop_verdict([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
-    assert worst_hop_verdict([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
-    assert worst_hop_verdict([Verdict.UNKNOWN]) is Verdict.UNKNOWN
-    assert worst_hop_verdict([Verdict.WARMING_UP, Verdict.PAUSED]) is Verdict.WARMING_UP
-    assert worst_hop_verdict([Verdict.CLUSTER_AWAY, Verdict.WARNING]) is Verdict.CLUSTER_AWAY
+    assert worst([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
+    assert worst([Verdict.UNKNOWN, Verdict.OK]) is Verdict.UNKNOWN
+    assert worst([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
+    assert worst([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
+    assert worst([Verdict.UNKNOWN]) is Verdict.UNKNOWN
+    assert worst([Verdict.WARMING_UP, Verdict.PAUSED]) is Verdict.WARMING_UP
+    assert worst([Verdict.CLUSTER_AWAY, Verdict.WARNING]) is Verdict.CLUSTER_AWAY
 
 
 def test_a_young_mirror_warms_up_since_its_first_sample_and_metrics_keep_their_numbers() -> None:
@@ -249,27 +247,20 @@ def test_what_keeps_pace_is_not_at_risk_but_it_is_said_how_long_it_could_rest() 
         assert retention_risk(window, now=at(200), retention_ms=kept).by == "none"
 
 
-def test_by_size_the_first_offset_comes_nearer_until_it_has_passed() -> None:
+def test_what_the_log_lost_before_it_passed_is_said_at_once() -> None:
     window = looks(STANDS, [9000, 9100, 9200, 9300, 9400])
-    held = [Earliest(observed_at=at(100 * n), offset=100 * n) for n in range(1, 6)]
-    risk = retention_risk(window, now=at(500), earliest=held)
-    assert (risk.at_risk, risk.by, risk.left_ms) == (True, "size", 400_000), "the next 100 offsets may go at once"
-    lost = retention_risk(window, now=at(600), earliest=[*held, Earliest(observed_at=at(600), offset=1017)])
-    assert (lost.at_risk, lost.by, lost.lost) == (True, "lost", 17)
+    assert retention_risk(window, now=at(600), log_start=1000).by == "none"
+    lost = retention_risk(window, now=at(600), log_start=1017)
+    assert (lost.at_risk, lost.by, lost.lost, lost.left_ms, lost.is_soon) == (True, "lost", 17, 0, True)
 
 
-def test_what_is_not_landed_is_no_older_than_the_record_before_it_and_the_last_look_at_rest() -> None:
-    window = looks(STANDS, [0, 0, 5, 5, 5])
-    by_look = retention_risk(no_older_than(window, at(-500)), now=at(500), retention_ms=HOUR_MS)
-    assert by_look.soonest_ms == HOUR_MS - 300_000, "nothing waited at 200 s"
-    assert "at most 5 min 0 s old" in by_look.reason
-    stalled = looks(STANDS, [5] * 5)
-    assert retention_risk(stalled, now=at(500), retention_ms=HOUR_MS).by == "none", "its age is not known"
-    by_record = retention_risk(no_older_than(stalled, at(-500)), now=at(500), retention_ms=HOUR_MS)
-    assert (by_record.at_risk, by_record.left_ms) == (True, HOUR_MS - 1_000_000)
-    assert no_older_than(stalled, None) == stalled
-    known = looks(STANDS, [5] * 5, waiting_since=at(90))
-    assert no_older_than(known, at(-500)) == known
+def test_a_record_whose_age_is_not_known_or_that_is_kept_for_ever_is_not_at_risk() -> None:
+    assert retention_risk(looks(STANDS, [5] * 5), now=at(500), retention_ms=HOUR_MS).by == "none"
+    [one] = looks([50], [50], waiting_since=NOON)
+    for kept, said in ((None, "none"), (-1, "none"), (HOUR_MS, "age")):
+        assert retention_risk([one], now=at(600), retention_ms=kept).by == said
+    soon = retention_risk([one], now=at(600), retention_ms=660_000)
+    assert (soon.soonest_ms, soon.is_soon) == (60_000, True), "less than a tenth is left"
 
 
 def test_what_catches_up_first_is_not_at_risk() -> None:
@@ -280,16 +271,33 @@ def test_what_catches_up_first_is_not_at_risk() -> None:
     )
 
 
-@given(windows(), st.integers(1, 10_000), st.lists(st.integers(0, 60), max_size=5))
+@given(windows(), st.integers(1, 10_000), st.integers(0, 60))
 def test_what_is_left_is_never_less_than_if_nothing_moved(
-    window: list[LagSample], retention_s: int, offsets: list[int]
+    window: list[LagSample], retention_s: int, log_start: int
 ) -> None:
-    held = [Earliest(observed_at=at(n * 10), offset=offset) for n, offset in enumerate(sorted(offsets))]
     aged = [replace(one, waiting_since=NOON if one.offset_lag else None) for one in window]
-    risk = retention_risk(aged, now=window[-1].observed_at, retention_ms=retention_s * 1000, earliest=held)
+    risk = retention_risk(aged, now=window[-1].observed_at, retention_ms=retention_s * 1000, log_start=log_start)
     if risk.left_ms is not None:
         assert risk.soonest_ms is not None
         assert risk.left_ms >= risk.soonest_ms
     assert risk.at_risk <= (risk.left_ms is not None)
     if window[-1].offset_lag == 0 and risk.by != "lost":
         assert not risk.at_risk
+
+
+lags = st.builds(Total, st.none() | st.integers(0, 1000), st.none() | st.integers(0, 1000))
+
+
+@given(st.lists(st.lists(st.lists(lags), max_size=4), max_size=4))
+def test_the_total_of_flows_is_that_of_their_partitions_and_what_is_unknown_makes_it_unknown(
+    flows: list[list[list[Total]]],
+) -> None:
+    partitions = [one for flow in flows for topic in flow for one in topic]
+    found = sum_lags(partitions)
+    assert found == sum_lags(sum_lags(sum_lags(topic) for topic in flow) for flow in flows)
+    assert found == sum_lags(reversed(partitions))
+    for name, whole in found._asdict().items():
+        assert (whole is None) == any(getattr(one, name) is None for one in partitions)
+    for one in partitions:
+        assert found.offset_lag is None or (one.offset_lag or 0) <= found.offset_lag
+        assert found.time_lag_ms is None or (one.time_lag_ms or 0) <= found.time_lag_ms
