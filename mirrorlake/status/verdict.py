@@ -402,5 +402,6 @@ def _slope(samples: Sequence[LagSample]) -> float:
     span_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
     if len(samples) < FEWEST_LOOKS or any(one.waiting_since is None for one in samples) or span_ms <= 0:
         return 0.0
-    ages = [age_ms(one.waiting_since, one.observed_at) for one in (first, last)]
+    # A record that came after the first look has a negative age there: it has aged by the whole span.
+    ages = [(s.observed_at - s.waiting_since).total_seconds() * 1000 for s in (first, last) if s.waiting_since]
     return min(1.0, (ages[-1] - ages[0]) / span_ms)

@@ -395,6 +395,15 @@ class Moving:
     def broker_count(self) -> int:
         return 1
 
+    def states(self) -> dict[str, str]:
+        return {}
+
+    def committed_each(self, _: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    def effective_configs_each(self, _: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
     def __enter__(self) -> Moving:
         return self
 

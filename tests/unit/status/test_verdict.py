@@ -235,6 +235,8 @@ def test_what_stands_still_is_deleted_when_its_oldest_record_comes_of_age() -> N
     window = looks(STANDS, [10] * 5, waiting_since=NOON)
     risk = retention_risk(window, now=at(600), retention_ms=HOUR_MS)
     assert (risk.at_risk, risk.by, risk.left_ms, risk.soonest_ms) == (True, "age", 3_000_000, 3_000_000)
+    young = looks(STANDS, [10] * 5, waiting_since=at(490))
+    assert retention_risk(young, now=at(500), retention_ms=HOUR_MS).at_risk, "also one that came after the first look"
     over = retention_risk(window, now=at(3700), retention_ms=HOUR_MS)
     assert (over.at_risk, over.left_ms) == (True, 0)
 
