@@ -65,26 +65,6 @@ def up_to(position: int, **settings: Any) -> SentUpTo:
     return SentUpTo(flow=FLOW.model_copy(update=settings), positions={ORDERS: position})
 
 
-@pytest.mark.law("C", "E")
-def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_statistics(relay: CompactedRelay) -> None:
-    for first in range(0, 3 * FANOUT, 3):
-        relay.turn(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2), apart=True)
-    before, log = relay.records(), RelayLog(relay.tables, relay.path)
-    held = log.files({})
-    version = relay.tables.version(relay.path)
-    done = relay.compact(up_to(10_000))
-    assert relay.tables.version(relay.path) == version + 1, "partitions share a commit"
-    assert (done.files, done.into, done.waiting, relay.files()) == (2 * FANOUT, 2, 0, 2)
-    assert relay.records() == before
-    assert log.new_files({}) == [], "what was rewritten is not new"
-    assert sum(len(part) for part in read_in_order(f for f in held if f.source == ORDERS)) == 3 * FANOUT, (
-        "the files that a reader holds are there"
-    )
-    [file] = [f for f in RelayLog(relay.tables, relay.path).files({ORDERS: 50}) if f.source == ORDERS]
-    assert (file.first_offset, file.last_offset, file.records, file.shared) == (0, 3 * FANOUT - 1, 3 * FANOUT, False)
-    assert relay.compact(up_to(10_000)) == compaction.Compacted()
-
-
 def parts(relay: CompactedRelay) -> dict[SourcePartition, list[RelayFile]]:
     """Return what is listed of each source partition, in offset order."""
     found: dict[SourcePartition, list[RelayFile]] = {}

@@ -34,15 +34,6 @@ def hide(text: str | bytes, *paths: str, replace: Callable[..., Any] = masked) -
     return Hider([parse_path(path) for path in paths], replace)(value)
 
 
-def test_everything_else_keeps_its_text() -> None:
-    text = '{"ssn": "123", "n": 1.10, "big": 123456789012345678901234567890, "e": 1E5, "u": "\\u00e9", "o": { "x" : [1 ,2] }}'
-    assert hide(text, "ssn") == (
-        b'{"ssn":"***","n":1.10,"big":123456789012345678901234567890,"e":1E5,"u":"\\u00e9","o":{ "x" : [1 ,2] }}'
-    )
-    assert hide(text, "ssn", replace=removed).startswith(b'{"n":1.10,')
-    assert hide(text, "ssn", replace=nulled).startswith(b'{"ssn":null,')
-
-
 @pytest.mark.parametrize(
     ("text", "path", "expected"),
     [
@@ -60,12 +51,6 @@ def test_everything_else_keeps_its_text() -> None:
 )
 def test_the_original_is_gone_from_wherever_a_path_leads(text: str, path: str, expected: str) -> None:
     assert hide(text, path).decode() == expected
-
-
-def test_several_paths_are_followed_at_once() -> None:
-    text = '{"a":{"b":1,"c":2,"d":{"b":3}},"b":4}'
-    assert hide(text, "a.b", "..d", "a.c") == b'{"a":{"b":"***","c":"***","d":"***"},"b":4}'
-    assert hide("[1,2,3]", "[0]", "[2]", replace=removed) == b"[2]"
 
 
 def test_a_hash_is_the_hmac_of_the_text_and_the_same_for_the_same() -> None:
