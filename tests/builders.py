@@ -223,7 +223,7 @@ def judged(
     )
     known: Any = {"windows": Recent(earlier), "state": NOTHING_ASKED, "retention_of": retention_of, **more}
     looked = look if now is None else replace(look, observed_at=now)
-    found_verdict: Any = judge_hops(flows, looked, status, **known)  # type: ignore[arg-type]
+    found_verdict: Any = judge_hops(flows, looked, dict(looked.hops(flows)), status, **known)  # type: ignore[arg-type]
     return found_verdict
 
 

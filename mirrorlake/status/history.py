@@ -230,20 +230,22 @@ class Recent(Mapping[HopKey, Sequence[LagSample]]):
 
     def __init__(self, looks: Iterable[Mapping[HopKey, LagSample]] = ()) -> None:
         self._looks = list(looks)[1 - WINDOW_LOOKS :]
+        self._windows: dict[HopKey, list[LagSample]] = {}
+        for look in self._looks:
+            for place, sample in look.items():
+                self._windows.setdefault(place, []).append(sample)
 
     def followed_by(self, look: Mapping[HopKey, LagSample]) -> Recent:
         return Recent([*self._looks, look])
 
     def __getitem__(self, place: HopKey) -> Sequence[LagSample]:
-        if found := [look[place] for look in self._looks if place in look]:
-            return found
-        raise KeyError(place)
+        return self._windows[place]
 
     def __iter__(self) -> Iterator[HopKey]:
-        return iter(dict.fromkeys(place for look in self._looks for place in look))
+        return iter(self._windows)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._windows)
 
 
 class Lag:
@@ -473,7 +475,7 @@ class Lag:
         found: dict[datetime, dict[HopKey, LagSample]] = {}
         for row in self._sampled(LAG, begin, self._now()).rows("SELECT * FROM {answer} ORDER BY observed_at"):
             of = vars(row)
-            place = HopKey(**{name: of[name] for name in HopKey.__dataclass_fields__})
+            place = HopKey(*(of[name] for name in HopKey._fields))
             sample = LagSample(**{name: of[name] for name in LagSample.__dataclass_fields__})
             found.setdefault(row.observed_at, {})[place] = sample
         return Recent(found.values())

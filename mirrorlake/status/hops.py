@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, plural, table
@@ -51,7 +51,7 @@ class HopVerdict:
         """Build the JSON document; times in milliseconds, lags in offsets."""
         last, risk = self.last, self.retention
         return {
-            **asdict(self.key),
+            **self.key._asdict(),
             "verdict": self.verdict.name,
             "reason": self.reason,
             "position": last.position,

@@ -95,6 +95,7 @@ RetentionLookup = Callable[[Collection[tuple[str, str]]], Mapping[tuple[str, str
 def read_status(
     flows: Sequence[FlowConfig],
     look: PositionSnapshot,
+    samples: Mapping[HopKey, LagSample],
     *,
     lake: Lake,
     target: Callable[[str], ClusterAdmin],
@@ -103,15 +104,17 @@ def read_status(
     windows: Callable[[], Windows] = dict,
     find_transactions: TransactionFinder = lambda _alias, _stable: {},
 ) -> Status:
-    """Return the status of each flow at one look.
+    """Return the status of each flow at one look; `samples` are its hops.
 
     A flow gets only an error and its time if its source or target did not answer.
     """
     silent, remotes = _read_remotes(flows, look, target)
     answering = [flow for flow in flows if flow.name not in silent]
     positions = {flow.name: look.positions_of(flow) for flow in answering}
-    samples = dict(look.hops(answering))
-    waits = any(place.hop == "republished" and one.time_lag_ms != 0 for place, one in samples.items())
+    names = {flow.name for flow in answering}
+    waits = any(
+        place.hop == "republished" and one.time_lag_ms != 0 and place.flow in names for place, one in samples.items()
+    )
     judged = _Judged(
         at=look.observed_at,
         samples=samples,
@@ -396,17 +399,18 @@ def _risks_of_landing(
 def judge_hops(
     flows: Sequence[FlowConfig],
     look: PositionSnapshot,
+    seen: Mapping[HopKey, LagSample],
     status: Status,
     *,
     windows: Windows,
     state: ControlState,
     retention_of: RetentionLookup,
 ) -> LagVerdict:
-    """Judge each hop of flows by a look, worst first; the hop `republished` has the verdict of the status.
+    """Judge each hop that a look has `seen`, worst first; the hop `republished` has the verdict of the status.
 
     Only the newest generation of a topic is judged: positions of an older one end where the topic was deleted.
     """
-    by_name, starts, seen = {flow.name: flow for flow in flows}, _log_starts(look), dict(look.hops(flows))
+    by_name, starts = {flow.name: flow for flow in flows}, _log_starts(look)
     lives: dict[tuple[str, str], int] = {}
     for place in [*seen, *windows]:
         lives[place.flow, place.topic] = max(place.generation, lives.get((place.flow, place.topic), 0))

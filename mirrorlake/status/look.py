@@ -52,8 +52,7 @@ Lanes = Mapping[int, LedgerRecord | None]
 HOPS = ("landed", "republished", "consumed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HopKey:
+class HopKey(NamedTuple):
     """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
 
     flow: str

@@ -18,15 +18,16 @@ from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transact
 from mirrorlake.status.history import Lag, Recent
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import Retention, Windows, judge_hops, read_status
-from mirrorlake.status.look import PositionSnapshot, Sampler
+from mirrorlake.status.look import HopKey, PositionSnapshot, Sampler
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.status import Status
-from mirrorlake.status.verdict import age_ms
+from mirrorlake.status.verdict import LagSample, age_ms
 from mirrorlake.tables import read_tables
 
 
 class _Looked(NamedTuple):
     look: PositionSnapshot
+    samples: Mapping[HopKey, LagSample]
     status: Status
     state: ControlState
     retention: Retention
@@ -57,9 +58,10 @@ class Monitor:
             nonlocal recent
             flows = self._context.config.flows
             look = sampler.look()
-            recent = self._recent(flows) if recent is None else recent
-            verdict = self._judged(flows, self._status(flows, look, lambda: recent or {}), recent)
-            recent = recent.followed_by(dict(look.hops(flows)))
+            before = self._recent(flows) if recent is None else recent
+            looked = self._status(flows, look, lambda: before)
+            verdict = self._judged(flows, looked, before)
+            recent = before.followed_by(looked.samples)
             with self._lock:
                 self._newest = look.observed_at, verdict
             return sampler.write(look, _verdicts(look, flows, verdict.status))
@@ -131,10 +133,11 @@ class Monitor:
 
     def _status(self, flows: Sequence[FlowConfig], look: PositionSnapshot, windows: Callable[[], Windows]) -> _Looked:
         context = self._context
-        state, retention = context.control().state(), Retention(context)
+        state, retention, samples = context.control().state(), Retention(context), dict(look.hops(flows))
         status = read_status(
             flows,
             look,
+            samples,
             lake=context.lake,
             target=context.admin,
             state=state,
@@ -145,10 +148,12 @@ class Monitor:
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
         tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
-        return _Looked(look, replace(status, tables=tables), state, retention)
+        return _Looked(look, samples, replace(status, tables=tables), state, retention)
 
     def _judged(self, flows: Sequence[FlowConfig], at: _Looked, windows: Windows) -> LagVerdict:
-        return judge_hops(flows, at.look, at.status, windows=windows, state=at.state, retention_of=at.retention)
+        return judge_hops(
+            flows, at.look, at.samples, at.status, windows=windows, state=at.state, retention_of=at.retention
+        )
 
 
 def _verdicts(look: PositionSnapshot, flows: Sequence[FlowConfig], status: Status) -> dict[PositionKey, str]:

@@ -87,7 +87,7 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).look()
         keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
         reads: Any = {"target": lambda _: source, "retention_of": lambda _: keeps}
-        return read_status([FLOW], look, lake=lake, state=state, **reads, **more)
+        return read_status([FLOW], look, dict(look.hops([FLOW])), lake=lake, state=state, **reads, **more)
 
     return ask
 
