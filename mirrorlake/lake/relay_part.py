@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mirrorlake.lake.times import micros
@@ -28,8 +27,7 @@ _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition":
 class RelayPart:
     """Records at or past the position of their partition, and all of other partitions, landed after `since` up to `until`.
 
-    `others=False` excludes other partitions, and `ends` records at or past an end: their files are not read. With `places` only the
-    first record at or past each of these offsets matters, and files without one are not read.
+    `others=False` excludes other partitions, and `ends` records at or past an end: their files are not read.
     """
 
     def __init__(
@@ -40,12 +38,10 @@ class RelayPart:
         until: datetime | None = None,
         others: bool = True,
         ends: Mapping[SourcePartition, int] = MappingProxyType({}),
-        places: Mapping[SourcePartition, npt.NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         self._positions = positions
         self._others = others
         self._ends = ends
-        self._places = places
         self.since = -_EVER if since is None else micros(since)
         self.until = _EVER if until is None else micros(until)
 
@@ -69,12 +65,6 @@ class RelayPart:
             # Statistics truncate times to milliseconds.
             landed_by = actions["max.landed_at"].to_numpy() + np.timedelta64(1, "ms")
             lies_outside |= landed_by <= np.datetime64(self.since, "us")
-        for number, (topic, last_topic, life, last_life, low, high) in enumerate(kinds) if self._places else ():
-            if (topic, life, low) == (last_topic, last_life, high):
-                places = self._places.get(SourcePartition(topic, int(life), int(low)))
-                mine = np.flatnonzero((kind_of == number) & ~lies_outside)
-                if places is not None and len(mine):
-                    lies_outside[mine] = ~_holds_first(first[mine], last[mine], places)
         return actions.filter(pa.array(~lies_outside))
 
     def _bounds(
@@ -126,16 +116,3 @@ class RelayPart:
                 ]
                 return relay.where(reduce(or_, conditions, F.lit(False)))
         return relay
-
-
-def _holds_first(
-    first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return which files of one partition may have the first record at or past one of `places`: all if some overlap."""
-    order = np.argsort(last, kind="stable")
-    if np.any(first[order][1:] <= last[order][:-1]):
-        return np.ones(len(first), np.bool_)
-    at = np.unique(np.searchsorted(last[order], places))
-    found = np.zeros(len(first), np.bool_)
-    found[order[at[at < len(order)]]] = True
-    return found

@@ -192,10 +192,6 @@ class OffsetMaps:
         text, own = self._question(text)
         return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
-    def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
-        """Return the SQL for `{runs}` in another query, and the tables that it names."""
-        return self._question("{runs}")
-
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.current_runs))
         text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.current_withheld))

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,6 @@ from mirrorlake.lake import (
     COLUMNS,
     KnownTopic,
     RelayFile,
-    RelayPart,
     read_by_source,
     read_in_order,
     relay_files,
@@ -29,9 +27,8 @@ from mirrorlake.lake import (
 from mirrorlake.lake.fenced_writer import txn_version
 from mirrorlake.lake.relay_files import build_files
 from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions_to_compare
-from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import LogTruncation
-from tests.builders import NOON
 from tests.kit.lake import rows
 from tests.unit.lake.kit import batch
 from tests.unit.lake.kit import written as write_turn
@@ -225,41 +222,3 @@ def test_law_e_the_cut_is_where_the_new_history_begins(
     else:
         assert found <= max(cut, earliest), "what the source holds from the cut on is landed"
         assert not any(found <= offset < cut for offset in relay), "what is still there is not landed twice"
-
-
-PLACE, BESIDE = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
-FILES = st.lists(st.sets(st.integers(0, 60), min_size=1, max_size=5), min_size=1, max_size=12)
-"""The offsets of each file; those of several may overlap, as where two landers wrote."""
-
-
-def actions(files: list[tuple[SourcePartition, list[int]]]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [
-            {"max.landed_at": NOON, "number": number}
-            | {f"{end}.{key}": getattr(source, key) for end in ("min", "max") for key in SOURCE_KEY}
-            | {"min.offset": min(offsets), "max.offset": max(offsets)}
-            for number, (source, offsets) in enumerate(files)
-        ]
-    )
-
-
-@given(FILES, st.booleans(), st.lists(st.integers(0, 70), min_size=1, max_size=6))
-def test_the_first_record_at_or_past_each_place_is_in_a_file_that_is_read(
-    written: list[set[int]], in_order: bool, places: list[int]
-) -> None:
-    if in_order:
-        held = sorted(set[int]().union(*written))
-        logs = [held[at : at + 3] for at in range(0, len(held), 3)]
-    else:
-        logs = [sorted(file) for file in written]
-    files = [(PLACE, log) for log in logs] + [(BESIDE, [5]), (BESIDE, [50])]
-    part = RelayPart({PLACE: 0, BESIDE: 0}, others=False, places={PLACE: np.array(places)})
-    chosen = part.files(actions(files))["number"].to_pylist()
-    assert {len(logs), len(logs) + 1} <= set(chosen), "of other partitions all is read"
-    read = {offset for number in chosen if number < len(logs) for offset in logs[number]}
-    for place in places:
-        assert min((o for log in logs for o in log if o >= place), default=None) == min(
-            (o for o in read if o >= place), default=None
-        )
-    if in_order:
-        assert len(chosen) <= 2 + len(set(places))
