@@ -382,7 +382,12 @@ class Sampler:
         asked = {one.flow for one in commits}
         if not asked:
             return {}
-        maps = load_offset_maps(self._context.lake, [flow for flow in flows if flow.name in asked], self._context)
+        try:
+            maps = load_offset_maps(self._context.lake, [flow for flow in flows if flow.name in asked], self._context)
+        except ClusterError as error:
+            # A target stopped answering within this look: where its groups stand on the source is not known.
+            log.info("sample.groups_not_translated why=%s", error.cause)
+            return {}
         return find_unread(maps, commits, sent)
 
     def _log_unanswered(self, look: SubjectSample) -> None:
