@@ -193,13 +193,14 @@ class TargetCommit(NamedTuple):
 
 def find_unread(
     maps: OffsetMaps, commits: Iterable[TargetCommit], sent: Mapping[str, Mapping[SourcePartition, int]]
-) -> dict[PositionKey, int]:
+) -> dict[TargetCommit, dict[PositionKey, int]]:
     """Return the oldest unread record on the source for groups on targets (law A); `sent` is how far each flow has sent.
 
     A group that has read all of the remote topic waits for what is sent next. Where several source partitions feed one of the
     target, it has a position in each.
     """
-    asked, found = list(commits), dict[PositionKey, int]()
+    asked = list(commits)
+    found: dict[TargetCommit, dict[PositionKey, int]] = {one: {} for one in asked}
     rows = [
         {"number": number, "flow": one.flow, **asdict(one.partition), "position": one.offset}
         for number, one in enumerate(asked)
@@ -214,7 +215,7 @@ def find_unread(
         key = PositionKey(
             row.source, one.flow, source.topic, source.generation, source.partition, "consumed", one.group
         )
-        found[key] = min(position, found.get(key, position))
+        found[one][key] = position
     return found
 
 

@@ -149,7 +149,8 @@ WHERE h.kind <> 'last_stable'
 
 RPO = f"""
 SELECT observed_at, flow,
-  CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(CASE WHEN time_lag_ms = 0 THEN 0 ELSE offset_lag END) AS BIGINT) END AS records,
+  CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(
+    CASE WHEN time_lag_ms = 0 AND waiting_since IS NULL THEN 0 ELSE offset_lag END) AS BIGINT) END AS records,
   CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS data_ms
 FROM ({LAG}) WHERE hop = 'republished' GROUP BY observed_at, flow
 """  # noqa: S608  no value enters the text

@@ -113,7 +113,7 @@ def read_status(
     positions = {flow.name: look.positions_of(flow) for flow in answering}
     names = {flow.name for flow in answering}
     waits = any(
-        place.hop == "republished" and one.time_lag_ms != 0 and place.flow in names for place, one in samples.items()
+        place.hop == "republished" and one.waiting != 0 and place.flow in names for place, one in samples.items()
     )
     judged = _Judged(
         at=look.observed_at,
@@ -328,7 +328,7 @@ def _rested(flow: FlowConfig, judged: _Judged, lake: Lake) -> datetime | None:
     """Return the last sample of a flow whose records wait and whose window has none: nobody samples it any more."""
     mine = [one for place, one in judged.samples.items() if (place.flow, place.hop) == (flow.name, "republished")]
     has_samples = any(place.flow == flow.name for place in judged.windows)
-    waits = any(one.time_lag_ms != 0 for one in mine)
+    waits = any(one.waiting != 0 for one in mine)
     return _last_answer(("flow", flow.name), lake) if waits and not has_samples else None
 
 
@@ -360,10 +360,12 @@ def _find_hanging(
 
 
 def _log_starts(look: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
+    """Return the first offset of each source partition of which something was landed: what went before that was never wanted."""
     return {
-        (key.source, SourcePartition(key.topic, key.generation, key.partition)): offset
+        (key.source, source): offset
         for key, offset in look.positions.items()
         if key.kind == "earliest"
+        and (source := SourcePartition(key.topic, key.generation, key.partition)) in look.landed[key.source].reached
     }
 
 
@@ -408,12 +410,14 @@ def judge_hops(
 ) -> LagVerdict:
     """Judge each hop that a look has `seen`, worst first; the hop `republished` has the verdict of the status.
 
-    Only the newest generation of a topic is judged: positions of an older one end where the topic was deleted.
+    Only the newest generation of a partition is judged: positions of an older one end where the topic was deleted.
     """
-    by_name, starts = {flow.name: flow for flow in flows}, _log_starts(look)
-    lives: dict[tuple[str, str], int] = {}
+    by_name, starts, statuses = {flow.name: flow for flow in flows}, _log_starts(look), dict(status)
+    # A truncation begins another generation of one partition.
+    lives: dict[tuple[str, str, int], int] = {}
     for place in [*seen, *windows]:
-        lives[place.flow, place.topic] = max(place.generation, lives.get((place.flow, place.topic), 0))
+        of = place.flow, place.topic, place.partition
+        lives[of] = max(place.generation, lives.get(of, 0))
     rows = {(flow.flow, row.topic, row.partition): row for flow in status.flows for row in flow.partitions}
 
     def read_from(place: HopKey) -> tuple[str, str] | None:
@@ -431,7 +435,7 @@ def judge_hops(
     limits = retention_of(waiting) if waiting else {}
 
     def judged(place: HopKey, window: Sequence[LagSample]) -> HopVerdict:
-        if (unknown := status[place.flow].unknown) and place.hop != "consumed":
+        if (unknown := statuses[place.flow].unknown) and place.hop != "consumed":
             # Earlier figures do not describe the present.
             last = replace(window[-1], end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
             return HopVerdict(
@@ -472,7 +476,7 @@ def judge_hops(
     silent = {
         place: window
         for place, window in windows.items()
-        if place.flow in status and status[place.flow].unknown and place not in seen and place.hop != "consumed"
+        if place.flow in statuses and statuses[place.flow].unknown and place not in seen and place.hop != "consumed"
     }
     found = {
         place: [*(one for one in windows.get(place, ()) if one.observed_at < look.observed_at), last]
@@ -481,7 +485,7 @@ def judge_hops(
     hops = [
         judged(place, window)
         for place, window in {**silent, **found}.items()
-        if window and place.generation == lives[place.flow, place.topic]
+        if window and place.generation == lives[place.flow, place.topic, place.partition]
     ]
     objectives = tuple(flow.objectives for flow in status.flows if flow.objectives is not None)
     return LagVerdict(hops=tuple(hops), objectives=objectives, status=status).worst_first()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import ClusterError, MirrorlakeError
+from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.lake import (
     Finding,
     LandedPositions,
@@ -115,12 +115,6 @@ class PositionSnapshot:
         """All sampled positions."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
-    def require(self, *subjects: Subject) -> None:
-        """Raise the error of the first of these subjects that did not answer."""
-        for subject in subjects:
-            if subject in self.errors:
-                raise self.errors[subject]
-
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Return the positions of a flow in the newest generation of each of its partitions."""
         seen = {look.key: look.positions for look in self.looks}
@@ -207,6 +201,7 @@ class Sampler:
         self._looks = 0
         self._sources: dict[str, SourceReader] = {}
         self._groups: dict[tuple[str, str], dict[TopicPartition, int]] = {}
+        self._consumed: dict[TargetCommit, dict[PositionKey, int]] = {}
         self._logged_errors: dict[Subject, str] = {}
         self._unreachable = unreachable
 
@@ -275,7 +270,7 @@ class Sampler:
         for found in (ends, *flow_positions):
             for subject, several in found.items():
                 positions.setdefault(subject, {}).update(several)
-        for key, offset in self._read_consumed(flows, positions).items():
+        for key, offset in self._read_consumed(flows, positions, round_).items():
             positions["flow", key.flow or ""][key] = offset
         for subject in positions.keys() & round_.errors.keys():
             positions[subject] = {}
@@ -291,7 +286,8 @@ class Sampler:
         ]
         self._looks += 1
         for alias in round_.unreachable & clusters:
-            ask = context.admin(alias).broker_count
+            # The cluster may have another address when it is asked again.
+            ask = partial(lambda alias: context.admin(alias).broker_count(), alias)
             self._unreachable.record(alias, round_.errors["cluster", alias], ask=ask)
         return PositionSnapshot(
             observed_at=at,
@@ -327,13 +323,20 @@ class Sampler:
         """Read the committed positions of groups on a cluster, of source topics and of remote ones."""
         partitions = {
             TopicPartition(name, partition): 1
-            for name, state in self._context.admin(alias).describe(self._feeding(flows, alias)).items()
+            for name, state in self._context.admin(alias).describe(self._remote_topics(flows, alias)).items()
             for partition in range(state.partitions)
         }
         if alias in self._sources:
             partitions |= self._sources[alias].partitions
         groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
-        names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+        try:
+            names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+        except ClusterUnreachable:
+            raise
+        except ClusterError as error:
+            # Who may not list groups may look at the topics all the same.
+            log.info("sample.groups_not_listed cluster=%s why=%s", alias, error.cause)
+            names = []
         wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
         asked: dict[str, Iterable[TopicPartition]] = {}
         for turn, name in enumerate(sorted(names)):
@@ -351,44 +354,55 @@ class Sampler:
             if tp in partitions
         }
 
-    def _feeding(self, flows: Sequence[FlowConfig], alias: str) -> dict[str, list[str]]:
-        """Return the remote topics on a target, each with the flows that feed it."""
-        found: dict[str, list[str]] = {}
-        for flow in flows:
-            for topic in self._sources[flow.source].topics if flow.target == alias else ():
-                if flow.carries(topic):
-                    found.setdefault(flow.remote_topic(topic), []).append(flow.name)
-        return found
+    def _remote_topics(self, flows: Sequence[FlowConfig], alias: str) -> set[str]:
+        return {
+            flow.remote_topic(topic)
+            for flow in flows
+            if flow.target == alias
+            for topic in self._sources[flow.source].topics
+            if flow.carries(topic)
+        }
 
     def _read_consumed(
-        self, flows: Sequence[FlowConfig], positions: Mapping[Subject, Mapping[PositionKey, int]]
+        self, flows: Sequence[FlowConfig], positions: Mapping[Subject, Mapping[PositionKey, int]], round_: PollRound
     ) -> dict[PositionKey, int]:
-        """Translate the positions of groups on targets to the sources, by the flows' maps."""
-        sent: dict[str, dict[SourcePartition, int]] = {}
-        for (subject, name), several in positions.items():
-            if subject == "flow":
-                sent[name] = {
-                    SourcePartition(key.topic, key.generation, key.partition): at for key, at in several.items()
-                }
-        commits = [
-            TargetCommit(flow, key.group_id or "", TopicPartition(key.topic, key.partition), offset)
-            for alias in {flow.target for flow in flows}
-            for feeding in [self._feeding(flows, alias)]
-            for key, offset in positions.get(("cluster", alias), {}).items()
-            if key.kind == "group"
-            for flow in feeding.get(key.topic, ())
-            if flow in sent
-        ]
-        asked = {one.flow for one in commits}
-        if not asked:
-            return {}
-        try:
-            maps = load_offset_maps(self._context.lake, [flow for flow in flows if flow.name in asked], self._context)
-        except ClusterError as error:
-            # A target stopped answering within this look: where its groups stand on the source is not known.
-            log.info("sample.groups_not_translated why=%s", error.cause)
-            return {}
-        return find_unread(maps, commits, sent)
+        """Translate the positions of groups on targets to the sources, by the flows' maps.
+
+        A group that rests before records that were sent stays where it is, and is not looked up again.
+        """
+        found: dict[PositionKey, int] = {}
+        # From time to time all are looked up: a remote topic may have been made again.
+        known, self._consumed = {} if self._looks % _FULL_READ_EVERY == 0 else self._consumed, {}
+        for flow in flows:
+            sent = {
+                SourcePartition(key.topic, key.generation, key.partition): at
+                for key, at in positions.get(("flow", flow.name), {}).items()
+            }
+            remotes = {flow.remote_topic(topic) for topic in {source.topic for source in sent}}
+            commits = [
+                TargetCommit(flow.name, key.group_id or "", TopicPartition(key.topic, key.partition), offset)
+                for key, offset in positions.get(("cluster", flow.target), {}).items()
+                if key.kind == "group" and key.topic in remotes
+            ]
+            for one in commits:
+                at = known.get(one, {})
+                if at and all(
+                    offset < sent.get(SourcePartition(key.topic, key.generation, key.partition), 0)
+                    for key, offset in at.items()
+                ):
+                    self._consumed[one] = at
+            fresh = [one for one in commits if one not in self._consumed]
+            try:
+                maps = load_offset_maps(self._context.lake, [flow], self._context) if fresh else None
+            except ClusterError as error:
+                # The target stopped answering within this look.
+                round_.skip([("flow", flow.name)], error)
+                continue
+            self._consumed |= find_unread(maps, fresh, {flow.name: sent}) if maps is not None else {}
+            for one in commits:
+                for key, offset in self._consumed.get(one, {}).items():
+                    found[key] = min(offset, found.get(key, offset))
+        return found
 
     def _log_unanswered(self, look: SubjectSample) -> None:
         # Without this an outage would be logged at every look.

@@ -365,6 +365,18 @@ def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics() -> None:
     assert asked == [["t0", "t1", "t2"]]
 
 
+def test_a_truncated_partition_hides_no_other_one_and_an_early_timestamp_no_window(status: Asked) -> None:
+    windows = {
+        hop_place("republished", partition=0, generation=2): window([3, 3, 3], end=10),
+        hop_place("republished", partition=0): window([3, 3, 3], end=10),
+        hop_place("republished", partition=1): window([3, 3, 3], end=10),
+    }
+    assert {(hop.key.generation, hop.key.partition) for hop in judged(windows).hops} == {(2, 0), (1, 1)}
+    ahead = Cluster(12, unlanded={10: NOON_MS + HOUR_MS})
+    [_, row] = status(ahead, 10, windows=recent(orders=samples(10, 10, 10, end=12)))[FLOW.name]
+    assert (row.time_lag_ms, row.verdict) == (0, "STALL"), "its producer's clock is ahead, and it waits"
+
+
 def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
     hops = [
         hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))

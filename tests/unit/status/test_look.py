@@ -139,7 +139,7 @@ def test_law_a_a_group_on_the_target_has_read_up_to_its_oldest_unread_record_on_
         (112, 20, 9),
     ):
         commit = TargetCommit(FLOW, "audit", TopicPartition("east.orders", 0), position)
-        found = find_unread(maps, [commit], {FLOW: {ORDERS: 20, other: 9}})
+        found = find_unread(maps, [commit], {FLOW: {ORDERS: 20, other: 9}})[commit]
         assert {key.partition: offset for key, offset in found.items()} == {0: mine, 1: others}, position
         assert {(key.kind, key.group_id, key.flow) for key in found} == {("consumed", "audit", FLOW)}
     assert find_unread(maps, [], {}) == {}
