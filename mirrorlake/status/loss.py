@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, table
 from mirrorlake.status.verdict import combine_known
@@ -43,6 +43,7 @@ class FlowLoss:
     observed_at: datetime | None
     partitions: tuple[PartitionLoss, ...] = ()
     reason: str | None = None
+    json_include: ClassVar[tuple[str, ...]] = ("records", "seconds")
 
     @property
     def records(self) -> int | None:
@@ -56,18 +57,6 @@ class FlowLoss:
             return None
         return max((one.seconds for one in self.partitions if one.seconds is not None), default=0.0)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "flow": self.flow,
-            "observed_at": None if self.observed_at is None else self.observed_at.isoformat(),
-            "records": self.records,
-            "seconds": self.seconds,
-            "reason": self.reason,
-            "partitions": [
-                {name: getattr(one, name) for name in PartitionLoss.__dataclass_fields__} for one in self.partitions
-            ],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Loss(JsonDisplayable, Sequence[FlowLoss]):
@@ -80,10 +69,6 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
     def __len__(self) -> int:
         return len(self.flows)
 
-    @property
-    def is_known(self) -> bool:
-        return all(flow.records is not None and flow.seconds is not None for flow in self.flows)
-
     def sheet(self) -> Sheet:
         unknown = sum(flow.records is None or flow.seconds is None for flow in self.flows)
         lost = sum(flow.records or 0 for flow in self.flows)
@@ -91,14 +76,7 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
         facts = [f"{unknown} of {len(self.flows)} flows not known"] if unknown else []
         facts += [f"{format_count(lost)} records"] if lost else []
         flows = [
-            (
-                flow.flow,
-                flow.records,
-                _span(flow.seconds),
-                flow.observed_at,
-                flow.reason or "",
-            )
-            for flow in self.flows
+            (flow.flow, flow.records, _span(flow.seconds), flow.observed_at, flow.reason or "") for flow in self.flows
         ]
         rows = [
             (flow.flow, f"{one.topic}-{one.partition}", one.records, _span(one.seconds), one.reason or "")

@@ -396,11 +396,6 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         return worst_reason(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
 
     @property
-    def expires_in_ms(self) -> int | None:
-        """Milliseconds until the source deletes the first record that is not landed, if landing stopped now; None for never."""
-        return min((row.expires_in_ms for row in self.partitions if row.expires_in_ms is not None), default=None)
-
-    @property
     def not_landed(self) -> int:
         """The offsets that are not in the relay yet, of all partitions."""
         return sum(max(0, row.source_end - row.landed) for row in self.partitions)
