@@ -132,9 +132,9 @@ def test_a_table_that_is_paused_or_at_fault_waits_alone_until_it_is_mended(tmp_p
     late, sales = {"topics": "late"}, {"topics": "sales"}
     faults = [{**sales, "name": name, **entry} for name, entry in AT_FAULT.items()]
     world = World(tmp_path, spark)
-    twice = [{**sales, "name": "twice"}, {"topics": "orders", "name": "twice"}]
+    twice = [{"topics": "twice"}, {"topics": "orders", "name": "twice"}]
     world.entries = {str(number): entry for number, entry in enumerate([sales, *faults, *twice, late])}
-    for topic in ("sales", "orders", "late"):
+    for topic in ("sales", "orders", "twice", "late"):
         world.land(Record({"n": 1, "who": {"age": 3}}, topic=topic))
     world.open().pause(table="sales", reason="a look first")
     with pytest.raises(UsageError):
