@@ -29,7 +29,7 @@ from mirrorlake.rules.murmur2 import murmur2
 from mirrorlake.status.history import Recent
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import RetentionLookup, judge_hops
-from mirrorlake.status.look import HopKey, PositionSnapshot
+from mirrorlake.status.snapshot import HopKey, PositionSnapshot
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.status.verdict import LagSample, catch_up, judge
 from tests.kit.lake import NOON, map_row

@@ -1,6 +1,6 @@
 """Since when records wait: the oldest one at each position, and transactions that let nobody read on.
 
-The time lag of a hop is the age of the oldest record that has not passed it, looked up by its offset and never interpolated.
+The time lag of a hop is the age of the oldest record that has not passed it, read by its offset and never interpolated.
 Records that a rule withheld, aborted records and markers do not wait.
 """
 
@@ -26,7 +26,7 @@ from mirrorlake.status.verdict import age_ms
 Readers = Callable[[str], AbstractContextManager[RecordReader]]
 """Open a reader of a source's records."""
 
-# Partitions whose next record is read from the source at one look; the time lag of further ones stays unknown.
+# Partitions whose next record is read from the source at one snapshot; the time lag of further ones stays unknown.
 _MAX_READ = 200
 # The oldest waiting record is searched first within this many offsets.
 _NEAR = 1_000
@@ -45,7 +45,7 @@ Waiting = dict[PositionKey, datetime | None]
 
 
 class Ages:
-    """Find since when records wait at the positions of one source; of a position that stands it is known from the last look."""
+    """Find since when records wait at the positions of one source; of a position that stands it is known from the last snapshot."""
 
     def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake

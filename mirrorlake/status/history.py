@@ -1,11 +1,11 @@
 """Lag, latency and RPO of a mirror: now, over time, and as SQL views.
 
-What was sampled is reported exactly; what was not sampled is not reported at all. Lag is reported at every look, hop by hop:
+What was sampled is reported exactly; what was not sampled is not reported at all. Lag is reported at every snapshot, hop by hop:
 
     source end  ->  landed  ->  republished  ->  consumed (by a group on the target; or on the source itself)
 
-A look writes the positions that changed, each with the time since when a record waits there: that time does not depend on the
-clock, so the lag at a look is its time minus that one.
+A snapshot writes the positions that changed, each with the time since when a record waits there: that time does not depend on the
+clock, so the lag at a snapshot is its time minus that one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mirrorlake.lake import (
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import MAX_POINTS
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.look import HopKey, PositionSnapshot
-from mirrorlake.status.loss import LOOKS_APART, Loss, loss_of_flow
-from mirrorlake.status.verdict import WINDOW_LOOKS, LagSample
+from mirrorlake.status.loss import SNAPSHOTS_APART, Loss, loss_of_flow
+from mirrorlake.status.snapshot import HopKey, PositionSnapshot
+from mirrorlake.status.verdict import WINDOW_SAMPLES, LagSample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,7 +108,7 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
 # {read}: from the last complete samples before the shown time on; {shown}: the time that is reported. A complete sample ends
 # positions that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
-WITH looks AS (
+WITH snapshots AS (
   SELECT subject, name, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
     PARTITION BY subject, name ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
   FROM (
@@ -121,11 +121,11 @@ spans AS (
   FROM (
     SELECT kind, flow, group_id, {_PLACE}, position, waits, waiting_since, observed_at, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name
     FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group', 'consumed') AND {{read}}) AS p
-  JOIN looks AS l ON p.subject = l.subject AND p.name = l.name AND p.observed_at = l.observed_at
+  JOIN snapshots AS l ON p.subject = l.subject AND p.name = l.name AND p.observed_at = l.observed_at
 ),
 held AS (
   SELECT s.kind, s.flow, s.group_id, s.source, s.topic, s.generation, s.partition, s.position, s.waits, s.waiting_since, l.observed_at
-  FROM (SELECT * FROM looks WHERE {{shown}}) AS l JOIN spans AS s
+  FROM (SELECT * FROM snapshots WHERE {{shown}}) AS l JOIN spans AS s
     ON s.subject = l.subject AND s.name = l.name AND s.observed_at <= l.observed_at AND coalesce(l.observed_at < s.until, true)
   WHERE s.position IS NOT NULL
 ),
@@ -227,17 +227,17 @@ class LagQuery:
 
 
 class Recent(Mapping[HopKey, Sequence[LagSample]]):
-    """The samples of each hop at the newest looks, oldest first."""
+    """The samples of each hop at the newest snapshots, oldest first."""
 
-    def __init__(self, looks: Iterable[Mapping[HopKey, LagSample]] = ()) -> None:
-        self._looks = list(looks)[1 - WINDOW_LOOKS :]
+    def __init__(self, snapshots: Iterable[Mapping[HopKey, LagSample]] = ()) -> None:
+        self._samples = list(snapshots)[1 - WINDOW_SAMPLES :]
         self._windows: dict[HopKey, list[LagSample]] = {}
-        for look in self._looks:
-            for place, sample in look.items():
+        for snapshot in self._samples:
+            for place, sample in snapshot.items():
                 self._windows.setdefault(place, []).append(sample)
 
-    def followed_by(self, look: Mapping[HopKey, LagSample]) -> Recent:
-        return Recent([*self._looks, look])
+    def followed_by(self, snapshot: Mapping[HopKey, LagSample]) -> Recent:
+        return Recent([*self._samples, snapshot])
 
     def __getitem__(self, place: HopKey) -> Sequence[LagSample]:
         return self._windows[place]
@@ -255,8 +255,8 @@ class Lag:
     Args:
         lake: the lake.
         flows: the flows to report on.
-        look: looks at all positions now, and writes nothing.
-        judged: judges such a look.
+        read: takes a snapshot of all positions now, and writes nothing.
+        judged: judges such a snapshot.
         now: the clock, in UTC.
         every: the sampling interval.
 
@@ -271,20 +271,20 @@ class Lag:
         lake: Lake,
         flows: Sequence[FlowConfig],
         *,
-        look: Callable[[], PositionSnapshot],
+        read: Callable[[], PositionSnapshot],
         judged: Callable[[], LagVerdict],
         now: Callable[[], datetime],
         every: timedelta = timedelta(seconds=30),
     ) -> None:
         self.flows = tuple(flows)
         self._lake = lake
-        self._look = look
+        self._read = read
         self._judged = judged
         self._now = now
-        self._apart = LOOKS_APART * max(every, timedelta(seconds=1))
+        self._apart = SNAPSHOTS_APART * max(every, timedelta(seconds=1))
 
     def now(self) -> DataFrame:
-        """Look at all positions and return the present lag, in the columns `LAG_COLUMNS`; writes nothing.
+        """Read all positions and return the present lag, in the columns `LAG_COLUMNS`; writes nothing.
 
         A cluster that does not answer leaves its figures out.
 
@@ -310,7 +310,7 @@ class Lag:
                 "nothing was landed yet, so there is no lag", remedy="mirrorlake run --once, then ask again"
             )
         found = []
-        for place, sample in self._look().hops(self.flows):
+        for place, sample in self._read().hops(self.flows):
             values = {name: getattr(place, name, None) for name in LAG_COLUMNS}
             values |= {name: getattr(sample, name) for name in LagSample.__dataclass_fields__}
             found.append(SimpleNamespace(**values))
@@ -328,7 +328,7 @@ class Lag:
         return self._now_table().to_pandas() if since is None else self.query_over(since).pandas()
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Return the lag at every look of a time range, in the columns `LAG_COLUMNS`.
+        """Return the lag at every snapshot of a time range, in the columns `LAG_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -340,7 +340,7 @@ class Lag:
         return self._sampled(LAG, *self._sampled_span(since, until))
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Return the loss at each look, had the source been lost then, in the columns `RPO_COLUMNS`.
+        """Return the loss at each snapshot, had the source been lost then, in the columns `RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -401,7 +401,7 @@ class Lag:
         )
 
     def at(self, group: str, moment: When) -> DataFrame:
-        """Return the positions of a group at a past time, by the newest look up to it, on sources and targets.
+        """Return the positions of a group at a past time, by the newest sample up to it, on sources and targets.
 
         The rows are those of `over`, of hop `consumed`.
 
@@ -409,14 +409,14 @@ class Lag:
             UsageError: nothing was sampled up to then.
         """
         _, time = self._sampled_span(moment, moment)
-        newest = self._sampled(LAG, self._last_look(time) or time, time).where("group_id = :group_id", group_id=group)
+        newest = self._sampled(LAG, self._last_sample(time) or time, time).where("group_id = :group_id", group_id=group)
         ranked = "SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM ({})"
         columns = ", ".join(LAG_COLUMNS)
         text = f"SELECT {columns} FROM ({ranked.format(newest.text)}) WHERE observed_at = newest_at"  # noqa: S608  no value in it
         return replace(newest, text=text).frame()
 
-    def _last_look(self, until: datetime) -> datetime | None:
-        """Return the oldest of the clusters' newest looks up to a time."""
+    def _last_sample(self, until: datetime) -> datetime | None:
+        """Return the oldest of the clusters' newest snapshots up to a time."""
         text = (
             "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'cluster' AND error IS NULL "
             "AND unix_micros(observed_at) <= :until GROUP BY name"
@@ -424,9 +424,9 @@ class Lag:
         return min((row.at for row in self._lake.query_rows(text, until=micros(until), missing_ok=True)), default=None)
 
     def loss_at(self, moment: When) -> Loss:
-        """Return the loss had the sources died at a past time, by the last look before it.
+        """Return the loss had the sources died at a past time, by the last snapshot before it.
 
-        Offsets that were on the source and not on the target count. A look is exact for its own moment; one that is older than
+        Offsets that were on the source and not on the target count. A snapshot is exact for its own moment; one that is older than
         two intervals of the sampler covers nothing, and the loss is unknown then, as it is where the source did not answer.
 
         Raises:
@@ -448,7 +448,7 @@ class Lag:
         )
 
     def verdict(self) -> LagVerdict:
-        """Look, and judge each hop by this look and the nine before it, by rule (see `status.verdict`).
+        """Take a snapshot, and judge each hop by it and the nine before it, by rule (see `status.verdict`).
 
         With the verdicts come the status of the flows, the objectives, the time to catch up, and whether retention deletes first
         what waits; for the latter the clusters of hops where records wait are asked for the retention of their topics.
@@ -460,17 +460,19 @@ class Lag:
         return self._judged()
 
     def recent(self) -> Recent:
-        """Read the samples of each hop at the newest looks, without a present one.
+        """Read the samples of each hop at the newest snapshots, without a present one.
 
         Those from before the sampler rested are left out: they say nothing of this moment.
 
         Raises:
             StoreError: the lake failed.
         """
-        text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
-        looks = self._lake.query_rows(text, missing_ok=True, looks=WINDOW_LOOKS - 1)
-        oldest = self._now() - WINDOW_LOOKS * self._apart
-        begin = min((row.observed_at for row in looks if row.observed_at >= oldest), default=None)
+        text = (
+            "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :snapshots"
+        )
+        snapshots = self._lake.query_rows(text, missing_ok=True, looks=WINDOW_SAMPLES - 1)
+        oldest = self._now() - WINDOW_SAMPLES * self._apart
+        begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
             return Recent()
         found: dict[datetime, dict[HopKey, LagSample]] = {}
@@ -552,7 +554,7 @@ class Lag:
         return start, end
 
     def _sampled(self, text: str, start: datetime, end: datetime) -> LagQuery:
-        """Build a query over the looks of a time range."""
+        """Build a query over the snapshots of a time range."""
         # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
         asked = {("flow", flow.name) for flow in self.flows} | {("relay", flow.source) for flow in self.flows}
         asked |= {("cluster", alias) for flow in self.flows for alias in (flow.source, flow.target)}
@@ -568,7 +570,7 @@ class Lag:
             values={
                 "read_from": min(firsts, default=start) - _MARGIN,
                 "read_to": micros(end),
-                # Looks of one millisecond are of one sampler.
+                # Samples of one millisecond are of one sampler.
                 "shown_from": micros(start) // 1000 * 1000,
             },
         )

@@ -1,4 +1,4 @@
-"""The verdicts on the hops of a mirror at one look, and the lag of hops over time, as values that show themselves."""
+"""The verdicts on the hops of a mirror at one snapshot, and the lag of hops over time, as values that show themselves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, plural, table
-from mirrorlake.status.look import HOPS, HopKey, describe_hop
 from mirrorlake.status.objectives import FlowObjectives, objectives_table
+from mirrorlake.status.snapshot import HOPS, HopKey, describe_hop
 from mirrorlake.status.status import By, Status, to_timedelta
 from mirrorlake.status.verdict import (
     SEVERITY,
@@ -73,7 +73,7 @@ class HopVerdict:
 class LagVerdict(Displayable):
     """The verdicts of a mirror or of one flow; the worst counts.
 
-    `status` is of the same look. Groups have verdicts of their own (`groups`) and count for nothing else: consumers read when
+    `status` is of the same snapshot. Groups have verdicts of their own (`groups`) and count for nothing else: consumers read when
     they like.
     """
 

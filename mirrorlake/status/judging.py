@@ -1,4 +1,4 @@
-"""Judge a look: the status of each partition, and the verdict on each hop, by this look and the samples before it."""
+"""Judge a snapshot: the status of each partition, and the verdict on each hop, by this snapshot and the samples before it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
 from mirrorlake.status.ages import OpenTransaction
 from mirrorlake.status.hops import HopVerdict, LagVerdict
-from mirrorlake.status.look import FlowPosition, HopKey, PositionSnapshot
 from mirrorlake.status.objectives import judge_objectives, measured_rto
+from mirrorlake.status.snapshot import FlowPosition, HopKey, PositionSnapshot
 from mirrorlake.status.status import CAUGHT_UP, TOPIC_LOST, FlowStatus, PartitionStatus, Status
 from mirrorlake.status.verdict import (
     CatchUp,
@@ -43,7 +43,7 @@ _RECENT_MS = 60_000
 _AT_LEAST = {"parked": Verdict.STOP, TOPIC_LOST: Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 Windows = Mapping[HopKey, Sequence[LagSample]]
-"""The newest samples of each hop before a look, oldest first."""
+"""The newest samples of each hop before a snapshot, oldest first."""
 TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, OpenTransaction]]
 """Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
@@ -94,7 +94,7 @@ RetentionLookup = Callable[[Collection[tuple[str, str]]], Mapping[tuple[str, str
 
 def read_status(
     flows: Sequence[FlowConfig],
-    look: PositionSnapshot,
+    snapshot: PositionSnapshot,
     samples: Mapping[HopKey, LagSample],
     *,
     lake: Lake,
@@ -104,31 +104,31 @@ def read_status(
     windows: Callable[[], Windows] = dict,
     find_transactions: TransactionFinder = lambda _alias, _stable: {},
 ) -> Status:
-    """Return the status of each flow at one look; `samples` are its hops.
+    """Return the status of each flow at one snapshot; `samples` are its hops.
 
     A flow gets only an error and its time if its source or target did not answer.
     """
-    silent, remotes = _read_remotes(flows, look, target)
+    silent, remotes = _read_remotes(flows, snapshot, target)
     answering = [flow for flow in flows if flow.name not in silent]
-    positions = {flow.name: look.positions_of(flow) for flow in answering}
+    positions = {flow.name: snapshot.positions_of(flow) for flow in answering}
     names = {flow.name for flow in answering}
     waits = any(
         place.hop == "republished" and one.waiting != 0 and place.flow in names for place, one in samples.items()
     )
     judged = _Judged(
-        at=look.observed_at,
+        at=snapshot.observed_at,
         samples=samples,
         windows=windows() if waits else {},
-        risks=_risks_of_landing(samples, look, retention_of),
+        risks=_risks_of_landing(samples, snapshot, retention_of),
         transactions={
             alias: _find_hanging(alias, answering, positions, find_transactions)
             for alias in {flow.source for flow in answering}
         },
     )
     rto = measured_rto(lake, answering)
-    found = {name: _unknown_status(*silent[name], state, at=look.observed_at, lake=lake) for name in silent}
+    found = {name: _unknown_status(*silent[name], state, at=snapshot.observed_at, lake=lake) for name in silent}
     for flow in answering:
-        landed, topics = look.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
+        landed, topics = snapshot.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
         held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
         lost = {topic: one.cause for one in held for topic in one.topics}
         paused, proven = state.covering(flow.name, flow.source, flow.target), proven_until(lake, flow)
@@ -147,11 +147,11 @@ def read_status(
         ]
         parked = state.of_flow(flow.name, flow.source)
         status = FlowStatus(
-            flow=flow.name, partitions=tuple(rows), observed_at=look.observed_at, held=tuple(held), parked=parked
+            flow=flow.name, partitions=tuple(rows), observed_at=snapshot.observed_at, held=tuple(held), parked=parked
         )
         objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
         found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
-    return Status(flows=tuple(found[flow.name] for flow in flows), observed_at=look.observed_at)
+    return Status(flows=tuple(found[flow.name] for flow in flows), observed_at=snapshot.observed_at)
 
 
 def _hop(flow: FlowConfig, source: SourcePartition, hop: str) -> HopKey:
@@ -168,7 +168,7 @@ def _hop(flow: FlowConfig, source: SourcePartition, hop: str) -> HopKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """What a look tells of all flows, and the samples before it."""
+    """What a snapshot tells of all flows, and the samples before it."""
 
     at: datetime
     samples: Mapping[HopKey, LagSample]
@@ -196,7 +196,7 @@ class _Judged:
         if sample.waiting == 0:
             # Nothing waits, so the first sample suffices for the rates.
             earlier = earlier[:1]
-        # Another sampler may have written newer samples; this look is the last of the window.
+        # Another sampler may have written newer samples; this snapshot is the last of the window.
         window = [*(one for one in earlier if one.observed_at < self.at), sample]
         since = None if pause is None else pause.since
         judged = judge_partition(window, state=state, known_reason=why, since=since, rested=rested, now=self.at)
@@ -286,21 +286,21 @@ def _state(
 
 
 def _read_remotes(
-    flows: Sequence[FlowConfig], look: PositionSnapshot, target: Callable[[str], ClusterAdmin]
+    flows: Sequence[FlowConfig], snapshot: PositionSnapshot, target: Callable[[str], ClusterAdmin]
 ) -> tuple[dict[str, tuple[FlowConfig, Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
     """Return the flows of which somebody did not answer, and the lost remote topics of the others."""
     silent: dict[str, tuple[FlowConfig, Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[LostTopic]] = {}
     for flow in flows:
         subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
-        if (subject := next((one for one in subjects if one in look.errors), None)) is not None:
-            silent[flow.name] = flow, subject, look.errors[subject]
+        if (subject := next((one for one in subjects if one in snapshot.errors), None)) is not None:
+            silent[flow.name] = flow, subject, snapshot.errors[subject]
             continue
         try:
-            sent = merged_positions(look.lanes[flow.name], flow.remote_topic)
+            sent = merged_positions(snapshot.lanes[flow.name], flow.remote_topic)
             remotes[flow.name], _ = inspect_remote_topics(flow, target(flow.target), sent)
         except ClusterError as error:
-            # The target answered for the look, and stopped answering since.
+            # The target answered for the snapshot, and stopped answering since.
             silent[flow.name] = flow, ("flow", flow.name), error
     return silent, remotes
 
@@ -359,21 +359,21 @@ def _find_hanging(
 # -- retention -----------------------------------------------------------------------------------------------------------
 
 
-def _log_starts(look: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
+def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
     """Return the first offset of each source partition of which something was landed: what went before that was never wanted."""
     return {
         (key.source, source): offset
-        for key, offset in look.positions.items()
+        for key, offset in snapshot.positions.items()
         if key.kind == "earliest"
-        and (source := SourcePartition(key.topic, key.generation, key.partition)) in look.landed[key.source].reached
+        and (source := SourcePartition(key.topic, key.generation, key.partition)) in snapshot.landed[key.source].reached
     }
 
 
 def _risks_of_landing(
-    samples: Mapping[HopKey, LagSample], look: PositionSnapshot, retention_of: RetentionLookup
+    samples: Mapping[HopKey, LagSample], snapshot: PositionSnapshot, retention_of: RetentionLookup
 ) -> dict[tuple[str, SourcePartition], RetentionRisk]:
     """Forecast by source partition when its first record that is not landed is deleted."""
-    starts, waiting = _log_starts(look), dict[tuple[str, SourcePartition], LagSample]()
+    starts, waiting = _log_starts(snapshot), dict[tuple[str, SourcePartition], LagSample]()
     for place, sample in samples.items():
         if place.hop == "landed" and sample.waiting != 0:
             waiting[place.source, place.source_partition] = sample
@@ -386,7 +386,7 @@ def _risks_of_landing(
     found = {
         (alias, source): retention_risk(
             [sample],
-            now=look.observed_at,
+            now=snapshot.observed_at,
             retention_ms=limits.get((alias, source.topic)),
             log_start=starts.get((alias, source)),
         )
@@ -400,7 +400,7 @@ def _risks_of_landing(
 
 def judge_hops(
     flows: Sequence[FlowConfig],
-    look: PositionSnapshot,
+    snapshot: PositionSnapshot,
     seen: Mapping[HopKey, LagSample],
     status: Status,
     *,
@@ -408,11 +408,11 @@ def judge_hops(
     state: ControlState,
     retention_of: RetentionLookup,
 ) -> LagVerdict:
-    """Judge each hop that a look has `seen`, worst first; the hop `republished` has the verdict of the status.
+    """Judge each hop that a snapshot has `seen`, worst first; the hop `republished` has the verdict of the status.
 
     Only the newest generation of a partition is judged: positions of an older one end where the topic was deleted.
     """
-    by_name, starts, statuses = {flow.name: flow for flow in flows}, _log_starts(look), dict(status)
+    by_name, starts, statuses = {flow.name: flow for flow in flows}, _log_starts(snapshot), dict(status)
     # A truncation begins another generation of one partition.
     lives: dict[tuple[str, str, int], int] = {}
     for place in [*seen, *windows]:
@@ -447,7 +447,7 @@ def judge_hops(
                 catch_up=CatchUp(eta_ms=None, reason=unknown),
                 retention=None,
             )
-        found, forecast = judge(window, now=look.observed_at, is_group=place.hop == "consumed"), catch_up(window)
+        found, forecast = judge(window, now=snapshot.observed_at, is_group=place.hop == "consumed"), catch_up(window)
         verdict, reason, row = found.verdict, found.reason, rows.get((place.flow, place.topic, place.partition))
         if place.hop == "landed" and (pause := state.of_cluster(place.source)) is not None:
             verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
@@ -458,7 +458,7 @@ def judge_hops(
         if window[-1].waiting == 0 or topic is None or topic in limits:
             risk = retention_risk(
                 window,
-                now=look.observed_at,
+                now=snapshot.observed_at,
                 retention_ms=limits.get(topic) if topic else None,
                 log_start=starts.get((place.source, place.source_partition)) if place.cluster == place.source else None,
             )
@@ -479,7 +479,7 @@ def judge_hops(
         if place.flow in statuses and statuses[place.flow].unknown and place not in seen and place.hop != "consumed"
     }
     found = {
-        place: [*(one for one in windows.get(place, ()) if one.observed_at < look.observed_at), last]
+        place: [*(one for one in windows.get(place, ()) if one.observed_at < snapshot.observed_at), last]
         for place, last in seen.items()
     }
     hops = [

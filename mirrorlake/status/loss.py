@@ -1,6 +1,6 @@
 """Compute the loss had a source died at a past time: records and seconds, by flow and partition.
 
-Law E: what no look covers is unknown and not zero.
+Law E: what no snapshot covers is unknown and not zero.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, table
 from mirrorlake.status.verdict import combine_known
 
-# A look that is late, or fails once, still covers the time up to the next one.
-LOOKS_APART = 2
+# A snapshot that is late, or fails once, still covers the time up to the next one.
+SNAPSHOTS_APART = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
             badge=badge(word, "off" if unknown else "warn" if lost else "good"),
             facts=tuple(facts),
             parts=(
-                table("", ["flow", "records", "age of the oldest", "looked at", "why"], flows),
+                table("", ["flow", "records", "age of the oldest", "sampled at", "why"], flows),
                 *([table("", ["flow", "partition", "records", "age of the oldest", "why"], rows)] if rows else []),
             ),
         )
@@ -100,14 +100,14 @@ def _span(seconds: float | None) -> str | None:
 
 
 def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedelta) -> FlowLoss:
-    """Build the loss by the newest look up to a time, from rows of the hop `republished`; one older than `apart` covers nothing.
+    """Build the loss by the newest sample up to a time, from rows of the hop `republished`; one older than `apart` covers nothing.
 
-    Between the look and the moment records may have come and gone: a look tells its own moment exactly.
+    Between the snapshot and the moment records may have come and gone: a snapshot tells its own moment exactly.
     """
     found = [row for row in rows if row.observed_at <= at]
     newest = max((row.observed_at for row in found), default=None)
     if newest is None or at - newest > apart:
-        said = "nobody looked in the {} before" if newest is None else "the last look was {} before"
+        said = "nothing was sampled in the {} before" if newest is None else "the last sample is of {} before"
         why = said.format(format_duration(apart if newest is None else at - newest))
         return FlowLoss(flow=name, observed_at=None, reason=why)
     parts = []

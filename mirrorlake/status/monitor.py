@@ -1,4 +1,4 @@
-"""One poll of a mirror: look, judge, write; status, lag, metrics and the lines of a run show what it found."""
+"""One poll of a mirror: read, judge, write; status, lag, metrics and the lines of a run show what it found."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transact
 from mirrorlake.status.history import Lag, Recent
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import Retention, Windows, judge_hops, read_status
-from mirrorlake.status.look import HopKey, PositionSnapshot, Sampler
 from mirrorlake.status.polling import UnreachableClusters
+from mirrorlake.status.snapshot import HopKey, PositionSnapshot, Sampler
 from mirrorlake.status.status import Status
 from mirrorlake.status.verdict import LagSample, age_ms
 from mirrorlake.tables import read_tables
 
 
-class _Looked(NamedTuple):
-    look: PositionSnapshot
+class _Read(NamedTuple):
+    snapshot: PositionSnapshot
     samples: Mapping[HopKey, LagSample]
     status: Status
     state: ControlState
@@ -34,11 +34,11 @@ class _Looked(NamedTuple):
 
 
 class Monitor:
-    """The looks at one mirror; all of a process share the memory of unreachable clusters."""
+    """The snapshots of one mirror; all of a process share the memory of unreachable clusters."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        # A look does not wait again for a cluster that another one found unreachable.
+        # A snapshot does not wait again for a cluster that another one found unreachable.
         self._unreachable = UnreachableClusters()
         self._lock = threading.Lock()
         self._newest: tuple[datetime, LagVerdict] | None = None
@@ -46,30 +46,30 @@ class Monitor:
     # -- the poll of a running mirror --------------------------------------------------------------------------------------
 
     def sample(self) -> PositionSnapshot:
-        """Look once at all flows and groups, judge, write what changed, and return the look."""
+        """Read all flows and groups once, judge, write what changed, and return the snapshot."""
         return self.polls()()
 
     def polls(self) -> Callable[[], PositionSnapshot]:
-        """Return `sample` for one thread that calls it again and again: it remembers positions and the last looks."""
+        """Return `sample` for one thread that calls it again and again: it remembers positions and the last snapshots."""
         sampler = self._sampler()
         recent: Recent | None = None
 
         def poll() -> PositionSnapshot:
             nonlocal recent
             flows = self._context.config.flows
-            look = sampler.look()
+            snapshot = sampler.read()
             before = self._recent(flows) if recent is None else recent
-            looked = self._status(flows, look, lambda: before)
-            verdict = self._judged(flows, looked, before)
-            recent = before.followed_by(looked.samples)
+            judged = self._status(flows, snapshot, lambda: before)
+            verdict = self._judged(flows, judged, before)
+            recent = before.followed_by(judged.samples)
             with self._lock:
-                self._newest = look.observed_at, verdict
-            return sampler.write(look, _verdicts(look, flows, verdict.status))
+                self._newest = snapshot.observed_at, verdict
+            return sampler.write(snapshot, _verdicts(snapshot, flows, verdict.status))
 
         return poll
 
     def newest(self, flow: str | None = None) -> Callable[[], LagVerdict]:
-        """Return a function for one thread that gives the verdict of this process's poll, or looks itself where none is young."""
+        """Return a function for one thread that gives the verdict of this process's poll, or takes a snapshot where none is young."""
         judge = self._judges(flow)
 
         def newest() -> LagVerdict:
@@ -82,22 +82,22 @@ class Monitor:
 
         return newest
 
-    # -- looks of commands -------------------------------------------------------------------------------------------------
+    # -- snapshots of commands -------------------------------------------------------------------------------------------------
 
     def status(self, flow: str | None = None) -> Status:
-        """Look at flows, and return how they stand; writes nothing."""
+        """Read flows, and return how they stand; writes nothing."""
         flows = self._context.chosen(flow)
-        look = self._sampler(flows).look()
-        return self._status(flows, look, lambda: self._recent(flows)).status
+        snapshot = self._sampler(flows).read()
+        return self._status(flows, snapshot, lambda: self._recent(flows)).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
-        """Return the lag of these flows; each answer about the present takes a look."""
+        """Return the lag of these flows; each answer about the present reads all positions."""
         context = self._context
         name = None if tuple(flows) == tuple(context.config.flows) else flows[0].name
         return Lag(
             context.lake,
             flows,
-            look=lambda: self._sampler().look(),
+            read=lambda: self._sampler().read(),
             judged=self._judges(name),
             now=context.now,
             every=context.config.sampling.every,
@@ -125,18 +125,18 @@ class Monitor:
         sampler = self._sampler()
 
         def judge() -> LagVerdict:
-            flows, look = self._context.chosen(flow), sampler.look()
+            flows, snapshot = self._context.chosen(flow), sampler.read()
             recent = self._recent(flows)
-            return self._judged(flows, self._status(flows, look, lambda: recent), recent)
+            return self._judged(flows, self._status(flows, snapshot, lambda: recent), recent)
 
         return judge
 
-    def _status(self, flows: Sequence[FlowConfig], look: PositionSnapshot, windows: Callable[[], Windows]) -> _Looked:
+    def _status(self, flows: Sequence[FlowConfig], snapshot: PositionSnapshot, windows: Callable[[], Windows]) -> _Read:
         context = self._context
-        state, retention, samples = context.control().state(), Retention(context), dict(look.hops(flows))
+        state, retention, samples = context.control().state(), Retention(context), dict(snapshot.hops(flows))
         status = read_status(
             flows,
-            look,
+            snapshot,
             samples,
             lake=context.lake,
             target=context.admin,
@@ -147,21 +147,21 @@ class Monitor:
         )
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
-        tables = read_tables(context, landed=look.landed, state=state).tables if is_whole else ()
-        return _Looked(look, samples, replace(status, tables=tables), state, retention)
+        tables = read_tables(context, landed=snapshot.landed, state=state).tables if is_whole else ()
+        return _Read(snapshot, samples, replace(status, tables=tables), state, retention)
 
-    def _judged(self, flows: Sequence[FlowConfig], at: _Looked, windows: Windows) -> LagVerdict:
+    def _judged(self, flows: Sequence[FlowConfig], at: _Read, windows: Windows) -> LagVerdict:
         return judge_hops(
-            flows, at.look, at.samples, at.status, windows=windows, state=at.state, retention_of=at.retention
+            flows, at.snapshot, at.samples, at.status, windows=windows, state=at.state, retention_of=at.retention
         )
 
 
-def _verdicts(look: PositionSnapshot, flows: Sequence[FlowConfig], status: Status) -> dict[PositionKey, str]:
+def _verdicts(snapshot: PositionSnapshot, flows: Sequence[FlowConfig], status: Status) -> dict[PositionKey, str]:
     """Return the verdict on each partition of a flow, by the position that it stands at."""
     sources = {flow.name: flow.source for flow in flows}
     rows = {(one.flow, row.topic, row.partition): row.verdict for one in status.flows for row in one.partitions}
     return {
         key: rows[key.flow or "", key.topic, key.partition]
-        for key in look.positions
+        for key in snapshot.positions
         if key.kind == "republished" and key.flow in sources and (key.flow, key.topic, key.partition) in rows
     }

@@ -1,6 +1,6 @@
 """Status: where every partition of every flow stands at one moment, with a verdict on each, on each flow and on all.
 
-The verdict is that of `status/verdict.py`, on the newest samples of the hop `republished` with this look as the last. The
+The verdict is that of `status/verdict.py`, on the newest samples of the hop `republished` with this snapshot as the last. The
 `state` is a known condition; it only makes a verdict worse.
 """
 
@@ -468,7 +468,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
         return replace(self, shown_by=what)
 
     def after(self, before: Status) -> Status:
-        """Return this look with the rates since an earlier one; a partition that is new or went back keeps its own."""
+        """Return this snapshot with the rates since an earlier one; a partition that is new or went back keeps its own."""
         if self.observed_at is None or before.observed_at is None or self.observed_at <= before.observed_at:
             return self
         span_s = (self.observed_at - before.observed_at).total_seconds()

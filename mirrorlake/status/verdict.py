@@ -1,10 +1,10 @@
-"""Judge a window of looks by rule, without thresholds, and forecast when it catches up, or is overtaken by retention.
+"""Judge a window of snapshots by rule, without thresholds, and forecast when it catches up, or is overtaken by retention.
 
-The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *looks* instead of commits:
+The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *snapshots* instead of commits:
 
     1  there is no lag now                                   OK        whatever was earlier
     2  nobody has reported for longer than the window spans  STOP      unless the end that is known is reached
-    3  a position went back, and has not come back           REWIND    one look alone proves nothing
+    3  a position went back, and has not come back           REWIND    one snapshot alone proves nothing
     4  there was no lag at some moment of the window         OK        a spike, or an idle topic that woke up
        but nothing has moved for as long as a mirror takes   WARNING   on the hops of the mirror itself
     5  no position of the window differs from the others     STALL
@@ -12,9 +12,9 @@ The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, 
     7  the lag never became less                             WARNING   it moves, but too slowly
     8  else                                                  OK
 
-What a mirror changes: the end is looked at together with the position, so a topic at rest has lag 0 and is OK however long
-it rests, also where only transaction markers or filtered records follow. A look sees from outside, so a group that
-died looks like one that stands still (STALL), and STOP says that the looking itself has ended: the mirror that samples is
+What a mirror changes: the end is read together with the position, so a topic at rest has lag 0 and is OK however long
+it rests, also where only transaction markers or filtered records follow. A sample sees from outside, so a group that
+died seems to stand still (STALL), and STOP says that the sampling itself has ended: the mirror that samples is
 gone, or the group's positions are. A window that cannot tell is never OK, and says why: WARMING_UP while it fills, UNKNOWN else.
 
 Forecasts go on with the rates of the window as straight lines and say so; they do not guess where the window cannot tell.
@@ -32,14 +32,14 @@ from typing import Literal, NamedTuple, Protocol
 
 from mirrorlake.render import format_duration, format_time
 
-# Burrow's `intervals`: the count of newest looks at a hop that a verdict uses.
-WINDOW_LOOKS = 10
-# A batch may be under way between two looks, so one difference proves neither rest nor movement.
-FEWEST_LOOKS = 3
+# Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
+WINDOW_SAMPLES = 10
+# A batch may be under way between two snapshots, so one difference proves neither rest nor movement.
+FEWEST_SAMPLES = 3
 # A healthy mirror has records of up to this age under way: batches, transactions of a few seconds, and their commits.
 # Within that, a lag grows or falls by chance.
 PACE_S = 10.0
-# Of fewer looks than a verdict needs, no interval is known: two default ones.
+# Of fewer snapshots than a verdict needs, no interval is known: two default ones.
 _YOUNG = timedelta(seconds=60)
 # Less than this share of the retention time is left: soon.
 _SOON_SHARE = 0.1
@@ -91,12 +91,12 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
 
 
-# -- what a look saw of one position ---------------------------------------------------------------------------------------
+# -- what a snapshot shows of one position ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """Position and lag of one hop of one source partition at one look.
+    """Position and lag of one hop of one source partition at one snapshot.
 
     `position` is the next offset to pass the hop, `waiting_since` the timestamp of the oldest record that has not passed and
     `time_lag_ms` its age, 0 when none waits. None where it is not known.
@@ -139,7 +139,7 @@ def sum_lags(parts: Iterable[HasLag]) -> Total:
 
 
 def combine_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
-    """Combine values with `add`; None if one is not known, 0 of no values: a part left out would look better than it is."""
+    """Combine values with `add`; None if one is not known, 0 of no values: a part left out would snapshot better than it is."""
     found = list(values)
     known = [value for value in found if value is not None]
     return None if len(known) < len(found) else add(known) if known else 0
@@ -163,9 +163,9 @@ class Judgement:
 
 
 def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False) -> Judgement:
-    """Judge the looks at one hop of one partition (one generation, one group), oldest first.
+    """Judge the samples of one hop of one partition (one generation, one group), oldest first.
 
-    Looks whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
+    Samples whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
     itself is expected to move.
     """
     samples = sorted(window, key=lambda sample: sample.observed_at)
@@ -177,19 +177,19 @@ def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False)
 def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[Verdict, str]:
     if not samples:
         return Verdict.UNKNOWN, "nothing was sampled yet"
-    samples = _without_step_back_of_one_look(samples)
+    samples = _without_step_back_of_one_sample(samples)
     last = samples[-1]
     lag, silent, span = last.waiting, now - last.observed_at, last.observed_at - samples[0].observed_at
     is_old = silent > span
     if lag is None:
         return Verdict.UNKNOWN, "the end was not known at the last sample"
     if lag == 0:
-        if len(samples) >= FEWEST_LOOKS and is_old:
-            why = f"nothing waited {format_duration(silent)} ago, and nobody has looked since; the window spans {format_duration(span)}"
+        if len(samples) >= FEWEST_SAMPLES and is_old:
+            why = f"nothing waited {format_duration(silent)} ago, and none was taken since; the window spans {format_duration(span)}"
             return Verdict.UNKNOWN, why
         return Verdict.OK, "nothing waits"
-    if len(samples) < FEWEST_LOOKS:
-        few = f"{len(samples)} of at least {FEWEST_LOOKS} samples"
+    if len(samples) < FEWEST_SAMPLES:
+        few = f"{len(samples)} of at least {FEWEST_SAMPLES} samples"
         if silent > max(span, _YOUNG):
             return Verdict.UNKNOWN, f"{few}, the last {format_duration(silent)} ago, and {lag} records waited"
         return Verdict.WARMING_UP, f"{few} since {format_time(samples[0].observed_at)}, and {lag} records wait"
@@ -213,11 +213,11 @@ def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[
     return Verdict.OK, f"{'steady' if catch_up(samples).is_steady else 'catching up'}: {lag} records wait"
 
 
-def _without_step_back_of_one_look(samples: Sequence[LagSample]) -> Sequence[LagSample]:
-    """Return the looks without a step back of the last position that only the last one shows.
+def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
+    """Return the snapshots without a step back of the last position that only the last one shows.
 
-    Two samplers that look at one moment see positions in either order, and markers at the end of a partition count as passed
-    until a record follows them: the next look tells.
+    Two samplers that read at one moment see positions in either order, and markers at the end of a partition count as passed
+    until a record follows them: the next snapshot tells.
     """
     if len(samples) < 2 or samples[-1].position >= samples[-2].position:
         return samples
@@ -235,7 +235,7 @@ def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
     if any(one.position != samples[since].position for one in after) or span_s < PACE_S:
         return None
     waits = f"{last.offset_lag} records wait, the oldest for {format_duration(last.time_lag_ms)}"
-    verdict = Verdict.STALL if len(after) >= FEWEST_LOOKS else Verdict.WARNING
+    verdict = Verdict.STALL if len(after) >= FEWEST_SAMPLES else Verdict.WARNING
     return verdict, f"the position stood at {last.position} since records came; {waits}"
 
 
@@ -258,9 +258,9 @@ def _rewound(samples: Sequence[LagSample]) -> tuple[int, int] | None:
 class CatchUp:
     """When a hop reaches its end at the rates of the window, in offsets a second.
 
-    `eta_ms` counts from the last look: 0 when nothing waits, or no more than is under way in a mirror in pace; None when it
-    never does, or nothing can be said. The rates are None where too few looks know them. `is_steady`: what waits neither grows
-    nor falls, but for what passes by chance between two looks.
+    `eta_ms` counts from the last snapshot: 0 when nothing waits, or no more than is under way in a mirror in pace; None when it
+    never does, or nothing can be said. The rates are None where too few snapshots know them. `is_steady`: what waits neither grows
+    nor falls, but for what passes by chance between two snapshots.
     """
 
     eta_ms: int | None
@@ -271,7 +271,7 @@ class CatchUp:
 
 
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
-    """Forecast when a hop catches up; looks before a step back of the position do not count."""
+    """Forecast when a hop catches up; snapshots before a step back of the position do not count."""
     known = _since_last_step_back(window)
     if not known:
         return CatchUp(eta_ms=None, reason="nothing was sampled yet")
@@ -280,15 +280,15 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
     if waiting == 0:
         return CatchUp(eta_ms=0, reason="nothing waits")
     span_s = (last.observed_at - known[0].observed_at).total_seconds()
-    if len(known) < FEWEST_LOOKS or span_s <= 0:
-        return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_LOOKS} samples")
+    if len(known) < FEWEST_SAMPLES or span_s <= 0:
+        return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")
     position_per_s = (last.position - known[0].position) / span_s
     end_per_s = ((last.end_position or 0) - (known[0].end_position or 0)) / span_s
     gain, eta_ms, is_steady = position_per_s - end_per_s, None, False
     if is_in_pace(known):
         eta_ms, reason = 0, f"in pace: {waiting} records are under way"
     elif position_per_s > 0 and abs(gain) * span_s <= position_per_s * PACE_S:
-        # A trend of no more than passes in a moment is chance: it would tell another time to catch up at each look.
+        # A trend of no more than passes in a moment is chance: it would tell another time to catch up at each snapshot.
         is_steady, reason = True, f"steady: {waiting} records wait, and their number neither grows nor falls"
     elif gain > 0:
         eta_ms = math.ceil(waiting / gain * 1000)
@@ -396,12 +396,12 @@ def retention_risk(
 def _slope(samples: Sequence[LagSample]) -> float:
     """Return by how much the age of the oldest waiting record grows in a unit of time, at most 1.
 
-    0 where too few looks tell, or where nothing waited at some moment: what waits now came later and shows no trend.
+    0 where too few snapshots tell, or where nothing waited at some moment: what waits now came later and shows no trend.
     """
     first, last = samples[0], samples[-1]
     span_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-    if len(samples) < FEWEST_LOOKS or any(one.waiting_since is None for one in samples) or span_ms <= 0:
+    if len(samples) < FEWEST_SAMPLES or any(one.waiting_since is None for one in samples) or span_ms <= 0:
         return 0.0
-    # A record that came after the first look has a negative age there: it has aged by the whole span.
+    # A record that came after the first snapshot has a negative age there: it has aged by the whole span.
     ages = [(s.observed_at - s.waiting_since).total_seconds() * 1000 for s in (first, last) if s.waiting_since]
     return min(1.0, (ages[-1] - ages[0]) / span_ms)

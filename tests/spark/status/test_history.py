@@ -30,7 +30,7 @@ from mirrorlake.lake.samples import load_last_samples, prune_samples
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.status.history import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Lag
-from mirrorlake.status.verdict import WINDOW_LOOKS
+from mirrorlake.status.verdict import WINDOW_SAMPLES
 from tests.kit.lake import FLOW, NOON, LakeBuilder, Row, at, landed, position_rows, sample_rows
 from tests.spark.frames import assert_rows
 
@@ -206,7 +206,7 @@ def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(stor
     longest = recent
     for _ in range(12):
         longest = longest.followed_by({place: window[-1] for place, window in recent.items()})
-    assert {len(window) for window in longest.values()} == {WINDOW_LOOKS - 1}
+    assert {len(window) for window in longest.values()} == {WINDOW_SAMPLES - 1}
 
 
 @pytest.mark.law("E")

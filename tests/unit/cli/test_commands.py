@@ -94,11 +94,11 @@ def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     sample = PositionSnapshot(
         observed_at=NOON,
         looks=(
-            SubjectSample(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True),
+            SubjectSample(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True, changed=1),
             SubjectSample(subject="cluster", name="west", error="cluster west is not reachable"),
         ),
     )
-    assert str(sample) == "positions: 1 seen, 1 written\ncluster west: cluster west is not reachable"
+    assert str(sample) == "positions: 1 seen, 1 changed\ncluster west: cluster west is not reachable"
     assert "orders" not in repr(sample), "a notebook would print thousands"
 
 

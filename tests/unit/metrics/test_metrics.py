@@ -25,9 +25,9 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.status import Monitor, serving_metrics
-from mirrorlake.status.look import HopKey
 from mirrorlake.status.metrics import COUNTED, READ, Figures, Health, Metrics, measure
 from mirrorlake.status.serve import batch_listener, figures_reader, start_server
+from mirrorlake.status.snapshot import HopKey
 from mirrorlake.status.verdict import LagSample, Verdict
 from tests.builders import NOON, hop_place, judged, ledger_record, mirror_config, run, sample
 from tests.kit.lake import LakeBuilder

@@ -20,13 +20,13 @@ from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.status import judging, sources
-from mirrorlake.status import look as look_module
+from mirrorlake.status import snapshot as snapshot_module
 from mirrorlake.status.history import Recent
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import Retention, judge_partition, rates, read_status
-from mirrorlake.status.look import Sampler
 from mirrorlake.status.objectives import judge_objectives, measured_rto
 from mirrorlake.status.polling import UnreachableClusters
+from mirrorlake.status.snapshot import Sampler
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.status.verdict import LagSample, Verdict
 from tests.builders import NOON, ORDERS, hop_place, judged, ledger_record, mirror_config, sample
@@ -78,13 +78,13 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         **more: Any,
     ) -> Status:
         last = ledger_record(positions={} if sent is None else {ORDERS: sent})
-        monkeypatch.setattr(look_module, "read_last_records", lambda *_: {0: last})
+        monkeypatch.setattr(snapshot_module, "read_last_records", lambda *_: {0: last})
         monkeypatch.setattr(judging, "inspect_remote_topics", lambda *_: (list(held), {}))
         # A minute after noon.
         known: Any = {"config": SimpleNamespace(lake_clusters=()), "now": lambda: at(60)}
         known |= {"reader": lambda _: nullcontext(source)}
         context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
-        look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).look()
+        look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).read()
         keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
         reads: Any = {"target": lambda _: source, "retention_of": lambda _: keeps}
         return read_status([FLOW], look, dict(look.hops([FLOW])), lake=lake, state=state, **reads, **more)

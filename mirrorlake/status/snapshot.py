@@ -1,4 +1,4 @@
-"""One look: where every position of a mirror stands at one moment, and since when records wait there.
+"""One snapshot: where every position of a mirror stands at one moment, and since when records wait there.
 
 Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
 lane; the relay is asked for its newest batches, and for the oldest record that waits. Positions are read before the ends: lag may
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 # A complete sample bounds how far back a query reads, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# If reading all topics of all groups would move more positions than this, a group is read in full every tenth look only.
+# If reading all topics of all groups would move more positions than this, a group is read in full every tenth snapshot only.
 _FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
 
 Lanes = Mapping[int, LedgerRecord | None]
@@ -88,7 +88,7 @@ class FlowPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionSnapshot:
-    """One look: all samples of one time, with relay positions by source, ledger records by flow, and errors by subject.
+    """All samples of one time, with relay positions by source, ledger records by flow, and errors by subject.
 
     `waiting` is the timestamp of the oldest record that waits at a position, None where none does; without it, not known.
     """
@@ -103,21 +103,21 @@ class PositionSnapshot:
     @property
     def changed(self) -> int:
         """The count of changed positions."""
-        return sum(look.changed for look in self.looks)
+        return sum(sample.changed for sample in self.looks)
 
     @property
     def unanswered(self) -> tuple[SubjectSample, ...]:
         """The samples whose subject did not answer."""
-        return tuple(look for look in self.looks if look.error is not None)
+        return tuple(sample for sample in self.looks if sample.error is not None)
 
     @property
     def positions(self) -> dict[PositionKey, int]:
         """All sampled positions."""
-        return {key: offset for look in self.looks for key, offset in look.positions.items()}
+        return {key: offset for sample in self.looks for key, offset in sample.positions.items()}
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Return the positions of a flow in the newest generation of each of its partitions."""
-        seen = {look.key: look.positions for look in self.looks}
+        seen = {sample.key: sample.positions for sample in self.looks}
         reached, cluster = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
         found: dict[TopicPartition, FlowPosition] = {}
         mine = (item for item in seen.get(("flow", flow.name), {}).items() if item[0].kind == "republished")
@@ -139,7 +139,7 @@ class PositionSnapshot:
 
     def hops(self, flows: Iterable[FlowConfig]) -> Iterator[tuple[HopKey, LagSample]]:
         """Yield each hop of flows with its lag; of a source that did not answer, the end is not known."""
-        positions, seen = self.positions, {look.key: look.positions for look in self.looks}
+        positions, seen = self.positions, {sample.key: sample.positions for sample in self.looks}
         groups: dict[tuple[str, SourcePartition], list[PositionKey]] = {}
         for key in positions:
             if key.kind == "group":
@@ -181,15 +181,15 @@ class PositionSnapshot:
         )
 
     def __str__(self) -> str:
-        seen = sum(len(look.positions) for look in self.looks)
+        seen = sum(len(sample.positions) for sample in self.looks)
         lines = [f"positions: {seen:,} seen, {self.changed:,} changed"]
-        return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
+        return "\n".join(lines + [f"{sample.subject} {sample.name}: {sample.error}" for sample in self.unanswered])
 
 
 class Sampler:
-    """Look at the positions of one mirror again and again, and write what changed since the last look.
+    """Read the positions of one mirror again and again, and write what changed since the last snapshot.
 
-    `flows` are looked at without any group; by default all flows of the settings at each look, and groups.
+    `flows` are read without any group; by default all flows of the settings in each snapshot, and groups.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Sampler:
         self._context = context
         self._chosen = flows
         self._remembered: LastSamples | None = None
-        self._looks = 0
+        self._count = 0
         self._sources: dict[str, SourceReader] = {}
         self._groups: dict[tuple[str, str], dict[TopicPartition, int]] = {}
         self._consumed: dict[TargetCommit, dict[PositionKey, int]] = {}
@@ -206,7 +206,7 @@ class Sampler:
         self._unreachable = unreachable
 
     def write(self, seen: PositionSnapshot, verdicts: Mapping[PositionKey, str]) -> PositionSnapshot:
-        """Write what changed since the last look, and return the look with it.
+        """Write what changed since the last snapshot, and return the snapshot with it.
 
         A cluster that did not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log.
         """
@@ -219,28 +219,28 @@ class Sampler:
             since = seen.waiting.get(key)
             return Finding(since is not None if key in seen.waiting else None, since, verdicts.get(key))
 
-        looks = remembered.choose_rows(
-            [replace(look, findings={key: finding(key) for key in look.positions}) for look in seen.looks],
+        samples = remembered.choose_rows(
+            [replace(one, findings={key: finding(key) for key in one.positions}) for one in seen.looks],
             at,
             complete_every=COMPLETE_EVERY,
         )
         try:
-            write_samples(self._context.lake, at, looks)
+            write_samples(self._context.lake, at, samples)
         except Exception:
             # The state of the table is unknown, so it is read again.
             self._remembered = None
             raise
-        for look in looks:
-            self._log_unanswered(look)
-            remembered.record(look, at)
-        if any(look.complete for look in looks):
+        for sample in samples:
+            self._log_unanswered(sample)
+            remembered.record(sample, at)
+        if any(sample.complete for sample in samples):
             prune_samples(self._context.lake, before=at - self._context.config.sampling.keep, now=at)
-        return replace(seen, looks=looks)
+        return replace(seen, looks=samples)
 
-    def look(self) -> PositionSnapshot:
+    def read(self) -> PositionSnapshot:
         """Read all positions now; writes nothing."""
         context, round_ = self._context, PollRound()
-        # A running mirror adopts new settings between two looks.
+        # A running mirror adopts new settings between two snapshots.
         flows = context.config.flows if self._chosen is None else self._chosen
         sources = self._readers_of(flows)
         clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
@@ -251,7 +251,7 @@ class Sampler:
         for alias in clusters:
             if (why := self._unreachable.last_error(alias)) is not None:
                 skip_cluster(alias, why)
-        is_full = self._looks % _FULL_READ_EVERY == 0
+        is_full = self._count % _FULL_READ_EVERY == 0
         round_.call({("cluster", a): partial(source.read_topics, is_full=is_full) for a, source in sources.items()})
         # After the first requests, because a cluster that has just become unreachable costs its time-out there.
         at = context.now()
@@ -274,7 +274,7 @@ class Sampler:
             positions["flow", key.flow or ""][key] = offset
         for subject in positions.keys() & round_.errors.keys():
             positions[subject] = {}
-        looks = [
+        samples = [
             SubjectSample(
                 subject=subject,
                 name=name,
@@ -284,14 +284,14 @@ class Sampler:
             )
             for (subject, name), took in sorted(round_.seconds.items())
         ]
-        self._looks += 1
+        self._count += 1
         for alias in round_.unreachable & clusters:
             # The cluster may have another address when it is asked again.
             ask = partial(lambda alias: context.admin(alias).broker_count(), alias)
             self._unreachable.record(alias, round_.errors["cluster", alias], ask=ask)
         return PositionSnapshot(
             observed_at=at,
-            looks=tuple(looks),
+            looks=tuple(samples),
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
             lanes={flow: last for (_, flow), last in lanes.items()},
             errors=round_.errors,
@@ -334,14 +334,14 @@ class Sampler:
         except ClusterUnreachable:
             raise
         except ClusterError as error:
-            # Who may not list groups may look at the topics all the same.
+            # Who may not list groups may read the topics all the same.
             log.info("sample.groups_not_listed cluster=%s why=%s", alias, error.cause)
             names = []
         wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
         asked: dict[str, Iterable[TopicPartition]] = {}
         for turn, name in enumerate(sorted(names)):
             known = self._groups.get((alias, name))
-            is_due = (turn + self._looks) % _FULL_READ_EVERY == 0
+            is_due = (turn + self._count) % _FULL_READ_EVERY == 0
             asked[name] = partitions if wants_all or known is None or is_due else known.keys() & partitions.keys()
         unsure: dict[str, MirrorlakeError] = {}
         for name, committed in groups.committed_each(asked, unsure=unsure).items():
@@ -368,11 +368,11 @@ class Sampler:
     ) -> dict[PositionKey, int]:
         """Translate the positions of groups on targets to the sources, by the flows' maps.
 
-        A group that rests before records that were sent stays where it is, and is not looked up again.
+        A group that rests before records that were sent stays where it is, and is not translated again.
         """
         found: dict[PositionKey, int] = {}
-        # From time to time all are looked up: a remote topic may have been made again.
-        known, self._consumed = {} if self._looks % _FULL_READ_EVERY == 0 else self._consumed, {}
+        # From time to time all are translated: a remote topic may have been made again.
+        known, self._consumed = {} if self._count % _FULL_READ_EVERY == 0 else self._consumed, {}
         for flow in flows:
             sent = {
                 SourcePartition(key.topic, key.generation, key.partition): at
@@ -395,7 +395,7 @@ class Sampler:
             try:
                 maps = load_offset_maps(self._context.lake, [flow], self._context) if fresh else None
             except ClusterError as error:
-                # The target stopped answering within this look.
+                # The target stopped answering meanwhile.
                 round_.skip([("flow", flow.name)], error)
                 continue
             self._consumed |= find_unread(maps, fresh, {flow.name: sent}) if maps is not None else {}
@@ -404,11 +404,11 @@ class Sampler:
                     found[key] = min(offset, found.get(key, offset))
         return found
 
-    def _log_unanswered(self, look: SubjectSample) -> None:
-        # Without this an outage would be logged at every look.
-        error = look.error or ""
-        if error and self._logged_errors.get(look.key) != error:
+    def _log_unanswered(self, sample: SubjectSample) -> None:
+        # Without this an outage would be logged at every snapshot.
+        error = sample.error or ""
+        if error and self._logged_errors.get(sample.key) != error:
             # A flow's error is often its cluster's, which was logged.
             level = logging.INFO if error in self._logged_errors.values() else logging.WARNING
-            log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
-        self._logged_errors[look.key] = error
+            log.log(level, "sample.unanswered %s=%s why=%s", sample.subject, sample.name, error)
+        self._logged_errors[sample.key] = error
