@@ -468,9 +468,9 @@ class Lag:
             StoreError: the lake failed.
         """
         text = (
-            "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :snapshots"
+            "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :count"
         )
-        snapshots = self._lake.query_rows(text, missing_ok=True, looks=WINDOW_SAMPLES - 1)
+        snapshots = self._lake.query_rows(text, missing_ok=True, count=WINDOW_SAMPLES - 1)
         oldest = self._now() - WINDOW_SAMPLES * self._apart
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
