@@ -1,6 +1,6 @@
 """Clients of Kafka; the only importer of confluent_kafka."""
 
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.admin import GROUPS_TOPIC, ClusterAdmin
 from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets
 from mirrorlake.kafka.errors import COORDINATOR_MOVING, retry_transient, wait_until
 from mirrorlake.kafka.fetched_rows import FetchedRows, UnreadableHeaders

@@ -1,8 +1,8 @@
 """Read records of single partitions by offset, joining no group and committing nothing (law H).
 
 One limit: librdkafka requests the coordinator of its configured group even if it never joins. On a broker without any
-consumer so far, that creates `__consumer_offsets`, as any first consumer does. Sampling and landing by batches do not request
-it; a long-lived landing task, `browse`, `passport` and `takeover` do, and so do `status` and `lag` if records are not landed.
+consumer so far, that creates `__consumer_offsets`, as any first consumer does. Landing by batches does not request it, nor do
+`status`, `lag` and samples on such a broker; a long-lived landing task, `browse`, `passport` and `takeover` do.
 """
 
 from __future__ import annotations

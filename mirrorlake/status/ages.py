@@ -62,11 +62,11 @@ class Ages:
         *,
         landed: Mapping[SourcePartition, int],
         ends: Mapping[SourcePartition, int],
-        readers: Readers,
+        readers: Readers | None,
     ) -> Waiting:
         """Return what waits at each place up to the source's `ends`; `landed` are the next offsets to land.
 
-        What is not landed yet is read from the source, the next record of a partition each.
+        What is not landed yet is read from the source, the next record of a partition each; without `readers` it is not known.
         """
         known = {key: place for key, place in places.items() if place.source in ends}
         found: Waiting = {key: None for key, place in known.items() if place.position >= ends[place.source]}
@@ -81,7 +81,7 @@ class Ages:
             if key not in found
         }
         unlanded = {next_ for next_ in rest.values() if next_[1] < ends[next_[0]]}
-        following = read_next_timestamps(readers, self._alias, unlanded)
+        following = {} if readers is None else read_next_timestamps(readers, self._alias, unlanded)
         for key, next_ in rest.items():
             if next_ not in unlanded:
                 found[key] = None

@@ -467,9 +467,7 @@ class Lag:
         Raises:
             StoreError: the lake failed.
         """
-        text = (
-            "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :count"
-        )
+        text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :count"
         snapshots = self._lake.query_rows(text, missing_ok=True, count=WINDOW_SAMPLES - 1)
         oldest = self._now() - WINDOW_SAMPLES * self._apart
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)

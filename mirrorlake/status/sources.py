@@ -10,7 +10,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import describe_with_leaders, format_partitions
+from mirrorlake.kafka import GROUPS_TOPIC, describe_with_leaders, format_partitions
 from mirrorlake.lake import (
     METADATA,
     KnownTopic,
@@ -52,6 +52,7 @@ class SourceReader:
         self._unsent = UnsentPositions(context.lake)
         self._ages = Ages(context.lake, alias)
         self._logged_leaderless = ""
+        self._was_consumed = False
 
     @property
     def topics(self) -> Mapping[str, KnownTopic]:
@@ -76,9 +77,10 @@ class SourceReader:
             self._unsent.forget()
             self._ages.forget()
         source, topics = self._context.source(self._alias), self._recorded
-        states = source.describe(
-            name for name in source.topic_names() if any(flow.carries(name) for flow in self.flows)
-        )
+        names = source.topic_names()
+        # A reader would make a broker that had no consumer so far create its topic (law H).
+        self._was_consumed = GROUPS_TOPIC in names
+        states = source.describe(name for name in names if any(flow.carries(name) for flow in self.flows))
 
         def unexpected() -> set[str]:
             known, landed = topics.known, (self._landed or _NOTHING_LANDED).reached
@@ -214,7 +216,8 @@ class SourceReader:
             if key.kind in ("reached", "republished", "group", "consumed")
         }
         landed = (self._landed or _NOTHING_LANDED).reached
-        return self._ages.find(places, landed=landed, ends=ends, readers=self._context.reader)
+        readers = self._context.reader if self._was_consumed else None
+        return self._ages.find(places, landed=landed, ends=ends, readers=readers)
 
     def _key(self, source: SourcePartition, kind: str, flow: str | None = None) -> PositionKey:
         return PositionKey(self._alias, flow, source.topic, source.generation, source.partition, kind, None)

@@ -381,7 +381,7 @@ class Moving:
         self.known = {f"t{n}": TopicState(name=f"t{n}", topic_id=str(n), partitions=_EACH) for n in range(self.topics)}
 
     def topic_names(self) -> list[str]:
-        return sorted(self.known)
+        return [*sorted(self.known), "__consumer_offsets"]
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         return {

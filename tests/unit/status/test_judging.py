@@ -45,7 +45,7 @@ class Cluster(MemoryCluster):
     def __init__(
         self, orders: int, clicks: int = 0, *, life: str = "orders", unlanded: Any = MappingProxyType({})
     ) -> None:
-        super().__init__(orders=(0, orders), clicks=(0, clicks))
+        super().__init__(orders=(0, orders), clicks=(0, clicks), __consumer_offsets=(0, 0))
         self.topics["orders"].topic_id, self.topics["clicks"].topic_id = life, "clicks"
         self.unlanded = unlanded
 
@@ -120,6 +120,14 @@ def test_law_e_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_l
     assert told(orders) == (12, 10, 8, 4, 60_000, "behind"), "10 is the oldest that waits, and stands on the source"
     assert told(clicks) == (3, 0, 0, 3, 0, "not_started"), "nothing but markers"
     assert (found.offset_lag, found.time_lag_ms) == (7, 60_000)
+
+
+@pytest.mark.law("H")
+def test_law_h_a_source_that_nobody_ever_consumed_from_is_not_read(status: Asked) -> None:
+    untouched = Cluster(12, unlanded={10: NOON_MS})
+    del untouched.topics["__consumer_offsets"]
+    [_, orders] = status(untouched, 10)[FLOW.name]
+    assert told(orders)[3:] == (2, None, "behind"), "a reader would make its broker create the topic of groups"
 
 
 @pytest.mark.law("E")
