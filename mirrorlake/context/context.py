@@ -226,7 +226,7 @@ class Context:
             )
         before = self._admin_options.get(alias)
         options = self._resolved(alias, "admin", before)
-        if alias not in self._admins or options != before:
+        if alias not in self._admins or options != before or self._admins[alias].is_lost:
             # A rotated secret takes effect with the next client.
             self._admins[alias] = ClusterAdmin(alias, options, probes=True)
             self._admin_options[alias] = options

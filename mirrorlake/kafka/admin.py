@@ -47,6 +47,8 @@ from mirrorlake.timing import timing
 
 log = logging.getLogger(__name__)
 
+# librdkafka ends each request within its time-out.
+_LOST_AFTER_S = 5.0
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_TIMEOUT_S = 10.0
 # A topic that is gone by now costs 10 s of retries.
@@ -70,6 +72,7 @@ class ClusterAdmin(PartitionOffsets):
         self.acls = ClusterAcls(client, errors, self._metadata)
         self.topic_metadata = TopicMetadataReader(client, errors)
         self._throttled_until = 0.0
+        self.is_lost = False
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` if topics of a selection may not be described: Kafka would leave them out silently."""
@@ -225,7 +228,12 @@ class ClusterAdmin(PartitionOffsets):
         found = {}
         for name, future in futures.items():
             try:
-                topic = future.result()
+                topic = future.result(timing().admin_timeout_s + _LOST_AFTER_S)
+            except TimeoutError as error:
+                # After the answer of a broker that is being shut down the client answers nothing any more (see `require_answer`).
+                self.is_lost = True
+                problem = KafkaError(KafkaError._TIMED_OUT, "the client of librdkafka answers nothing any more")  # noqa: SLF001
+                raise self._errors.to_cluster_error(problem, "describe topics") from error
             except KafkaException as error:
                 if _is_unknown(error):
                     continue

@@ -166,14 +166,14 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [_stretch(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "a.t", "id1")],
     QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", _headers(b"x"), "r", "1", "why", 0, 5, AT)],
     POSITIONS.name: [
-        ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position, AT + TICK, None)
+        ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position, AT + TICK, *[None] * 4)
         for name in "ab"
         for position in (3, 5)
     ]
-    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT, None, "a.t")]
-    + [("east", "a->b", "t", 1, 0, "group_set", "h", 2, None, AT, None, None)]
+    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT, None, "a.t", None, None, None)]
+    + [("east", "a->b", "t", 1, 0, "group_set", "h", 2, None, AT, *[None] * 5)]
     + [
-        ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9), None, None)
+        ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9), None, None, True, AT, "OK")
         for group in ("g", "h")
         for position in (1, 2, None)
     ],

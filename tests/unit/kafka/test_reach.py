@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mirrorlake.context import Context
 from mirrorlake.doctor import try_cluster
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader, librdkafka_options, probe
+from mirrorlake.kafka import admin as admin_module
 from mirrorlake.kafka.errors import ClientErrors
 from mirrorlake.kafka.reach import require_listening
-from tests.builders import mirror_config
+from tests.builders import NOON, mirror_config
 
 REFUSED, NAMELESS = "127.0.0.1:9", "nobody.invalid:9092"
 
@@ -81,3 +86,18 @@ def test_a_client_that_was_answered_once_is_left_to_itself(listening: str) -> No
     errors.servers = REFUSED
     with errors.translating("ask"):
         pass
+
+
+def test_a_client_that_answers_nothing_any_more_is_an_error_in_time_and_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = Context(mirror_config(), spark=object(), now=lambda: NOON, display=lambda: None)  # type: ignore[arg-type]
+    admin = context.admin("east")
+    monkeypatch.setattr(admin_module, "timing", lambda: SimpleNamespace(admin_timeout_s=0))
+    monkeypatch.setattr(admin_module, "_LOST_AFTER_S", 0.01)
+    asked: Any = SimpleNamespace(describe_topics=lambda *_, **__: {"t": Future[None]()}, poll=lambda _: 0)
+    monkeypatch.setattr(admin, "_client", asked)
+    assert context.admin("east") is admin
+    with pytest.raises(ClusterUnreachable):
+        admin.describe(["t"])
+    assert context.admin("east") is not admin
