@@ -97,7 +97,7 @@ def test_a_client_that_answers_nothing_any_more_is_an_error_in_time_and_is_repla
     monkeypatch.setattr(admin_module, "_LOST_AFTER_S", 0.01)
     asked: Any = SimpleNamespace(describe_topics=lambda *_, **__: {"t": Future[None]()}, poll=lambda _: 0)
     monkeypatch.setattr(admin, "_client", asked)
-    admin._errors.has_worked = True
+    admin._errors.probes = False
     assert context.admin("east") is admin
     with pytest.raises(ClusterUnreachable):
         admin.describe(["t"])
