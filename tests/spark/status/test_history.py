@@ -42,7 +42,7 @@ DAYS = 10_000
 
 def lag_of(lake: Lake, flows: Iterable[FlowConfig] = FLOWS, *, now: datetime | None = None) -> Lag:
     unused: Any = None
-    return Lag(lake, list(flows), look=unused, judged=unused, now=lambda: now or at(10_000))
+    return Lag(lake, list(flows), read=unused, judged=unused, now=lambda: now or at(10_000))
 
 
 def pos(
