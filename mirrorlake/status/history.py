@@ -459,8 +459,8 @@ class Lag:
         """
         return self._judged()
 
-    def recent(self) -> Recent:
-        """Read the samples of each hop at the newest snapshots, without a present one.
+    def recent(self, hop: str | None = None) -> Recent:
+        """Read the samples of each hop, or of one, at the newest snapshots, without a present one.
 
         Those from before the sampler rested are left out: they say nothing of this moment.
 
@@ -473,12 +473,17 @@ class Lag:
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
             return Recent()
+        names = [*HopKey._fields, *LagSample.__dataclass_fields__]
+        asked = self._sampled(LAG, begin, self._now())
+        if hop is not None:
+            asked = asked.where("hop = :hop", hop=hop)
+        text = f"SELECT {', '.join(names)} FROM ({asked.text}) ORDER BY observed_at"  # noqa: S608  names of columns
+        table, of_place = replace(asked, text=text).table(), len(HopKey._fields)
         found: dict[datetime, dict[HopKey, LagSample]] = {}
-        for row in self._sampled(LAG, begin, self._now()).rows("SELECT * FROM {answer} ORDER BY observed_at"):
-            of = vars(row)
-            place = HopKey(*(of[name] for name in HopKey._fields))
-            sample = LagSample(**{name: of[name] for name in LagSample.__dataclass_fields__})
-            found.setdefault(row.observed_at, {})[place] = sample
+        # By columns: 10 000 partitions have 90 000 rows.
+        for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+            sample = LagSample(**dict(zip(LagSample.__dataclass_fields__, row[of_place:], strict=True)))
+            found.setdefault(sample.observed_at, {})[HopKey(*row[:of_place])] = sample
         return Recent(found.values())
 
     def lines(self, since: When = "1h") -> Any:

@@ -88,7 +88,7 @@ class Monitor:
         """Read flows, and return how they stand; writes nothing."""
         flows = self._context.chosen(flow)
         snapshot = self._sampler(flows).read()
-        return self._status(flows, snapshot, lambda: self._recent(flows)).status
+        return self._status(flows, snapshot, lambda: self.lag(flows).recent("republished")).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Return the lag of these flows; each answer about the present reads all positions."""
