@@ -64,7 +64,7 @@ class Monitor:
             recent = before.followed_by(judged.samples)
             with self._lock:
                 self._newest = snapshot.observed_at, verdict
-            return sampler.write(snapshot, _verdicts(snapshot, flows, verdict.status))
+            return sampler.write(snapshot, _verdicts(snapshot, verdict.status))
 
         return poll
 
@@ -156,12 +156,11 @@ class Monitor:
         )
 
 
-def _verdicts(snapshot: PositionSnapshot, flows: Sequence[FlowConfig], status: Status) -> dict[PositionKey, str]:
-    """Return the verdict on each partition of a flow, by the position that it stands at."""
-    sources = {flow.name: flow.source for flow in flows}
+def _verdicts(snapshot: PositionSnapshot, status: Status) -> dict[PositionKey, str]:
+    """Return the verdicts of partitions, by the position that each flow has republished up to."""
     rows = {(one.flow, row.topic, row.partition): row.verdict for one in status.flows for row in one.partitions}
     return {
         key: rows[key.flow or "", key.topic, key.partition]
         for key in snapshot.positions
-        if key.kind == "republished" and key.flow in sources and (key.flow, key.topic, key.partition) in rows
+        if key.kind == "republished" and (key.flow, key.topic, key.partition) in rows
     }
