@@ -19,6 +19,7 @@ from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
+from mirrorlake.model.flow import SourcePartition
 
 _KINDS = ("earliest", "last_stable", "reached", "republished", "group", "consumed")
 """The kinds of positions that a sampler writes."""
@@ -44,6 +45,10 @@ class PositionKey(NamedTuple):
     partition: int
     kind: str
     group_id: str | None
+
+    @property
+    def source_partition(self) -> SourcePartition:
+        return SourcePartition(self.topic, self.generation, self.partition)
 
 
 class Finding(NamedTuple):

@@ -154,15 +154,15 @@ def read_status(
     return Status(flows=tuple(found[flow.name] for flow in flows), observed_at=snapshot.observed_at)
 
 
-def _hop(flow: FlowConfig, source: SourcePartition, hop: str) -> HopKey:
+def _republished(flow: FlowConfig, source: SourcePartition) -> HopKey:
     return HopKey(
         flow=flow.name,
         source=flow.source,
         topic=source.topic,
         generation=source.generation,
         partition=source.partition,
-        hop=hop,
-        cluster=flow.source if hop == "landed" else flow.target,
+        hop="republished",
+        cluster=flow.target,
     )
 
 
@@ -187,7 +187,7 @@ class _Judged:
         rested: datetime | None,
         proven_until: int | None,
     ) -> PartitionStatus:
-        hop = _hop(flow, row.source, "republished")
+        hop = _republished(flow, row.source)
         sample, earlier = self.samples[hop], self.windows.get(hop, ())
         risk = self.risks.get((flow.source, row.source))
         transaction = self.transactions[flow.source].get(TopicPartition(row.source.topic, row.source.partition))
@@ -364,8 +364,7 @@ def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition],
     return {
         (key.source, source): offset
         for key, offset in snapshot.positions.items()
-        if key.kind == "earliest"
-        and (source := SourcePartition(key.topic, key.generation, key.partition)) in snapshot.landed[key.source].reached
+        if key.kind == "earliest" and (source := key.source_partition) in snapshot.landed[key.source].reached
     }
 
 

@@ -77,13 +77,12 @@ def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str
 
 
 class FlowPosition(NamedTuple):
-    """The next offsets of a flow in a source partition, and the partition's begin and end."""
+    """The next offsets of a flow in a source partition, and the partition's end."""
 
     source: SourcePartition
     republished: int
     landed: int
     end: int
-    log_start: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +128,10 @@ class PositionSnapshot:
                 # A leaderless partition; a warning was logged.
                 continue
             found[TopicPartition(key.topic, key.partition)] = FlowPosition(
-                source=SourcePartition(key.topic, key.generation, key.partition),
+                source=key.source_partition,
                 republished=offset,
                 landed=reached[of_source._replace(kind="reached")],
                 end=end,
-                log_start=cluster.get(of_source._replace(kind="earliest")),
             )
         return found
 
@@ -143,11 +141,11 @@ class PositionSnapshot:
         groups: dict[tuple[str, SourcePartition], list[PositionKey]] = {}
         for key in positions:
             if key.kind == "group":
-                read = key.source, SourcePartition(key.topic, key.generation, key.partition)
+                read = key.source, key.source_partition
                 groups.setdefault(read, []).append(key)
         for flow in flows:
             for key in seen.get(("flow", flow.name), {}):
-                source = SourcePartition(key.topic, key.generation, key.partition)
+                source = key.source_partition
                 of_source = key._replace(flow=None, group_id=None)
                 end = positions.get(of_source._replace(kind="last_stable"))
                 hops = [(key, key.kind, flow.target)]
@@ -374,10 +372,7 @@ class Sampler:
         # From time to time all are translated: a remote topic may have been made again.
         known, self._consumed = {} if self._count % _FULL_READ_EVERY == 0 else self._consumed, {}
         for flow in flows:
-            sent = {
-                SourcePartition(key.topic, key.generation, key.partition): at
-                for key, at in positions.get(("flow", flow.name), {}).items()
-            }
+            sent = {key.source_partition: at for key, at in positions.get(("flow", flow.name), {}).items()}
             remotes = {flow.remote_topic(topic) for topic in {source.topic for source in sent}}
             commits = [
                 TargetCommit(flow.name, key.group_id or "", TopicPartition(key.topic, key.partition), offset)
@@ -386,10 +381,7 @@ class Sampler:
             ]
             for one in commits:
                 at = known.get(one, {})
-                if at and all(
-                    offset < sent.get(SourcePartition(key.topic, key.generation, key.partition), 0)
-                    for key, offset in at.items()
-                ):
+                if at and all(offset < sent.get(key.source_partition, 0) for key, offset in at.items()):
                     self._consumed[one] = at
             fresh = [one for one in commits if one not in self._consumed]
             try:

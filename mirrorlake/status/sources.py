@@ -205,13 +205,9 @@ class SourceReader:
 
     def find_waiting(self, positions: Mapping[PositionKey, int]) -> Waiting:
         """Return since when records wait at positions of this source; nothing of it is known where the source did not answer."""
-        ends = {
-            SourcePartition(key.topic, key.generation, key.partition): offset
-            for key, offset in positions.items()
-            if key.kind == "last_stable"
-        }
+        ends = {key.source_partition: offset for key, offset in positions.items() if key.kind == "last_stable"}
         places = {
-            key: Place(key.flow, SourcePartition(key.topic, key.generation, key.partition), offset)
+            key: Place(key.flow, key.source_partition, offset)
             for key, offset in positions.items()
             if key.kind in ("reached", "republished", "group", "consumed")
         }
