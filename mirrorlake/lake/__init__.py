@@ -73,9 +73,9 @@ from mirrorlake.lake.rows import Row, each_offset, gap_row, position_row
 from mirrorlake.lake.samples import (
     NAME_SQL,
     SUBJECT_SQL,
-    Finding,
     LastSamples,
     PositionKey,
+    PositionState,
     Subject,
     SubjectSample,
     load_last_samples,

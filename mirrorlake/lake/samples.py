@@ -51,15 +51,15 @@ class PositionKey(NamedTuple):
         return SourcePartition(self.topic, self.generation, self.partition)
 
 
-class Finding(NamedTuple):
-    """What a look found at a position: whether a record waits (None: not known), since when the oldest does, and the verdict."""
+class PositionState(NamedTuple):
+    """Whether a record waits at a sampled position (None: not known), since when the oldest does, and the verdict."""
 
     waits: bool | None = None
     waiting_since: datetime | None = None
     verdict: str | None = None
 
 
-NOT_FOUND = Finding()
+NOT_FOUND = PositionState()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class SubjectSample:
     subject: str
     name: str
     positions: Mapping[PositionKey, int] = field(default_factory=dict, repr=False)
-    findings: Mapping[PositionKey, Finding] = field(default_factory=dict, repr=False)
+    findings: Mapping[PositionKey, PositionState] = field(default_factory=dict, repr=False)
     took_ms: int = 0
     error: str | None = None
     complete: bool = False
@@ -84,7 +84,7 @@ class SubjectSample:
     def key(self) -> Subject:
         return self.subject, self.name
 
-    def standings(self) -> dict[PositionKey, tuple[int, Finding]]:
+    def standings(self) -> dict[PositionKey, tuple[int, PositionState]]:
         """Return each position with its finding."""
         return {key: (offset, self.findings.get(key, NOT_FOUND)) for key, offset in self.positions.items()}
 
@@ -93,7 +93,7 @@ class SubjectSample:
 class LastSamples:
     """The last answered sample of each subject, the time of its last complete sample, and the rows written since."""
 
-    standings: dict[Subject, dict[PositionKey, tuple[int, Finding]]] = field(default_factory=dict)
+    standings: dict[Subject, dict[PositionKey, tuple[int, PositionState]]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
     _written: int = 0
     _round_at: datetime | None = None
@@ -161,7 +161,7 @@ def load_last_samples(lake: Lake) -> LastSamples:
     found = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
-        finding = Finding(row.waits, row.waiting_since, row.verdict)
+        finding = PositionState(row.waits, row.waiting_since, row.verdict)
         found.standings[row.subject, row.name][key] = int(row.position), finding
     return found
 

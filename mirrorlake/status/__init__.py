@@ -1,4 +1,4 @@
-"""How a mirror stands and stood, what happened to it, and the metrics that it serves while it runs."""
+"""Status, lag and verdicts of a mirror, now and over time; its events; and the metrics that it serves while it runs."""
 
 from mirrorlake.status.ages import OpenTransaction, find_open_transactions
 from mirrorlake.status.events import Event, EventFeed, Events, read_events

@@ -32,7 +32,7 @@ _MAX_READ = 200
 _NEAR = 1_000
 
 
-class Place(NamedTuple):
+class WaitPosition(NamedTuple):
     """A position in a source partition that records may wait at; of a flow that may have withheld some, or of none."""
 
     flow: str | None
@@ -50,7 +50,7 @@ class Ages:
     def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake
         self._alias = alias
-        self._known: dict[PositionKey, tuple[Place, datetime]] = {}
+        self._known: dict[PositionKey, tuple[WaitPosition, datetime]] = {}
 
     def forget(self) -> None:
         """Forget what was found: records may have been erased meanwhile."""
@@ -58,7 +58,7 @@ class Ages:
 
     def find(
         self,
-        places: Mapping[PositionKey, Place],
+        places: Mapping[PositionKey, WaitPosition],
         *,
         landed: Mapping[SourcePartition, int],
         ends: Mapping[SourcePartition, int],
@@ -91,7 +91,7 @@ class Ages:
 
     def _landed_since(
         self,
-        asked: Mapping[PositionKey, Place],
+        asked: Mapping[PositionKey, WaitPosition],
         landed: Mapping[SourcePartition, int],
         ends: Mapping[SourcePartition, int],
     ) -> dict[PositionKey, datetime]:
@@ -113,7 +113,7 @@ class Ages:
             found |= {number: later[place] for place, number in enumerate(far) if place in later}
         return {keys[number]: since for number, since in found.items()}
 
-    def _query(self, places: list[tuple[Place, int]], part: RelayPart) -> dict[int, datetime]:
+    def _query(self, places: list[tuple[WaitPosition, int]], part: RelayPart) -> dict[int, datetime]:
         rows = [
             {"number": number, "flow": place.flow, **asdict(place.source), "position": place.position, "until": end}
             for number, (place, end) in enumerate(places)

@@ -20,10 +20,10 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.lake import (
-    Finding,
     LandedPositions,
     LastSamples,
     PositionKey,
+    PositionState,
     Subject,
     SubjectSample,
     load_last_samples,
@@ -213,9 +213,9 @@ class Sampler:
             self._remembered = load_last_samples(self._context.lake)
         remembered, at = self._remembered, seen.observed_at
 
-        def finding(key: PositionKey) -> Finding:
+        def finding(key: PositionKey) -> PositionState:
             since = seen.waiting.get(key)
-            return Finding(since is not None if key in seen.waiting else None, since, verdicts.get(key))
+            return PositionState(since is not None if key in seen.waiting else None, since, verdicts.get(key))
 
         samples = remembered.choose_rows(
             [replace(one, findings={key: finding(key) for key in one.positions}) for one in seen.looks],

@@ -26,7 +26,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.republish import UnsentPositions
-from mirrorlake.status.ages import Ages, Place, Waiting
+from mirrorlake.status.ages import Ages, Waiting, WaitPosition
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ class SourceReader:
         """Return since when records wait at positions of this source; nothing of it is known where the source did not answer."""
         ends = {key.source_partition: offset for key, offset in positions.items() if key.kind == "last_stable"}
         places = {
-            key: Place(key.flow, key.source_partition, offset)
+            key: WaitPosition(key.flow, key.source_partition, offset)
             for key, offset in positions.items()
             if key.kind in ("reached", "republished", "group", "consumed")
         }

@@ -51,7 +51,7 @@ from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neigh
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from mirrorlake.status.ages import Ages, Place
+from mirrorlake.status.ages import Ages, WaitPosition
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate(
@@ -264,7 +264,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "what waits": lambda lake: [
         Ages(lake, "east").find(
-            {PositionKey("east", "a->b", LONG + "a", 1, 0, "republished", None): Place("a->b", source, offset)},
+            {PositionKey("east", "a->b", LONG + "a", 1, 0, "republished", None): WaitPosition("a->b", source, offset)},
             landed={source: 13},
             ends={source: end},
             readers=_away,

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lake import Finding, Lake, LastSamples, PositionKey, RelayLog, SubjectSample, landed_positions
+from mirrorlake.lake import Lake, LastSamples, PositionKey, PositionState, RelayLog, SubjectSample, landed_positions
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps
 from mirrorlake.republish import find_unsent
-from mirrorlake.status.ages import Ages, Place, TargetCommit, find_unread
+from mirrorlake.status.ages import Ages, TargetCommit, WaitPosition, find_unread
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.sources import SourceReader
 from tests.builders import NOON, ORDERS
@@ -80,7 +80,10 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
     built.withhold(*range(13), flow="east->west")
     reached = max(offsets, default=-1) + 1
     end = reached + unlanded
-    asked = {place_key(None): Place(None, ORDERS, positions[0]), place_key(FLOW): Place(FLOW, ORDERS, positions[1])}
+    asked = {
+        place_key(None): WaitPosition(None, ORDERS, positions[0]),
+        place_key(FLOW): WaitPosition(FLOW, ORDERS, positions[1]),
+    }
     following = {offset: at(1_000) for offset in range(20)}
     found = Ages(built.lake, "east").find(
         asked, landed={ORDERS: reached}, ends={ORDERS: end}, readers=source(following)
@@ -98,7 +101,7 @@ def test_a_long_backlog_is_not_read_for_its_oldest_record_and_what_stands_is_not
     ages, key = Ages(lake, "east"), place_key(FLOW)
 
     def since(position: int, end: int = 6_000, reached: int = 6_000, readers: Any = away) -> Any:
-        asked = {key: Place(FLOW, ORDERS, position)}
+        asked = {key: WaitPosition(FLOW, ORDERS, position)}
         found = ages.find(asked, landed={ORDERS: reached}, ends={ORDERS: end}, readers=readers)
         return found.get(key, "unknown")
 
@@ -211,13 +214,15 @@ def end_key(partition: int) -> PositionKey:
     return PositionKey("east", None, "orders", 1, partition, "last_stable", None)
 
 
-standing = st.tuples(st.integers(0, 3), st.sampled_from([Finding(), Finding(False), Finding(True, NOON, "OK")]))
+standing = st.tuples(
+    st.integers(0, 3), st.sampled_from([PositionState(), PositionState(False), PositionState(True, NOON, "OK")])
+)
 seen = st.dictionaries(st.integers(0, 4).map(end_key), standing)
 
 
 @given(st.lists(seen, min_size=1, max_size=8))
-def test_what_was_written_tells_every_look(looks: list[dict[PositionKey, tuple[int, Finding]]]) -> None:
-    remembered, table = LastSamples(), dict[PositionKey, tuple[int | None, Finding]]()
+def test_what_was_written_tells_every_look(looks: list[dict[PositionKey, tuple[int, PositionState]]]) -> None:
+    remembered, table = LastSamples(), dict[PositionKey, tuple[int | None, PositionState]]()
     for number, look in enumerate(looks):
         at = NOON + timedelta(hours=number)
         positions, findings = ({key: of[place] for key, of in look.items()} for place in (0, 1))
@@ -225,7 +230,7 @@ def test_what_was_written_tells_every_look(looks: list[dict[PositionKey, tuple[i
         [change] = remembered.choose_rows([found], at, complete_every=timedelta(hours=3))
         remembered.record(change, at)
         assert change.complete == (number % 3 == 0)
-        written = {key: (offset, change.findings.get(key, Finding())) for key, offset in change.rows.items()}
+        written = {key: (offset, change.findings.get(key, PositionState())) for key, offset in change.rows.items()}
         if change.complete:
             table = {}
         else:
