@@ -1,12 +1,12 @@
 """ACLs: a permission on the source, translated to the remote topics of a flow (KIP-11, KIP-290).
 
 Nothing is ever widened: on the target, a principal gets no permission on a mirrored topic that it lacks on the
-source. A pattern that also covers topics outside of the flow becomes one ACL for each present topic of the flow.
+source. A permission that also covers topics outside of the flow has no counterpart, and is left out with a note.
 
     source                            flow carries       central, default policy
     READ  literal  orders             orders, clicks.*   READ  literal  east.orders
     READ  prefixed clicks-eu          orders, clicks.*   READ  prefixed east.clicks-eu
-    READ  prefixed c                  orders, clicks.*   READ  literal, one for each carried topic
+    READ  prefixed c                  orders, clicks.*   nothing                               (told in the plan)
     READ  literal  *                  .*                 READ  prefixed east.
     ALL   literal  orders             orders             READ + DESCRIBE literal east.orders   (downgraded)
     DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing)
@@ -120,57 +120,48 @@ class Translated:
 
 
 def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
+    """Translate what has an exact counterpart; what a denial bars that has none is left out with it."""
     wanted: dict[Acl, Acl] = {}
     left_out: list[LeftOut] = []
-    narrowed: set[str] = set()
-    cut: list[Acl] = []
-    # Denials first: if one could only be narrowed to names, a permission beside it must not reach further.
+    bars: list[Acl] = []
     for acl in sorted(acls, key=lambda one: (one.permission != "DENY", one)):
-        reason = _why_not(acl)
-        if reason is not None:
-            left_out.append(LeftOut(acl, reason))
-            if acl.permission != "ALLOW" and acl.resource in ("TOPIC", "UNKNOWN"):
-                narrowed.add(acl.principal)
-            continue
-        operations = _operations(acl)
-        if not operations:
-            # CREATE grants no reading: it is dropped as MirrorMaker 2 drops WRITE.
-            continue
-        by_name = acl.permission == "ALLOW" and (
-            EVERYBODY in narrowed or acl.principal in narrowed or (acl.principal == EVERYBODY and bool(narrowed))
-        )
-        if _is_to_come(acl, flow) and any(_covers(denial, acl) for denial in cut):
-            left_out.append(
-                LeftOut(acl, f"a denial for it covers only present topics, and {acl.name} does not exist yet")
-            )
-            continue
-        places, why, exact = _places(acl, flow, by_name=by_name)
-        if acl.permission == "DENY" and not exact:
-            narrowed.add(acl.principal)
-            cut.append(acl)
+        pattern, name, why = _remote_name(acl, flow)
         if why:
             left_out.append(LeftOut(acl, why))
+            bars += [acl] if acl.permission != "ALLOW" and acl.resource in ("TOPIC", "UNKNOWN") else []
         principal = flow.principals.get(acl.principal, acl.principal)
-        for pattern, name in places:
-            for operation in operations:
-                there = replace(acl, name=name, pattern=pattern, principal=principal, operation=operation)
-                wanted.setdefault(there, acl)
+        for operation in _operations(acl) if name else ():
+            if acl.permission == "ALLOW" and (barred := next((d for d in bars if _bars(d, acl, operation)), None)):
+                left_out.append(LeftOut(acl, f"a denial beside it has no counterpart: {barred}"))
+                break
+            there = replace(acl, name=name, pattern=pattern, principal=principal, operation=operation)
+            wanted.setdefault(there, acl)
     return Translated(wanted, tuple(left_out))
 
 
-def _is_to_come(acl: Acl, flow: AclFlow) -> bool:
-    """Return whether an ACL allows an operation on one topic that the flow will carry later."""
-    is_one_topic = (acl.resource, acl.pattern, acl.permission) == ("TOPIC", "LITERAL", "ALLOW") and not acl.covers_all
-    return is_one_topic and acl.name not in flow.existing and flow.carries(acl.name)
+def _remote_name(acl: Acl, flow: AclFlow) -> tuple[str, str, str]:
+    """Return pattern and name on the target; no name for what is not of the flow's topics, or for the reason that follows."""
+    if why := _why_not(acl):
+        return "", "", why
+    if acl.pattern == "LITERAL" and not acl.covers_all:
+        return ("LITERAL", *_remote_topic(acl.name, flow))
+    prefix = "" if acl.covers_all else acl.name
+    covered = Shape(tuple(prefix), open=True)
+    if not any(shape_of(item).meet(covered) for item in flow.topics.expressions):
+        return "", "", ""
+    # A denial may cover names that the flow does not carry, which are no topics of the target.
+    if acl.permission == "ALLOW" and not _carries_all(covered, prefix, flow):
+        return "", "", "it covers more than the flow carries: grant the remote topics by hand"
+    remote = flow.remote_prefix(prefix)
+    others = [] if remote is None else sorted(name for name in flow.foreign if name.startswith(remote))
+    if others:
+        return "", "", f"{others[0]} and others on the target have the same prefix: grant the remote topics by hand"
+    if not remote or any(flow.shared(name) for name in flow.existing if name.startswith(prefix)):
+        return "", "", "no prefix on the target means the same: grant the remote topics by hand"
+    return "PREFIXED", remote, ""
 
 
-def _covers(denial: Acl, one: Acl) -> bool:
-    principals = {denial.principal, one.principal}
-    named = denial.covers_all or (denial.pattern == "PREFIXED" and one.name.startswith(denial.name))
-    return denial.resource == one.resource and named and (len(principals) == 1 or EVERYBODY in principals)
-
-
-def _why_not(acl: Acl) -> str | None:
+def _why_not(acl: Acl) -> str:
     if not acl.is_known:
         return "this version does not know its resource, pattern, operation or permission type; a newer broker does"
     if acl.resource != "TOPIC":
@@ -178,57 +169,40 @@ def _why_not(acl: Acl) -> str | None:
     if (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
         # It bars producers from the old source of a failover; copied to another target, it would bar the copying flow.
         return "it keeps everybody from writing, mirrorlake among them; nobody is allowed to write to a remote topic by this flow"
-    return None
+    return ""
+
+
+def _remote_topic(name: str, flow: AclFlow) -> tuple[str, str]:
+    """Return the remote topic of a source topic, or "" and why it has none that an ACL could name."""
+    remote = flow.remote(name) if flow.carries(name) else ""
+    if remote is None:
+        return "", f"{name} has no legal name on the target"
+    if remote and flow.shared(name):
+        return "", f"{remote} on the target holds records of other topics, too"
+    if remote in flow.foreign:
+        return "", f"{remote} on the target is not of this flow"
+    return remote, ""
 
 
 def _operations(acl: Acl) -> tuple[str, ...]:
     return _DOWNGRADED.get(acl.operation, (acl.operation,)) if acl.permission == "ALLOW" else (acl.operation,)
 
 
-def _places(acl: Acl, flow: AclFlow, *, by_name: bool) -> tuple[list[tuple[str, str]], str, bool]:
-    """Return (pattern, name) on the target, the reason for anything left out, and whether nothing was."""
-    if acl.pattern == "LITERAL" and not acl.covers_all:
-        return _literal_place(acl.name, flow)
-    prefix = "" if acl.covers_all else acl.name
-    covered = Shape(tuple(prefix), open=True)
-    if not any(shape_of(item).meet(covered) for item in flow.topics.expressions):
-        return [], "", True
-    names = sorted(name for name in flow.existing if name.startswith(prefix))
-    if by_name or not _carries_all(covered, prefix, flow):
-        return _by_name(names, flow, "it covers more than the flow carries; only present topics are covered")
-    remote = flow.remote_prefix(prefix)
-    others = [] if remote is None else sorted(name for name in flow.foreign if name.startswith(remote))
-    if not remote or others or any(flow.shared(name) for name in names):
-        why = (
-            f"{others[0]} and others on the target have the same prefix"
-            if others
-            else "no prefix on the target means the same"
-        )
-        return _by_name(names, flow, f"{why}; only present topics are covered")
-    return [("PREFIXED", remote)], "", True
-
-
-def _literal_place(name: str, flow: AclFlow) -> tuple[list[tuple[str, str]], str, bool]:
-    if not flow.carries(name):
-        return [], "", True
-    remote = flow.remote(name)
-    if remote is None:
-        return [], f"{name} has no legal name on the target", False
-    if flow.shared(name):
-        return [], f"{remote} on the target holds records of other topics, too", False
-    if remote in flow.foreign:
-        return [], f"{remote} on the target is not of this flow", False
-    return [("LITERAL", remote)], "", True
-
-
-def _by_name(names: Iterable[str], flow: AclFlow, why: str) -> tuple[list[tuple[str, str]], str, bool]:
-    places: list[tuple[str, str]] = []
-    reasons = [why]
-    for name in names:
-        found, reason, _ = _literal_place(name, flow)
-        places += found
-        reasons += [reason] if reason else []
-    return places, "; ".join(dict.fromkeys(reasons)), False
+def _bars(denial: Acl, one: Acl, operation: str) -> bool:
+    """Return whether a denial may forbid what an ACL allows; hosts are not told apart."""
+    principals = {denial.principal, one.principal}
+    if len(principals) > 1 and EVERYBODY not in principals:
+        return False
+    if not denial.is_known:
+        return True
+    names = [("" if acl.covers_all else acl.name, acl.covers_all or acl.pattern == "PREFIXED") for acl in (denial, one)]
+    (denied, denies_more), (allowed, allows_more) = names
+    meets = (
+        denied == allowed
+        or (denies_more and allowed.startswith(denied))
+        or (allows_more and denied.startswith(allowed))
+    )
+    return meets and denial.operation in (operation, "ALL")
 
 
 # Default exclusions name internal topics of every cluster, which applications do not use.

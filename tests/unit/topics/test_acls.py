@@ -94,7 +94,7 @@ flows = st.builds(
 
 @given(st.lists(acls, max_size=6), flows, st.sampled_from(["User:a", "User:b", "User:c"]), st.sampled_from(OPERATIONS))
 @example(
-    # The denial is narrowed to present topics, since the target has a foreign all.abroad; the topic is still to come.
+    # The denial has no counterpart, since the target has a foreign all.abroad; the topic is still to come.
     [allow("a"), allow("a", pattern="PREFIXED", permission="DENY")],
     flow_of(policy=TemplatePolicy("all.{topic}"), existing=[]),
     "User:a",
@@ -129,14 +129,16 @@ def test_nobody_may_do_more_on_the_target_than_on_the_source(
 
 
 @given(st.lists(acls, max_size=6), flows, st.sampled_from(["User:a", "User:b", "User:c"]))
-def test_reading_is_carried_over_exactly_for_every_present_topic(
+def test_reading_is_carried_over_exactly_where_nothing_is_left_out(
     source: list[Acl], flow: AclFlow, principal: str
 ) -> None:
-    there = translate(source, flow).wanted
+    translated = translate(source, flow)
+    left_out = {one.acl for one in translated.left_out}
     for topic in flow.existing:
         remote = flow.remote(topic)
         assert remote is not None
-        assert permitted(there, principal, "READ", remote) == permitted(source, principal, "READ", topic), topic
+        kept = permitted([acl for acl in source if acl not in left_out], principal, "READ", topic)
+        assert permitted(translated.wanted, principal, "READ", remote) == kept, topic
 
 
 @given(st.lists(acls, max_size=6), flows)
@@ -154,30 +156,15 @@ def shown(translated: Translated) -> list[str]:
     [
         (allow("ord", pattern="PREFIXED"), flow_of(), ["ALLOW READ prefixed east.ord"]),
         (allow("*"), flow_of(), ["ALLOW READ prefixed east."]),
-        (
-            allow("a", pattern="PREFIXED"),
-            flow_of("ab.*", existing=["ab", "abc"]),
-            ["ALLOW READ literal east.ab", "ALLOW READ literal east.abc"],
-        ),
+        (allow("a", pattern="PREFIXED"), flow_of("ab.*", existing=["ab", "abc"]), []),
+        (allow("a", pattern="PREFIXED", permission="DENY"), flow_of("ab.*"), ["DENY READ prefixed east.a"]),
         (allow("ab", pattern="PREFIXED"), flow_of("a.*"), ["ALLOW READ prefixed east.ab"]),
-        (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), ["ALLOW READ literal east.ab"]),
-        (
-            allow("ab", pattern="PREFIXED"),
-            flow_of(exclude=".*secret"),
-            ["ALLOW READ literal east.ab", "ALLOW READ literal east.ab.replica", "ALLOW READ literal east.abc"],
-        ),
-        (
-            allow("a", pattern="PREFIXED"),
-            flow_of("a.*", policy=IdentityPolicy("east"), foreign=("also-local",), existing=["a", "ab"]),
-            ["ALLOW READ literal a", "ALLOW READ literal ab"],
-        ),
+        (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), []),
+        (allow("ab", pattern="PREFIXED"), flow_of(exclude=".*secret"), []),
+        (allow("a", pattern="PREFIXED"), flow_of("a.*", policy=IdentityPolicy("east"), foreign=("also-local",)), []),
         (allow("a", pattern="PREFIXED"), flow_of("a.*", policy=IdentityPolicy("east")), ["ALLOW READ prefixed a"]),
         (allow("a", pattern="PREFIXED"), flow_of(policy=TemplatePolicy("all.{topic}")), ["ALLOW READ prefixed all.a"]),
-        (
-            allow("b.", pattern="PREFIXED"),
-            flow_of(policy=TemplatePolicy("{topic}.copy")),
-            ["ALLOW READ literal b.a.copy"],
-        ),
+        (allow("b.", pattern="PREFIXED"), flow_of(policy=TemplatePolicy("{topic}.copy")), []),
         (allow("a"), flow_of(policy=TemplatePolicy("merged"), shared=lambda _: True), []),
         (allow("a", "ALL"), flow_of(), ["ALLOW DESCRIBE literal east.a", "ALLOW READ literal east.a"]),
         (allow("a", "WRITE"), flow_of(), ["ALLOW DESCRIBE literal east.a"]),
