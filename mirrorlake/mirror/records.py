@@ -12,7 +12,6 @@ from mirrorlake import records, topics
 from mirrorlake.config import when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied
-from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror.base import MirrorBase
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from mirrorlake.kafka import Groups
     from mirrorlake.offsets import MovedPositions
     from mirrorlake.records import (
         BrowsedRecord,
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
         Passport,
         Stop,
     )
-    from mirrorlake.topics import TopicBrowser, TopicList, TopicPage
+    from mirrorlake.topics import TopicList
 
 
 class RecordMethods(MirrorBase):
@@ -191,7 +189,7 @@ class RecordMethods(MirrorBase):
         return None if at is None else when(at, now=self._context.now())
 
     def topics(self, cluster: str, *, internal: bool = False) -> TopicList:
-        """List the topics of a cluster: partitions, records, retention, and the flows that mirror them, or why none does.
+        """List the topics of a cluster with the flows that mirror them, or why none does.
 
         Args:
             cluster: the alias of a source or a target.
@@ -204,40 +202,13 @@ class RecordMethods(MirrorBase):
         Example:
             >>> mirror.topics("east")  # doctest: +SKIP
         """
-        return self._topic_browser(cluster).topics(internal=internal)
-
-    def topic(self, cluster: str, topic: str) -> TopicPage:
-        """Describe one topic of a cluster: its partitions, its own settings, the groups that read it, the flows that mirror it.
-
-        Groups of a cluster without consumers are not read: that would create its topic of groups (law H).
-
-        Raises:
-            UsageError: the settings have no such cluster, or it has no such topic.
-            ClusterError: the cluster does not answer.
-
-        Example:
-            >>> mirror.topic("east", "orders").partitions[0].end  # doctest: +SKIP
-            1139
-        """
         context = self._context
-
-        def groups() -> Groups | None:
-            is_asked = not self.config.cluster(cluster).is_lake and self.admin(cluster).was_consumed()
-            return context.groups(cluster) if is_asked else None
-
-        return self._topic_browser(cluster).page(topic, groups)
-
-    def _topic_browser(self, cluster: str) -> TopicBrowser:
-        context = self._context
-        source = context.source(cluster)
-        return topics.TopicBrowser(
+        return topics.list_topics(
             cluster,
-            source.topic_metadata
-            if isinstance(source, ClusterAdmin)
-            else topics.LakeTopics(cluster, self.config.cluster(cluster), self.lake),
+            topics.partition_counts(context.source(cluster)),
             flows=self.config.flows,
             names_of=lambda alias: context.source(alias).topic_names(),
-            now=context.now,
+            internal=internal,
         )
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:

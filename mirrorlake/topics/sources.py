@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from mirrorlake.config.schema import ClusterConfig
-from mirrorlake.kafka import PartitionState, TopicSetting, TopicState
+from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.lake import KnownTopic, Lake, PublishLog, newest_topics
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -97,22 +97,11 @@ class LakeTopics:
         reached = PublishLog(self._lake, self.alias).tail().reached
         return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
 
-    def layout(self) -> dict[str, tuple[PartitionState, ...]]:
-        found = self.describe(self.topic_names())
-        return {
-            name: tuple(PartitionState(partition=number, leader=-1) for number in range(state.partitions))
-            for name, state in found.items()
-        }
-
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, TopicSetting]]:
         return {
             name: {key: TopicSetting(value=value, is_own=True) for key, value in configs.items()}
             for name, configs in self.configs(names).items()
         }
-
-    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return 0 and the next offset of each partition."""
-        return {tp: (0, end) for tp, end in self.last_stable_offsets(partitions).items()}
 
     def _recorded(self) -> dict[str, KnownTopic]:
         return newest_topics(self._lake, self.alias, "source", missing_ok=True)

@@ -133,8 +133,6 @@ def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> No
     expect(orders).to_contain_text("✓ central: ")
     expect(orders.locator("td").last).to_contain_text(f"central: east.{world.orders}")
     orders.locator("input[type=checkbox]").check()
-    page.locator(".ml-topics-open").click()
-    expect(page.locator(".ml-topics-page")).to_contain_text(world.group)
     page.locator(".ml-topics-use").click()
     expect(page.locator(".ml-flow-topics input")).to_have_value(world.orders)
     expect(page.locator(".ml-flow-source select")).to_have_value("east")

@@ -31,7 +31,7 @@ class Navigation:
         for field, trait in (
             (console.tabs, "selected_index"),
             (console.status.flow, "value"),
-            (console.topics.shown, "value"),
+            (console.topics.rows, "selected"),
             (console.groups.grid, "selected"),
             (console.records.passport, "value"),
             (console.tables.shown, "value"),
@@ -44,8 +44,8 @@ class Navigation:
         tab = TABS[console.tabs.selected_index or 0]
         if tab == "Status" and console.status.chosen_flow is not None:
             return link("flow", console.status.chosen_flow)
-        if tab == "Topics" and (page := console.topics.page) is not None:
-            return link("topic", page.cluster, page.line.topic)
+        if tab == "Topics" and len(console.topics.rows.selected) == 1:
+            return link("topic", console.topics.cluster.value, *console.topics.rows.selected)
         if tab == "Groups" and len(console.groups.grid.selected) == 1:
             return link("group", console.groups.flow.value, *console.groups.grid.selected)
         if tab == "Records" and console.records.chosen is not None:

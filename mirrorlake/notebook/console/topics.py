@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 from mirrorlake.config.edit import Draft
 from mirrorlake.config.schema import NameMatcher
 from mirrorlake.errors import UsageError
+from mirrorlake.kafka import ClusterAdmin, librdkafka_options
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
@@ -17,17 +17,11 @@ from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.view import Panel
 from mirrorlake.render import badge, breakable, format_count, link, plural
-from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
-
-# The rate of records is measured between two reads this far apart.
-APART_S = 2.0
+from mirrorlake.topics import TopicLine, TopicList, list_topics, partition_counts
 
 COLUMNS = (
     Column("topic", "Topic"),
     Column("partitions", "Partitions", kind="number"),
-    Column("records", "Records", kind="number", help="By offsets, at most: compacted records and markers count"),
-    Column("rate", "Records/s", kind="number", help="Between the two newest looks"),
-    Column("kept", "Kept", help="How long or how much of it the cluster keeps"),
     Column("mirrored", "Mirrored", kind="prose", help="Where to, or where from, or why not"),
 )
 
@@ -52,9 +46,8 @@ class TopicsView(Panel):
         super().__init__(session)
         self._draft = draft
         self._choose = choose
-        self.apart_s = APART_S
         self.found: TopicList | None = None
-        self.page: TopicPage | None = None
+        self._reading = Reading()
         self.pulse = Pulse("topics-fresh", now=session.now)
         self.cluster = controls.dropdown("topics-cluster", "Cluster")
         tip = "Ask the cluster; changes nothing"
@@ -66,7 +59,7 @@ class TopicsView(Panel):
             "topics-rows",
             COLUMNS,
             label="Topics",
-            least=("kept", "rate", "partitions"),
+            least=("partitions",),
             select="many",
             follow=session.follow,
             empty="Choose a cluster and read its topics.",
@@ -74,16 +67,12 @@ class TopicsView(Panel):
         )
         tip = "Make them the topics of a flow, in Set up"
         self.use = self.button("topics-use", "Mirror these topics", self.on_use, tip=tip)
-        tip = "Partitions, settings and readers"
-        self.open = self.button("topics-open", "Open the chosen topic", self.on_open, tip=tip)
-        self.shown = controls.html("topics-page")
         self.widget = controls.column(
             controls.row(self.cluster, self.look, self.pulse),
             controls.row(self.matching, self.internal),
             self.matches,
             self.rows,
-            controls.buttons(self.use, self.open),
-            self.shown,
+            controls.buttons(self.use),
         )
         self.on_change(self._forget, self.cluster)
         self.on_change(self.render, self.matching, self.internal)
@@ -98,17 +87,8 @@ class TopicsView(Panel):
             controls.refill(self.cluster, list(aliases))
 
     async def on_look(self) -> None:
-        """Read the topics, and once more for the rate of records."""
-        await self._read()
-        if self.apart_s:
-            await asyncio.sleep(self.apart_s)
-            await self._read()
-
-    async def _read(self) -> None:
-        alias, before = self.cluster.value, self.found
-        topics, _ = self._asked()
-        kept = Reading() if before is None else Reading(before, before.observed_at)
-        now = self._session.now
+        alias, now, kept = self.cluster.value, self._session.now, self._reading
+        topics = self._asked()
         self.pulse.show(Reading(kept.value, kept.at, asking_since=now()))
         try:
             found: TopicList = await self._runner.ask(topics)
@@ -118,8 +98,9 @@ class TopicsView(Panel):
         if alias != self.cluster.value:
             # Another cluster was chosen meanwhile.
             return
-        self.found = found if before is None else found.after(before)
-        self.pulse.show(Reading(found, now()))
+        self.found = found
+        self._reading = Reading(found, now())
+        self.pulse.show(self._reading)
         self.render()
 
     async def on_use(self) -> None:
@@ -127,48 +108,33 @@ class TopicsView(Panel):
         chosen = self.rows.selected
         self._choose(self.cluster.value, pattern_of(chosen, names) if chosen else self.matching.value.strip())
 
-    async def on_open(self) -> None:
-        [topic] = self.rows.selected
-        await self._show_page(topic)
-
     async def open_topic(self, cluster: str, topic: str) -> None:
         if cluster not in self.cluster.options:
             raise UsageError(
                 f"there is no cluster {cluster}", remedy=f"choose one of {', '.join(self.cluster.options)}"
             )
         self.cluster.value = cluster
-        await self._read()
+        await self.on_look()
         self.rows.selected = [topic] if any(line.topic == topic for line in self.found or ()) else []
-        await self._show_page(topic)
 
-    async def _show_page(self, topic: str) -> None:
-        _, page = self._asked()
-        self.shown.value = f"Reading {breakable(topic)} …"
-        try:
-            self.page = await self._runner.ask(page, topic)
-        except BaseException:
-            self.shown.value = ""
-            raise
-        self.shown.value = self.page.to_html(rows=None)
-
-    def _asked(self) -> tuple[Callable[[], TopicList], Callable[[str], TopicPage]]:
-        """Return the readers of the chosen cluster: the mirror's, or the set-up form's for a new cluster."""
+    def _asked(self) -> Callable[[], TopicList]:
+        """Return the reader of the chosen cluster's topics: the mirror's, or the set-up form's for a new cluster."""
         alias, mirror = self.cluster.value, self._session.mirror
         if alias is None:
             raise UsageError("no cluster is chosen", remedy="add one in Set up first")
         if mirror is not None and alias in mirror.config.clusters:
-            return partial(mirror.topics, alias, internal=True), partial(mirror.topic, alias)
+            return partial(mirror.topics, alias, internal=True)
         cluster = self._draft().cluster(alias)
         if cluster.is_lake:
             raise UsageError(
                 f"{alias} is a lake cluster", remedy="apply a flow from it first: it has no brokers to ask"
             )
-        drafted = ClusterTopics(alias, cluster, now=self._session.now)
-        return partial(drafted.topics, internal=True), drafted.topic
+        admin = ClusterAdmin(alias, librdkafka_options(cluster, role="admin"), probes=True)
+        return lambda: list_topics(alias, partition_counts(admin), flows=(), names_of=lambda _: (), internal=True)
 
     def _forget(self) -> None:
-        self.found, self.page, self.shown.value, self.matches.value = None, None, "", ""
-        self.pulse.show(Reading())
+        self.found, self.matches.value, self._reading = None, "", Reading()
+        self.pulse.show(self._reading)
         self.rows.show([])
         self.update_controls()
 
@@ -199,7 +165,6 @@ class TopicsView(Panel):
 
     def update_controls(self) -> None:
         chosen = len(self.rows.selected)
-        self.open.allow("" if chosen == 1 else "tick one topic, or click its name")
         is_known = chosen or (self.found and self.matching.value.strip())
         self.use.allow("" if is_known else "tick topics, or write a pattern above")
 
@@ -213,9 +178,6 @@ def _row(line: TopicLine, cluster: str) -> Row:
         {
             "topic": Cell(line.topic, link=link("topic", cluster, line.topic)),
             "partitions": line.partitions,
-            "records": Cell(format_count(line.records), line.records),
-            "rate": Cell("" if line.records_per_s is None else format_count(line.records_per_s), line.records_per_s),
-            "kept": line.kept,
             "mirrored": Cell(line.mirrored, badge=mirrored, link=there),
         },
     )

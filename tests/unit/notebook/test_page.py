@@ -79,7 +79,7 @@ def test_every_grey_button_says_why_on_hovering_and_beside_it(read_only: str) ->
             for one in everything(console.widget)
             if isinstance(one, widgets.Button) and one.disabled and one.layout.display != "none"
         ]
-        assert console.topics.open in grey
+        assert console.topics.use in grey
         assert (console.wizard.run.pause in grey) == bool(read_only)
         below = [one for one in everything(console.widget) if isinstance(one, widgets.DOMWidget)]
         lines = [unwrapped(one.value) for one in below if "ml-why-grey" in one._dom_classes]
