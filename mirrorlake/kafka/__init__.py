@@ -18,5 +18,5 @@ from mirrorlake.kafka.remotes import (
     lost_topic_error,
     truncated_topic_error,
 )
-from mirrorlake.kafka.topic_metadata import PartitionState, TopicSetting, TopicState, list_partitions
+from mirrorlake.kafka.topic_metadata import TopicSetting, TopicState, list_partitions
 from mirrorlake.kafka.watermarks import Offsets, SourceSilent, WatermarkReader
