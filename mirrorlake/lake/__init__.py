@@ -47,6 +47,7 @@ from mirrorlake.lake.metadata import (
     list_carried_topics,
     newest_topics,
     next_generation,
+    source_at,
 )
 from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale
 from mirrorlake.lake.opening import broken_checkpoints, broken_commits

@@ -104,6 +104,12 @@ def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = Fa
     }
 
 
+def source_at(known: Mapping[str, KnownTopic], tp: TopicPartition, offset: int) -> SourcePartition:
+    """Return a partition in its present generation at an offset; in the first if its topic was never observed."""
+    generation = known[tp.topic].generation_at(tp.partition, offset) if tp.topic in known else 1
+    return SourcePartition(tp.topic, generation, tp.partition)
+
+
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
     return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
 

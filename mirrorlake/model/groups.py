@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import ClassVar, Literal
 
 from mirrorlake.errors import MirrorlakeError
@@ -17,16 +16,6 @@ from mirrorlake.model.own_commits import MovePermission
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
-
-
-class HoldCause(Enum):
-    """Why a position is on hold; `reason` says it to people."""
-
-    NO_POSITION = auto()
-    ACTIVE_MEMBERS = auto()
-    HAS_READ_ON = auto()
-    CHANGED = auto()
-    UNSURE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +112,7 @@ class GroupPosition:
     """One target partition of one group: `action` is `move`, `in_step` (already at the position) or `hold`, with the reason.
 
     `target_offset` is the group's commit on the target, or None. `is_translated` is false if the group stays and
-    nothing was translated. `cause` is None unless it is on hold.
+    nothing was translated. `has_members` is whether it is on hold because of its members on the target.
     """
 
     group: str
@@ -133,8 +122,8 @@ class GroupPosition:
     action: Action
     reason: str
     is_translated: bool = True
-    cause: HoldCause | None = None
-    json_exclude: ClassVar[tuple[str, ...]] = ("cause",)
+    has_members: bool = False
+    json_exclude: ClassVar[tuple[str, ...]] = ("has_members",)
 
     @property
     def topic(self) -> str:
@@ -145,8 +134,8 @@ class GroupPosition:
         to = self.resume.downstream_offset
         return to is not None and self.target_offset is not None and self.target_offset > to
 
-    def on_hold(self, cause: HoldCause | None, reason: str) -> GroupPosition:
-        return replace(self, action="hold", cause=cause, reason=reason)
+    def on_hold(self, reason: str, *, has_members: bool = False) -> GroupPosition:
+        return replace(self, action="hold", reason=reason, has_members=has_members)
 
     def __str__(self) -> str:
         r = self.resume
@@ -176,27 +165,20 @@ def decide(
         'hold'
     """
     to = resume.downstream_offset
-    action: Action = "hold"
-    cause: HoldCause | None = None
-    if to is None:
-        cause, reason = HoldCause.NO_POSITION, resume.reason
-    elif target_offset == to:
-        action, reason = "in_step", resume.reason or "it is there already"
-    elif is_active:
-        cause, reason = HoldCause.ACTIVE_MEMBERS, f"it has members on {where}; an active group is never moved"
-    elif target_offset is not None and target_offset > to:
-        cause, reason = HoldCause.HAS_READ_ON, f"it has read to {target_offset} on {where}; it is never moved back"
-    else:
-        action, reason = "move", resume.reason or "exact: the next record it reads is the first it has not read"
-    return GroupPosition(
-        group=group,
-        resume=resume,
-        metadata=metadata,
-        target_offset=target_offset,
-        action=action,
-        reason=reason,
-        cause=cause,
+    reason = resume.reason or "exact: the next record it reads is the first it has not read"
+    position = GroupPosition(
+        group=group, resume=resume, metadata=metadata, target_offset=target_offset, action="move", reason=reason
     )
+    if to is None:
+        return position.on_hold(resume.reason)
+    if target_offset == to:
+        return replace(position, action="in_step", reason=resume.reason or "it is there already")
+    if is_active:
+        reason = f"it has members on {where}; an active group is never moved"
+        return position.on_hold(reason, has_members=True)
+    if position.is_past:
+        return position.on_hold(f"it has read to {target_offset} on {where}; it is never moved back")
+    return position
 
 
 def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset: int | None) -> GroupPosition:
@@ -207,7 +189,6 @@ def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset:
         metadata="",
         target_offset=target_offset,
         action="in_step" if freedom.is_certain else "hold",
-        cause=None if freedom.is_certain else HoldCause.NO_POSITION,
         reason=freedom.reason,
         is_translated=False,
     )
@@ -288,7 +269,7 @@ class GroupPlan(Displayable):
     @property
     def with_members(self) -> list[str]:
         """The names of the groups that are on hold because they have members."""
-        return sorted({one.group for one in self.held if one.cause is HoldCause.ACTIVE_MEMBERS})
+        return sorted({one.group for one in self.held if one.has_members})
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -312,11 +293,11 @@ class GroupPlan(Displayable):
             if one.action != "move" or one.resume.downstream_offset is None:
                 return one
             if now is None:
-                return one.on_hold(HoldCause.CHANGED, "its position on the source is gone since the plan was shown")
+                return one.on_hold("its position on the source is gone since the plan was shown")
             if now.action == "hold":
-                return one.on_hold(now.cause, now.reason)
+                return one.on_hold(now.reason, has_members=now.has_members)
             if now.resume.downstream_offset is None or now.resume.downstream_offset < one.resume.downstream_offset:
-                return one.on_hold(HoldCause.CHANGED, "it went back on the source since the plan was shown")
+                return one.on_hold("it went back on the source since the plan was shown")
             return one
 
         return replace(self, positions=tuple(map(judged, shown.positions)))
@@ -324,19 +305,20 @@ class GroupPlan(Displayable):
     def unsure(self, why: Mapping[str, MirrorlakeError]) -> GroupPlan:
         """Return the plan with groups on hold that cannot be read, or that an open transaction commits for, and why."""
         said = {group: error.cause for group, error in sorted(why.items())}
-        held = {
-            one: one.on_hold(HoldCause.UNSURE, said[one.group])
-            for one in self
-            if one.group in said and one.action != "hold"
-        }
+        positions = (
+            one.on_hold(said[one.group]) if one.group in said and one.action != "hold" else one for one in self
+        )
         unread = {group: cause for group, cause in said.items() if group not in {one.group for one in self}}
-        return replace(self, positions=tuple(held.get(one, one) for one in self), unread=unread)
+        return replace(self, positions=tuple(positions), unread=unread)
 
     def translated(self) -> list[GroupPosition]:
         """List the translated positions, moved or not."""
         return [one for one in self.positions if one.is_translated and one.resume.downstream_offset is not None]
 
-    def holding(self, group: str, cause: HoldCause, reason: str) -> GroupPlan:
+    def holding(self, group: str, reason: str, *, has_members: bool = False) -> GroupPlan:
         """Return the plan with the moves of one group on hold."""
-        held = (p.on_hold(cause, reason) if p.group == group and p.action == "move" else p for p in self.positions)
-        return replace(self, positions=tuple(held))
+        positions = (
+            one.on_hold(reason, has_members=has_members) if one.group == group and one.action == "move" else one
+            for one in self
+        )
+        return replace(self, positions=tuple(positions))

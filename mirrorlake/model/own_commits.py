@@ -7,7 +7,7 @@ move the group on the cluster that it reads.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -15,35 +15,25 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedPosition:
-    """A group's position on one cluster; `own_since` is when the group's own commit was first seen.
-
-    `own_since` is None if mirrorlake set the position and the group has committed nothing else since.
-    """
-
-    offset: int
-    own_since: Any | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CommitHistory:
     """The recorded history of one group on one partition.
 
-    `set_at` is the time at which mirrorlake last set each position. `seen_at` is the newest position that mirrorlake
-    had not set, and the time when it was first seen.
+    `set_at` is the time at which mirrorlake last set each position. `newest` is the time at which the newest position
+    that mirrorlake had not set was first seen, and the position.
     """
 
-    set_at: Mapping[int, datetime]
-    seen_at: tuple[datetime, int] | None = None
+    set_at: Mapping[int, datetime] = field(default_factory=dict)
+    newest: tuple[datetime, int] | None = None
 
-    def committed_position(self, offset: int, *, now: datetime) -> CommittedPosition:
-        """Return the position with its owner: mirrorlake, if it set the offset and the group committed nothing else since."""
-        set_at = self.set_at.get(offset)
-        if set_at is not None and (self.seen_at is None or self.seen_at[0] < set_at):
-            return CommittedPosition(offset)
-        if self.seen_at is not None and self.seen_at[1] == offset:
-            return CommittedPosition(offset, own_since=self.seen_at[0])
-        return CommittedPosition(offset, own_since=now)
+    def own_since(self, offset: int, *, now: datetime) -> datetime | None:
+        """Return when the group's own commit of its present position was first seen.
+
+        None if mirrorlake set the position and the group has committed nothing else since.
+        """
+        set_at, (seen_at, seen) = self.set_at.get(offset), self.newest or (None, None)
+        if set_at is not None and (seen_at is None or seen_at < set_at):
+            return None
+        return seen_at if seen == offset else now
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +45,23 @@ class MovePermission:
     is_certain: bool = True
 
 
-def find_last_committed(held: Mapping[K, CommittedPosition]) -> set[K]:
+def find_last_committed(own_since: Mapping[K, Any]) -> set[K]:
     """Return the clusters on which the group itself committed last; several if their order is unknown."""
-    own = {place: one.own_since for place, one in held.items() if one.own_since is not None}
-    newest = max(own.values(), default=None)
-    return {place for place, since in own.items() if since == newest}
+    own = {cluster: since for cluster, since in own_since.items() if since is not None}
+    return {cluster for cluster, since in own.items() if since == max(own.values())}
 
 
-def may_move(place: K, held: Mapping[K, CommittedPosition]) -> MovePermission:
-    """Return whether a group may be moved on a cluster.
+def may_move(cluster: K, own_since: Mapping[K, Any]) -> MovePermission:
+    """Return whether a group may be moved on a cluster, by the times of its own commits (see `CommitHistory.own_since`).
 
     Law: never where it last committed itself, never by a position that mirrorlake set.
     """
-    last = find_last_committed(held)
+    last = find_last_committed(own_since)
     if not last:
         return MovePermission(False, "mirrorlake set its positions; the group itself has committed nothing")
-    if last == {place}:
-        return MovePermission(
-            False, "the group itself committed last on this cluster; it is never moved where it reads"
-        )
-    if place in last:
+    if last == {cluster}:
+        reason = "the group itself committed last on this cluster; it is never moved where it reads"
+        return MovePermission(False, reason)
+    if cluster in last:
         return MovePermission(False, "it committed on several clusters, and it is not known on which last", False)
     return MovePermission(True)

@@ -5,52 +5,62 @@ Law A: a position that mirrorlake wrote never counts as a group's own progress, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
-from mirrorlake.config.schema import FlowConfig, NameMatcher
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position_row
+from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position_row, source_at
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume
-from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, MovePermission, may_move
+from mirrorlake.model.own_commits import CommitHistory, MovePermission, may_move
 from mirrorlake.offsets.maps import Positions, PositionsByFlow, RelatedFlows, related_flows
-
-_SET = "group_set"
-"""The kind of a position that mirrorlake set; recorded before it is set, so that a death between the two leaves no echo."""
 
 # -- read from the clusters ------------------------------------------------------------------------------------------
 
 
-def committed_positions(
-    context: Context, flow: FlowConfig, *, recorded: bool = False, unsure: dict[str, MirrorlakeError]
-) -> PositionsByFlow:
-    """Return the commits of a flow's groups on its source and on the sources of flows that share its topics.
+@dataclass(frozen=True, slots=True)
+class GroupCommits:
+    """The commits of a flow's groups, {} if they have none on the flow's own source; and why groups are `unsure`.
 
-    {} if the groups have committed nothing on the flow's own source. `recorded` takes the positions on that source
-    from the lake. `unsure` gets groups (see `Groups.committed_each`); one that a source hides has no position at all (law A).
+    By flow: on its own source and on the sources of flows that share its topics. `unsure` is from `Groups.committed_each`,
+    and has `NotAuthorized` of groups that a source hides. A group that cannot be read has no position at all (law A).
+    """
 
-    NotAuthorized if the source hides its groups.
+    by_flow: PositionsByFlow
+    unsure: dict[str, MirrorlakeError] = field(default_factory=dict)
+
+    def only(self, groups: Collection[str]) -> GroupCommits:
+        return GroupCommits(
+            {
+                name: {key: committed for key, committed in positions.items() if key[0] in groups}
+                for name, positions in self.by_flow.items()
+            },
+            {group: why for group, why in self.unsure.items() if group in groups},
+        )
+
+
+def read_commits(context: Context, flow: FlowConfig, *, recorded: bool = False) -> GroupCommits:
+    """Read the commits of a flow's groups; `recorded` takes those on the flow's own source from the lake.
+
+    Raises:
+        NotAuthorized: the source hides its groups.
     """
     config, lost = context.config, {flow.source} if recorded else set[str]()
-    mine = _positions_on_source(context, flow, flow, lost, unsure)
-    if not mine:
-        return {}
-    by_flow = {flow.name: mine}
+    unsure: dict[str, MirrorlakeError] = {}
+    by_flow = {flow.name: _positions_on_source(context, flow, flow, lost, unsure)}
+    if not by_flow[flow.name]:
+        return GroupCommits({}, unsure)
     # A target with one flow has no merged topics: a pass then needs no metadata.
-    if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
-        return by_flow
-    for other in related_flows(context.lake, flow, config.flows).all_flows[1:]:
-        by_flow[other.name] = _positions_on_source(context, other, flow, lost, unsure)
+    if len(config.flows_to(flow.target)) > 1 or flow.adds_hops:
+        for other in related_flows(context.lake, flow, config.flows).all_flows[1:]:
+            by_flow[other.name] = _positions_on_source(context, other, flow, lost, unsure)
     unread = {group for group, why in unsure.items() if isinstance(why, ClusterError)}
-    return {
-        name: {key: held for key, held in positions.items() if key[0] not in unread}
-        for name, positions in by_flow.items()
-    }
+    readable = {group for positions in by_flow.values() for group, _ in positions} - unread
+    return replace(GroupCommits(by_flow).only(readable), unsure=unsure)
 
 
 def _positions_on_source(
@@ -59,18 +69,19 @@ def _positions_on_source(
     """Return the commits of a flow's groups on the topics that a carrier takes from its source."""
     # The groups of the flow itself, on every source: another flow's own selection may leave some of them out.
     selection = flow.group_selection
+    # A lake cluster has no consumers.
     if context.config.cluster(carrier.source).is_lake:
         return {}
     if carrier.source not in lost:
         try:
-            found = _live_positions(context, carrier, selection=selection, unsure=unsure)
+            positions = _live_positions(context, carrier, flow, unsure)
             for name, error in context.groups(carrier.source).refusals(flow.groups).items():
-                if not found:
+                if not positions:
                     raise error
                 # The other names were made up for a pattern, of which some groups may be seen.
                 if selection.matches(name) and error.facts["name"] == name:
                     unsure[name] = error
-            return found
+            return positions
         except ClusterError:
             if carrier.name == flow.name:
                 raise
@@ -83,25 +94,25 @@ def _positions_on_source(
 
 
 def _live_positions(
-    context: Context, flow: FlowConfig, *, selection: NameMatcher, unsure: dict[str, MirrorlakeError]
+    context: Context, carrier: FlowConfig, flow: FlowConfig, unsure: dict[str, MirrorlakeError]
 ) -> Positions:
-    """Return the commits of selected groups, with and without members; the mirror's own groups are left out."""
-    groups = context.groups(flow.source)
+    """Return the commits of a flow's groups, with and without members; the mirror's own groups are left out."""
+    groups, selection = context.groups(carrier.source), flow.group_selection
     names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
     if not names:
         return {}
-    known = SourceTopics(context.lake, flow.source).load()
+    known = SourceTopics(context.lake, carrier.source).load()
     # A topic that was created again and not landed since would be read with the old generation's map.
     partitions = [
         TopicPartition(name, p)
-        for name, state in context.admin(flow.source).describe(known).items()
-        if flow.carries(name) and state.topic_id == known[name].topic_id
+        for name, state in context.admin(carrier.source).describe(known).items()
+        if carrier.carries(name) and state.topic_id == known[name].topic_id
         for p in range(state.partitions)
     ]
     return {
-        (group, SourcePartition(tp.topic, known[tp.topic].generation_at(tp.partition, held.offset), tp.partition)): held
+        (group, source_at(known, tp, at.offset)): at
         for group, committed in groups.committed(names, partitions, unsure=unsure).items()
-        for tp, held in committed.items()
+        for tp, at in committed.items()
     }
 
 
@@ -115,21 +126,17 @@ def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition]
         source=alias,
     )
     known = SourceTopics(lake, alias).load() if rows else {}
-    found = {}
+    newest = {}
     for row in rows:
-        topic, generation = known.get(row.topic), row.generation
-        if topic is not None and generation in {topic.generation, *(cut.generation for cut in topic.truncations)}:
+        topic, source = known.get(row.topic), SourcePartition(row.topic, row.generation, row.partition)
+        if topic is not None and row.generation in {topic.generation, *(cut.generation for cut in topic.truncations)}:
             # By the offset, as for live positions.
-            generation = topic.generation_at(row.partition, int(row.position))
-        found[row.group_id, SourcePartition(row.topic, generation, row.partition)] = int(row.position)
-    return found
+            source = source_at(known, TopicPartition(row.topic, row.partition), int(row.position))
+        newest[row.group_id, source] = int(row.position)
+    return newest
 
 
 # -- who set them ----------------------------------------------------------------------------------------------------
-
-
-_Place = tuple[str, TopicPartition]
-"""The alias of a cluster, and a partition of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,132 +159,125 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
     if not related.back:
         return OwnCommits(readers=positions, translated=mine)
     aliases = {each.name: each.source for each in related.all_flows}
-    histories = _histories(lake, aliases.values(), {group for group, _ in mine})
+    histories = read_histories(lake, aliases.values(), {group for group, _ in mine})
     readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {}
-    commits: dict[tuple[str, _Place], CommittedPosition] = {}
+    own_since: dict[str, dict[tuple[str, TopicPartition], datetime | None]] = {}
     for name, on_source in positions.items():
         alias = aliases[name]
         for (group, source), committed in on_source.items():
-            history = histories.get((group, alias, source), CommitHistory({}))
-            commit = history.committed_position(committed.offset, now=now)
-            commits[group, (alias, TopicPartition(source.topic, source.partition))] = commit
+            since = histories.get((group, alias, source), CommitHistory()).own_since(committed.offset, now=now)
+            own_since.setdefault(group, {})[alias, TopicPartition(source.topic, source.partition)] = since
             # On the target the group has read or skipped all records before its position: it is never moved back.
-            if commit.own_since is not None or alias == flow.target:
+            if since is not None or alias == flow.target:
                 readers.setdefault(name, {})[group, source] = committed
     translated: dict[tuple[str, SourcePartition], Committed] = {}
     staying: dict[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = {}
     for (group, source), committed in mine.items():
-        back = related.way_back(source.topic)
-        if back is None:
-            translated[group, source] = committed
-            continue
         target = TopicPartition(flow.remote_topic(source.topic), source.partition)
-        copies = TopicPartition(back.remote_topic(target.topic), source.partition)
-        here = TopicPartition(source.topic, source.partition)
-        places = ((flow.target, target), (flow.source, here), (flow.source, copies))
-        held = {place: commits[group, place] for place in places if (group, place) in commits}
-        permission = may_move(places[0], held)
+        permission = MovePermission(True)
+        if (back := related.way_back(source.topic)) is not None:
+            copies = TopicPartition(back.remote_topic(target.topic), source.partition)
+            here = flow.source, TopicPartition(source.topic, source.partition)
+            logs = {(flow.target, target), here, (flow.source, copies)}
+            permission = may_move(
+                (flow.target, target), {log: since for log, since in own_since[group].items() if log in logs}
+            )
         if permission.is_free:
             translated[group, source] = committed
-            continue
-        stays = Resume(
-            source=source, upstream_offset=committed.offset, target=target, downstream_offset=None, exact=True
-        )
-        staying[group, target] = stays, permission
+        else:
+            staying[group, target] = (
+                Resume(
+                    source=source, upstream_offset=committed.offset, target=target, downstream_offset=None, exact=True
+                ),
+                permission,
+            )
     return OwnCommits(readers=readers, translated=translated, staying=staying)
 
 
-_GroupPartition = tuple[str, str, SourcePartition]
-"""A group, the alias of a cluster, and a partition of that cluster."""
-
-
-def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[_GroupPartition, CommitHistory]:
-    """Read the recorded positions of groups: those that mirrorlake set, and the time of the newest others."""
-    groups = sorted(groups)
-    if not groups:
-        return {}
-    values: dict[str, Any] = {"sources": sorted(set(aliases)), "groups": groups, "made": _SET}
-    set_at: dict[_GroupPartition, dict[int, datetime]] = {}
-    for row in lake.query_rows(_SET_BY_US, **values):
-        set_at.setdefault(_group_partition(row), {})[int(row.position)] = row.last_at
-    seen_at = {
-        _group_partition(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)
-    }
-    return {key: CommitHistory(set_at.get(key, {}), seen_at.get(key)) for key in set_at.keys() | seen_at.keys()}
-
-
-def _group_partition(row: Any) -> _GroupPartition:
-    return row.group_id, row.source, SourcePartition(row.topic, row.generation, row.partition)
+def read_histories(
+    lake: Lake, aliases: Iterable[str], groups: Iterable[str]
+) -> dict[tuple[str, str, SourcePartition], CommitHistory]:
+    """Read the recorded positions of groups, by group, cluster and partition of that cluster."""
+    groups, set_at, newest = sorted(groups), dict[tuple[str, str, SourcePartition], dict[int, datetime]](), {}
+    for row in lake.query_rows(_HISTORIES, sources=sorted(set(aliases)), groups=groups) if groups else ():
+        key = row.group_id, row.source, SourcePartition(row.topic, row.generation, row.partition)
+        if row.is_set:
+            set_at.setdefault(key, {})[int(row.position)] = row.at
+        else:
+            newest[key] = row.at, int(row.position)
+    return {key: CommitHistory(set_at.get(key, {}), newest.get(key)) for key in set_at.keys() | newest.keys()}
 
 
 _KEYS = "group_id, source, topic, generation, partition"
-_ASKED = "FROM {positions} WHERE array_contains(:sources, source) AND array_contains(:groups, group_id) AND position IS NOT NULL"
-_SET_BY_US = f"""
-    SELECT {_KEYS}, position, min(observed_at) AS first_at, max(observed_at) AS last_at {_ASKED} AND kind = :made
-    GROUP BY {_KEYS}, position
-"""
 # A sampler writes all positions from time to time: only changes show when a group committed.
-_THEIR_OWN = f"""
-    WITH made AS ({_SET_BY_US}),
-    looks AS (
+_HISTORIES = f"""
+    WITH seen AS (
+        SELECT {_KEYS}, kind, position, observed_at FROM {{positions}}
+        WHERE array_contains(:sources, source) AND array_contains(:groups, group_id) AND position IS NOT NULL
+    ),
+    made AS (
+        SELECT {_KEYS}, position, min(observed_at) AS first_at, max(observed_at) AS last_at FROM seen
+        WHERE kind = 'group_set' GROUP BY {_KEYS}, position
+    ),
+    sampled AS (
         SELECT {_KEYS}, position, observed_at, lag(position) OVER (PARTITION BY {_KEYS} ORDER BY observed_at) AS before
-        {_ASKED} AND kind = 'group'
+        FROM seen WHERE kind = 'group'
     ),
     own AS (
-        SELECT {_KEYS}, position, l.observed_at,
-            row_number() OVER (PARTITION BY {_KEYS} ORDER BY l.observed_at DESC) AS rank
-        FROM looks AS l LEFT JOIN made AS m USING ({_KEYS}, position)
-        WHERE (l.before IS NULL OR l.before <> position) AND (m.first_at IS NULL OR m.first_at > l.observed_at)
+        SELECT {_KEYS}, position, s.observed_at,
+            row_number() OVER (PARTITION BY {_KEYS} ORDER BY s.observed_at DESC) AS rank
+        FROM sampled AS s LEFT JOIN made AS m USING ({_KEYS}, position)
+        WHERE (s.before IS NULL OR s.before <> position) AND (m.first_at IS NULL OR m.first_at > s.observed_at)
     )
-    SELECT {_KEYS}, position, observed_at FROM own WHERE rank = 1
+    SELECT {_KEYS}, position, last_at AS at, true AS is_set FROM made
+    UNION ALL SELECT {_KEYS}, position, observed_at, false FROM own WHERE rank = 1
 """  # noqa: S608  names of columns
 
 # -- recorded in the lake --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class GroupRecords:
     """Write group positions and their translations to the lake if they changed since the last write."""
 
-    lake: Lake
-    flow: FlowConfig
-    now: Callable[[], datetime]
-    _positions: dict[str, dict[tuple[str, SourcePartition], int]] = field(default_factory=dict, init=False)
-    _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int | None]] | None = field(default=None, init=False)
+    def __init__(self, context: Context, flow: FlowConfig) -> None:
+        self._context, self._lake, self._flow = context, context.lake, flow
+        self._positions: dict[str, dict[tuple[str, SourcePartition], int]] = {}
+        self._checkpoints: dict[tuple[str, TopicPartition], tuple[int, int | None]] | None = None
 
     def record_intent(self, plan: GroupPlan) -> None:
         """Append the positions that the plan will set, if they could later count as the group's own progress.
 
         Law A: written first, so that no death between the two leaves a position that seems the group's own.
         """
-        if not self.flow.adds_hops or not plan.moves:
+        if not self._flow.adds_hops or not plan.moves:
             return
-        known, at = SourceTopics(self.lake, self.flow.target).load(), self.now()
-        rows = []
+        alias, at = self._flow.target, self._context.now()
+        known, rows = SourceTopics(self._lake, alias).load(), []
         for move in plan.moves:
-            tp, offset = move.resume.target, move.resume.downstream_offset
-            if offset is not None:
-                generation = known[tp.topic].generation_at(tp.partition, offset) if tp.topic in known else 1
-                there = SourcePartition(tp.topic, generation, tp.partition)
-                rows.append(
-                    position_row(self.flow.target, there, _SET, offset, at, flow=self.flow.name, group=move.group)
-                )
-        self.lake.append_rows(POSITIONS, rows)
+            if (offset := move.resume.downstream_offset) is not None:
+                there = source_at(known, move.resume.target, offset)
+                rows.append(position_row(alias, there, "group_set", offset, at, flow=self._flow.name, group=move.group))
+        self._lake.append_rows(POSITIONS, rows)
 
-    def write(self, plan: GroupPlan, positions: Mapping[str, Positions], *, at: datetime) -> None:
-        """Append the positions, by alias, and the flow's translations that are new.
+    def write(self, plan: GroupPlan, commits: PositionsByFlow, *, at: datetime) -> None:
+        """Append the positions that count for who committed last, and the flow's translations, if they are new.
 
-        `at` is a time before the positions were read: a position that is set later must not seem older.
+        Those are the positions of the flow, and of flows that write hop headers like it. `at` is a time before they
+        were read: a position that is set later must not seem older.
         """
-        rows = []
-        for alias, committed in positions.items():
-            known = self._positions.setdefault(alias, newest_positions(self.lake, alias) if committed else {})
-            moved = {key: held.offset for key, held in committed.items() if known.get(key) != held.offset}
-            rows += [position_row(alias, s, "group", offset, at, group=group) for (group, s), offset in moved.items()]
+        mine, rows = self._flow, []
+        for flow in self._context.config.flows:
+            if flow.name not in commits or not (flow.name == mine.name or (flow.adds_hops and mine.adds_hops)):
+                continue
+            if flow.source not in self._positions:
+                self._positions[flow.source] = newest_positions(self._lake, flow.source)
+            known = self._positions[flow.source]
+            moved = {key: new.offset for key, new in commits[flow.name].items() if known.get(key) != new.offset}
+            rows += [position_row(flow.source, s, "group", o, at, group=group) for (group, s), o in moved.items()]
             known |= moved
-        self.lake.append_rows(POSITIONS, rows)
+        self._lake.append_rows(POSITIONS, rows)
         if self._checkpoints is None:
-            self._checkpoints = self._recorded_checkpoints()
+            self._checkpoints = newest_checkpoints(self._lake, mine.name)
         fresh = []
         for one in plan.translated():
             resume = one.resume
@@ -286,29 +286,28 @@ class GroupRecords:
                 self._checkpoints[one.group, resume.target] = pair
                 fresh.append(
                     {
-                        "flow": self.flow.name,
+                        "flow": mine.name,
                         "group_id": one.group,
                         "target_topic": resume.target.topic,
                         "target_partition": resume.target.partition,
                         "upstream_offset": resume.upstream_offset,
                         "downstream_offset": resume.downstream_offset,
                         "metadata": one.metadata,
-                        "observed_at": self.now(),
+                        "observed_at": self._context.now(),
                     }
                 )
-        self.lake.append_rows(CHECKPOINTS, fresh)
+        self._lake.append_rows(CHECKPOINTS, fresh)
 
-    def _recorded_checkpoints(self) -> dict[tuple[str, TopicPartition], tuple[int, int | None]]:
-        rows = self.lake.query_rows(
-            "SELECT group_id, target_topic, target_partition, max_by(upstream_offset, observed_at) AS upstream_offset, "
-            "max_by(downstream_offset, observed_at) AS downstream_offset FROM {checkpoints} "
-            "WHERE flow = :flow GROUP BY group_id, target_topic, target_partition",
-            flow=self.flow.name,
-        )
-        return {
-            (row.group_id, TopicPartition(row.target_topic, row.target_partition)): (
-                int(row.upstream_offset),
-                int(row.downstream_offset),
-            )
-            for row in rows
-        }
+
+def newest_checkpoints(lake: Lake, flow: str) -> dict[tuple[str, TopicPartition], tuple[int, int | None]]:
+    """Return the newest recorded upstream and downstream offset of each group and target partition of a flow."""
+    rows = lake.query_rows(
+        "SELECT group_id, target_topic, target_partition, max_by(upstream_offset, observed_at) AS upstream, "
+        "max_by(downstream_offset, observed_at) AS downstream FROM {checkpoints} "
+        "WHERE flow = :flow GROUP BY group_id, target_topic, target_partition",
+        flow=flow,
+    )
+    return {
+        (row.group_id, TopicPartition(row.target_topic, row.target_partition)): (int(row.upstream), int(row.downstream))
+        for row in rows
+    }

@@ -45,7 +45,7 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.offsets.group_positions import GroupRecords, _histories, newest_positions
+from mirrorlake.offsets.group_positions import newest_checkpoints, newest_positions, read_histories
 from mirrorlake.offsets.maps import OffsetMaps
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
 from mirrorlake.offsets.position_check import PositionChecker
@@ -243,7 +243,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (6, 90)
     ],
     "groups": lambda lake: newest_positions(lake, "east"),
-    "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
+    "checkpoints": lambda lake: newest_checkpoints(lake, "a->b"),
     "around positions": lambda lake: find_neighbours(
         _maps(lake), "a->b", [(SourcePartition("t", 1, 0), at) for at in (0, 4, 10, 12, 40)]
     ),
@@ -258,7 +258,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         source=None,
     )._landed_between(),
     "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
-    "commits of groups": lambda lake: _histories(lake, ["east"], ["g", "h"]),
+    "commits of groups": lambda lake: read_histories(lake, ["east"], ["g", "h"]),
     "what was seen": lambda lake: (found := load_last_samples(lake)).standings | {("", ""): found.completed_at},
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import Contribution, GroupPlan, GroupPosition, limiting, position_among
-from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, find_last_committed, may_move
+from mirrorlake.model.own_commits import CommitHistory, find_last_committed, may_move
 from tests.builders import NOON
 from tests.unit.values import group_position
 
@@ -130,33 +130,29 @@ def at(minutes: int) -> datetime:
 @pytest.mark.parametrize(
     ("history", "offset", "expected"),
     [
-        (CommitHistory({}), 5, CommittedPosition(5, own_since=at(9))),
-        (CommitHistory({}, (at(1), 5)), 5, CommittedPosition(5, own_since=at(1))),
-        (CommitHistory({5: at(1)}), 5, CommittedPosition(5)),
-        (CommitHistory({5: at(2)}, (at(1), 3)), 5, CommittedPosition(5)),
-        (CommitHistory({5: at(1)}, (at(2), 7)), 7, CommittedPosition(7, own_since=at(2))),
+        (CommitHistory(), 5, at(9)),
+        (CommitHistory(newest=(at(1), 5)), 5, at(1)),
+        (CommitHistory({5: at(1)}), 5, None),
+        (CommitHistory({5: at(2)}, (at(1), 3)), 5, None),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 7, at(2)),
         # It committed something else since: that it came back to 5 is its own doing.
-        (CommitHistory({5: at(1)}, (at(2), 7)), 5, CommittedPosition(5, own_since=at(9))),
-        (CommitHistory({5: at(1)}), 6, CommittedPosition(6, own_since=at(9))),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 5, at(9)),
+        (CommitHistory({5: at(1)}), 6, at(9)),
     ],
 )
-def test_law_a_whose_a_position_is(history: CommitHistory, offset: int, expected: CommittedPosition) -> None:
-    assert history.committed_position(offset, now=at(9)) == expected
+def test_law_a_whose_a_position_is(history: CommitHistory, offset: int, expected: datetime | None) -> None:
+    assert history.own_since(offset, now=at(9)) == expected
 
 
 @pytest.mark.law("A")
 def test_law_a_nobody_is_moved_where_they_last_committed() -> None:
-    held = {
-        "east": CommittedPosition(5, own_since=at(1)),
-        "west": CommittedPosition(4, own_since=at(2)),
-        "central": CommittedPosition(3),
-    }
-    assert find_last_committed(held) == {"west"}
-    assert [may_move(place, held).is_free for place in held] == [True, False, True]
-    tied = {**held, "east": CommittedPosition(5, own_since=at(2))}
+    own_since = {"east": at(1), "west": at(2), "central": None}
+    assert find_last_committed(own_since) == {"west"}
+    assert [may_move(place, own_since).is_free for place in own_since] == [True, False, True]
+    tied = {**own_since, "east": at(2)}
     assert [may_move(place, tied).is_free for place in tied] == [False, False, True]
     assert not may_move("east", tied).is_certain
-    assert not may_move("west", {"east": CommittedPosition(5)}).is_free
+    assert not may_move("west", {"east": None}).is_free
 
 
 def resumed_at(

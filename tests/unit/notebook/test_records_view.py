@@ -23,7 +23,7 @@ from mirrorlake.model.group_overview import (
     GroupOverviewPart,
     GroupOverviewRow,
 )
-from mirrorlake.model.groups import GroupPlan, HoldCause
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console.record_detail import value_html
 from mirrorlake.notebook.console.record_side import row_of
@@ -105,9 +105,7 @@ class Library:
     def apply_groups(self, flow: str, *, plan: GroupPlan) -> GroupPlan:
         assert flow == plan.flow
         self.applied = plan
-        return plan.holding(
-            "search", HoldCause.ACTIVE_MEMBERS, "it has new members on the target since the plan was made"
-        )
+        return plan.holding("search", "it has new members on the target since the plan was made")
 
 
 def group(name: str, action: Any, *, members: int = 0) -> GroupOverviewRow:

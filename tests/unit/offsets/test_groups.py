@@ -12,9 +12,9 @@ import pytest
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import GroupPlan, HoldCause, Resume, decide
+from mirrorlake.model.groups import GroupPlan, Resume, decide
 from mirrorlake.offsets import apply_groups
-from mirrorlake.offsets.group_positions import committed_positions
+from mirrorlake.offsets.group_positions import read_commits
 from mirrorlake.render import document
 from tests.builders import NOON, ORDERS, mirror_config
 from tests.kit.lake import LakeBuilder
@@ -41,16 +41,16 @@ def test_law_a_who_is_not_moved_is_on_hold_for_a_cause_that_names_the_cluster() 
 
     plan = GroupPlan("f", (*map(position, ("runs", "moved", "free")), position("busy", active=True), position("on", 9)))
     done = apply_groups(plan, target=Target(), where="east")  # type: ignore[arg-type]  # what is asked of it
-    assert {one.group: (one.action, one.cause) for one in done} == {
-        "runs": ("hold", HoldCause.ACTIVE_MEMBERS),
-        "moved": ("hold", HoldCause.CHANGED),
-        "free": ("move", None),
-        "busy": ("hold", HoldCause.ACTIVE_MEMBERS),
-        "on": ("hold", HoldCause.HAS_READ_ON),
+    assert {one.group: (one.action, one.has_members) for one in done} == {
+        "runs": ("hold", True),
+        "moved": ("hold", False),
+        "free": ("move", False),
+        "busy": ("hold", True),
+        "on": ("hold", False),
     }
     assert done.with_members == ["busy", "runs"], "a failover and a failback stop for these"
     assert all(" on east" in one.reason for one in done.held)
-    assert "cause" not in document(done)["positions"][0], "what `--json` prints stays as it was"
+    assert "has_members" not in document(done)["positions"][0], "what `--json` prints stays as it was"
 
 
 def see_topic(built: LakeBuilder, generation: int, cuts: list[dict[str, int]] | None = None) -> None:
@@ -66,7 +66,7 @@ def see_group(built: LakeBuilder, generation: int, position: int, *, minute: int
 def recorded(built: LakeBuilder) -> dict[Any, Committed]:
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
     flow, context = config.flow("east->central"), SimpleNamespace(config=config, lake=built.lake)
-    return dict(committed_positions(context, flow, recorded=True, unsure={})[flow.name])  # type: ignore[arg-type]
+    return dict(read_commits(context, flow, recorded=True).by_flow[flow.name])  # type: ignore[arg-type]
 
 
 @pytest.mark.law("A")
