@@ -84,8 +84,7 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        context = self._context
-        return external_readers.move_positions(context.lake, self._flow, document, context)
+        return external_readers.move_positions(self._context, self._flow, document)
 
     def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
         """Translate the checkpoint of a Spark query that reads the source into `startingOffsets` at the target.
@@ -95,5 +94,4 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        found = external_readers.spark_positions(self._context.lake, checkpoint_location)
-        return self.move_positions(found)
+        return external_readers.move_spark_query(self._context, self._flow, checkpoint_location)

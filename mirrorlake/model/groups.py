@@ -181,15 +181,24 @@ def decide(
     return position
 
 
-def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset: int | None) -> GroupPosition:
+def stays(
+    group: str,
+    source: SourcePartition,
+    offset: int,
+    target: TopicPartition,
+    permission: MovePermission,
+    *,
+    target_offset: int | None,
+) -> GroupPosition:
     """Leave a group where it is: it last committed on the target itself, or only mirrorlake ever set its positions."""
+    downstream = target_offset if permission.is_certain else None
     return GroupPosition(
         group=group,
-        resume=replace(resume, downstream_offset=target_offset if freedom.is_certain else None),
+        resume=Resume(source=source, upstream_offset=offset, target=target, downstream_offset=downstream, exact=True),
         metadata="",
         target_offset=target_offset,
-        action="in_step" if freedom.is_certain else "hold",
-        reason=freedom.reason,
+        action="in_step" if permission.is_certain else "hold",
+        reason=permission.reason,
         is_translated=False,
     )
 

@@ -14,8 +14,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import Lake, SourceTopics, kafka_positions, last_kafka_offsets
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.lake import SourceTopics, kafka_positions, last_kafka_offsets, source_at
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.offsets.maps import related_flows
 from mirrorlake.offsets.resume import resume_readers
@@ -44,12 +44,12 @@ class MovedPositions(Displayable):
         columns = ["source", "upstream", "target", "downstream", "reads again", "reason"]
         rows = [
             (
-                *(str(r.source), str(r.upstream_offset), str(r.target)),
-                None if r.downstream_offset is None else str(r.downstream_offset),
-                r.records_again,
-                r.reason or ("exact" if r.exact else None),
+                *map(str, (one.source, one.upstream_offset, one.target)),
+                None if one.downstream_offset is None else str(one.downstream_offset),
+                one.records_again,
+                one.reason or ("exact" if one.exact else None),
             )
-            for r in sorted(self.resumes, key=lambda r: r.downstream_offset is not None)
+            for one in sorted(self.resumes, key=lambda one: one.downstream_offset is not None)
         ]
         return Sheet(
             title="positions",
@@ -59,21 +59,18 @@ class MovedPositions(Displayable):
         )
 
 
-def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str, int]]:
-    """Return the next offsets of a Spark query on Kafka from its checkpoint location, as `startingOffsets`.
-
-    A planned but unfinished batch counts as unread, because Spark would run it again, too.
-    """
-    found = last_kafka_offsets(lake, checkpoint_location)
-    if not found:
+def move_spark_query(context: Context, flow: FlowConfig, checkpoint_location: str) -> MovedPositions:
+    """Translate the next offsets of a Spark query on Kafka; a planned but unfinished batch counts as unread, as for Spark."""
+    document = last_kafka_offsets(context.lake, checkpoint_location)
+    if not document:
         raise UsageError(
             f"{checkpoint_location} holds no finished batch of a query that reads Kafka",
             remedy="name the folder that holds `offsets` and `commits`",
         )
-    return found
+    return move_positions(context, flow, document)
 
 
-def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Context) -> MovedPositions:
+def move_positions(context: Context, flow: FlowConfig, document: Any) -> MovedPositions:
     """Return the positions on the target of a flow for a reader with these positions (next offset to read).
 
     `document` is Spark's `startingOffsets`, where -2 (earliest) and -1 (latest) stay unchanged; or a list of `topic`,
@@ -81,54 +78,36 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Contex
 
     UsageError also for earliest or latest of a source partition whose records are in other partitions of the target.
     """
-    is_spark = isinstance(document, Mapping)
-    given = _given(document)
-    stray = sorted({tp.topic for tp in given if not flow.carries(tp.topic)})
-    if stray:
+    lake, given = context.lake, _read(document)
+    if stray := sorted({tp.topic for tp in given if not flow.carries(tp.topic)}):
         raise UsageError(
             f"{flow.name} does not carry {', '.join(stray)}",
             remedy="leave these topics out, or name the flow that carries them",
         )
-    known = SourceTopics(lake, flow.source).load()
-    sources = {
-        tp: SourcePartition(
-            tp.topic, known[tp.topic].generation_at(tp.partition, offset) if tp.topic in known else 1, tp.partition
-        )
-        for tp, offset in given.items()
-    }
-    moved: dict[TopicPartition, int] = {}
-    if flow.placement.kind == "keep":
-        moved = {TopicPartition(flow.remote_topic(tp.topic), tp.partition): o for tp, o in given.items() if o < 0}
-    elif any(offset < 0 for offset in given.values()):
+    moved = {TopicPartition(flow.remote_topic(tp.topic), tp.partition): at for tp, at in given.items() if at < 0}
+    if moved and flow.placement.kind != "keep":
         raise UsageError(
             f"{flow.name} places records in other partitions than the source, so earliest and latest cannot be translated",
             remedy="give a number as the offset of each partition",
         )
-    readers = {flow.name: {("", sources[tp]): Committed(offset) for tp, offset in given.items() if offset >= 0}}
-    found = resume_readers(lake, related_flows(lake, flow, clusters.config.flows), readers, clusters)
-    resumes = {target: resume for (_, target), resume in found.items()}
-    moved |= {
-        target: resume.downstream_offset for target, resume in resumes.items() if resume.downstream_offset is not None
-    }
-    return MovedPositions(document=_shaped(moved, as_spark=is_spark), resumes=tuple(resumes.values()))
+    known = SourceTopics(lake, flow.source).load()
+    readers = {flow.name: {("", source_at(known, tp, at)): Committed(at) for tp, at in given.items() if at >= 0}}
+    resumes = resume_readers(lake, related_flows(lake, flow, context.config.flows), readers, context).values()
+    moved |= {one.target: one.downstream_offset for one in resumes if one.downstream_offset is not None}
+    shaped: Any = [{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in sorted(moved.items())]
+    if isinstance(document, Mapping):
+        by_topic: dict[str, dict[str, int]] = {}
+        for tp, at in sorted(moved.items()):
+            by_topic.setdefault(tp.topic, {})[str(tp.partition)] = at
+        shaped = by_topic
+    return MovedPositions(document=shaped, resumes=tuple(resumes))
 
 
-def _given(document: Any) -> dict[TopicPartition, int]:
+def _read(document: Any) -> dict[TopicPartition, int]:
     try:
         if isinstance(document, Mapping):
-            return kafka_positions({topic: {p: int(o) for p, o in parts.items()} for topic, parts in document.items()})
+            return {tp: int(at) for tp, at in kafka_positions(document).items()}
         return {TopicPartition(row["topic"], int(row["partition"])): int(row["offset"]) for row in document}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = json.dumps(document, default=str)[:80]
         raise UsageError(f"these are not positions: {text}", remedy=f"give them as {_SHAPES}") from error
-
-
-def _shaped(moved: Mapping[TopicPartition, int], *, as_spark: bool) -> Any:
-    if not as_spark:
-        return [
-            {"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in sorted(moved.items())
-        ]
-    document: dict[str, dict[str, int]] = {}
-    for tp, offset in sorted(moved.items()):
-        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    return document

@@ -15,9 +15,10 @@ from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position_row, source_at
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import GroupPlan, Resume
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.own_commits import CommitHistory, MovePermission, may_move
 from mirrorlake.offsets.maps import Positions, PositionsByFlow, RelatedFlows, related_flows
+from mirrorlake.offsets.neighbours import ReadPosition
 
 # -- read from the clusters ------------------------------------------------------------------------------------------
 
@@ -143,13 +144,13 @@ def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition]
 class OwnCommits:
     """The positions up to which groups have read (`readers`), and their partitions on the target.
 
-    `translated` are positions on the flow's source to translate. `staying` are target partitions on which the group
-    may not be moved, and why.
+    `translated` are positions on the flow's source to translate. `staying` are those by target partition on which the
+    group may not be moved, and why.
     """
 
     readers: PositionsByFlow
     translated: Positions
-    staying: Mapping[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = field(default_factory=dict)
+    staying: Mapping[tuple[str, TopicPartition], tuple[ReadPosition, MovePermission]] = field(default_factory=dict)
 
 
 def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFlow, *, now: datetime) -> OwnCommits:
@@ -160,37 +161,29 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
         return OwnCommits(readers=positions, translated=mine)
     aliases = {each.name: each.source for each in related.all_flows}
     histories = read_histories(lake, aliases.values(), {group for group, _ in mine})
-    readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {}
-    own_since: dict[str, dict[tuple[str, TopicPartition], datetime | None]] = {}
+    readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {name: {} for name in positions}
+    own_since: dict[tuple[str, str, str, int], datetime | None] = {}
     for name, on_source in positions.items():
         alias = aliases[name]
         for (group, source), committed in on_source.items():
             since = histories.get((group, alias, source), CommitHistory()).own_since(committed.offset, now=now)
-            own_since.setdefault(group, {})[alias, TopicPartition(source.topic, source.partition)] = since
+            own_since[group, alias, source.topic, source.partition] = since
             # On the target the group has read or skipped all records before its position: it is never moved back.
             if since is not None or alias == flow.target:
-                readers.setdefault(name, {})[group, source] = committed
+                readers[name][group, source] = committed
     translated: dict[tuple[str, SourcePartition], Committed] = {}
-    staying: dict[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = {}
+    staying: dict[tuple[str, TopicPartition], tuple[ReadPosition, MovePermission]] = {}
     for (group, source), committed in mine.items():
-        target = TopicPartition(flow.remote_topic(source.topic), source.partition)
+        remote, back = flow.remote_topic(source.topic), related.way_back(source.topic)
         permission = MovePermission(True)
-        if (back := related.way_back(source.topic)) is not None:
-            copies = TopicPartition(back.remote_topic(target.topic), source.partition)
-            here = flow.source, TopicPartition(source.topic, source.partition)
-            logs = {(flow.target, target), here, (flow.source, copies)}
-            permission = may_move(
-                (flow.target, target), {log: since for log, since in own_since[group].items() if log in logs}
-            )
+        if back is not None:
+            logs = (flow.target, remote), (flow.source, source.topic), (flow.source, back.remote_topic(remote))
+            keys = {log: (group, *log, source.partition) for log in logs}
+            permission = may_move(logs[0], {log: own_since[key] for log, key in keys.items() if key in own_since})
         if permission.is_free:
             translated[group, source] = committed
         else:
-            staying[group, target] = (
-                Resume(
-                    source=source, upstream_offset=committed.offset, target=target, downstream_offset=None, exact=True
-                ),
-                permission,
-            )
+            staying[group, TopicPartition(remote, source.partition)] = (source, committed.offset), permission
     return OwnCommits(readers=readers, translated=translated, staying=staying)
 
 

@@ -52,8 +52,8 @@ def plan_groups(context: Context, flow: FlowConfig, commits: GroupCommits, *, re
     there = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted, unsure=commits.unsure)
     offsets = {(group, tp): at.offset for group, positions in there.items() for tp, at in positions.items()}
     rows = [
-        stays(group, resume, permission, target_offset=offsets.get((group, tp)))
-        for (group, tp), (resume, permission) in own.staying.items()
+        stays(group, source, read_to, tp, permission, target_offset=offsets.get((group, tp)))
+        for (group, tp), ((source, read_to), permission) in own.staying.items()
     ]
     for (group, tp), resume in resumes.items():
         # The group's own metadata counts only if its own position decided, not another flow's.

@@ -91,9 +91,9 @@ def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
         return {}
 
     monkeypatch.setattr(external_readers, "resume_readers", resume)
-    clusters: Any = SimpleNamespace(config=SimpleNamespace(flows=()))
+    context: Any = SimpleNamespace(lake=built.lake, config=SimpleNamespace(flows=()))
     for offset in (119, 120):
-        external_readers.move_positions(built.lake, FLOW, {"orders": {"0": offset}}, clusters)
+        external_readers.move_positions(context, FLOW, {"orders": {"0": offset}})
     assert [source.generation for source in asked] == [1, 2]
 
 
