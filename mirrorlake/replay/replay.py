@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
-from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.replay import REPLAY, Definition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.render import Displayable, Sheet
 from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.proof import prove
 from mirrorlake.replay.replays import found, plan_begun, plan_replay
 from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
 from mirrorlake.replay.run import ReplayRun
+from mirrorlake.verify import verify_ranges
 
 
 class Replay(Displayable):
@@ -65,7 +62,6 @@ class Replay(Displayable):
         """Compare each sent record with the relay: bytes, headers, timestamps, order.
 
         Raises:
-            UsageError: its records do not keep their partition number.
             ClusterError, StoreError: the target or the lake failed.
         """
         return compare(self._context, self.plan.definition)
@@ -112,17 +108,13 @@ def verify_replay(context: Context, name: str) -> VerifyReports:
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
     flow = flow_of(definition, context.config)
-    if flow.placement.kind != "keep":
-        raise UsageError(
-            f"{definition.name} is not compared: `placement` chooses the partitions",
-            remedy="`run` says how many records were sent, and `offsets` where each stands",
-        )
-    with context.board() as board, closing(context.reader(definition.target)) as reader:
-        compacts = partial(_compacts, context.admin(definition.target))
-        return prove(
-            context.lake, definition, view_of_replay(definition, flow), reader, compacts=compacts, tell=board.tell
-        )
+    ranges = {span.source: (span.first, span.end) for span in definition.spans}
+    compared = 0
+    with context.board() as board:
 
+        def tell(records: int) -> None:
+            nonlocal compared
+            compared += records
+            board.tell(f"verify {definition.name}", compared, definition.records)
 
-def _compacts(target: ClusterAdmin, topic: str) -> bool:
-    return "compact" in (target.config_value(topic, "cleanup.policy") or "")
+        return verify_ranges(context, flow, view_of_replay(definition, flow), ranges, tell=tell)

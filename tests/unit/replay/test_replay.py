@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,7 +15,6 @@ import pytest
 
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.kafka import RawRecord
 from mirrorlake.lake import Audit
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec
@@ -24,7 +23,6 @@ from mirrorlake.procedure import Journal
 from mirrorlake.progress import Board
 from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan
-from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import COMMAND, END, Register
 from mirrorlake.replay.replays import found as begun_replay
 from mirrorlake.replay.replays import plan_begun, plan_replay
@@ -228,72 +226,6 @@ def test_timestamps_and_hops_are_stages_that_say_what_they_do() -> None:
     hops = HopAdded(alias="east")(ORDERS, Viewed(records=records)).records["headers"].to_pylist()
     assert [one[-1]["value"] for one in hops] == [b"east/orders/0/4", b"east/orders/0/5"]
     assert hops[1][0] == {"key": "a", "value": b"1"}
-
-
-class Reader:
-    """Records of a target partition that a test made up."""
-
-    def __init__(self, records: list[RawRecord]) -> None:
-        self._records = records
-
-    def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
-        assert topic == "orders.replayed"
-        return (one for one in self._records if one.partition == partition and one.offset >= start)
-
-    def ends(self, _: str, __: int) -> tuple[int, int]:
-        return self.first, 100
-
-    first = 0
-
-
-@pytest.mark.law("C")
-def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> None:
-    found = plan_replay(
-        world.context(), asked(partitions=(0,), timestamps="original"), leave=ReplayConsent(accept_expiry=True)
-    )
-    definition = found.definition
-    # A stranger's record stands at offset 5 of the target.
-    there = {"flow": definition.name, "target_topic": "orders.replayed"}
-    world.built.send(range(5), 0, **there).send(range(5, 10), 6, **there)
-
-    def arrived(row: dict[str, Any], **more: Any) -> RawRecord:
-        place = row["offset"] + (row["offset"] > 4)
-        pairs = tuple((one["key"], one["value"]) for one in row["headers"] or ())
-        stamp = int(row["timestamp"].timestamp() * 1000)
-        content = {"key": row["key"], "value": row["value"], "headers": pairs, "timestamp_ms": stamp, **more}
-        return RawRecord(partition=0, offset=place, **content)
-
-    rows_there = world.rows(0, range(10))
-    whole = [arrived(row) for row in rows_there]
-    whole.insert(5, RawRecord(partition=0, offset=5, key=b"stranger", value=b""))
-
-    def proof(records: list[RawRecord]) -> tuple[int, list[tuple[str, int]]]:
-        seen = prove(world.lake, definition, None, Reader(records))  # type: ignore[arg-type]  # what is asked of it
-        return seen.verified, [(one.problem, one.offset) for one in seen.differences]
-
-    assert proof(whole) == (10, [])
-    assert proof(whole[:2] + whole[3:]) == (0, [("missing", 2)])
-    assert proof([*whole[:4], arrived(rows_there[4], value=b"other"), *whole[5:]]) == (0, [("altered", 4)])
-    assert proof([*whole[:3], arrived(rows_there[3], timestamp_ms=5), *whole[4:]])[1] == [("altered", 3)]
-    # The target's own retention and cleaner take records away: a loss is only what neither explains.
-    expired = Reader(whole[3:])
-    expired.first = 3
-    assert prove(world.lake, definition, None, expired).equal  # type: ignore[arg-type]  # what is asked of it
-    newest = {record.key: record.offset for record in whole}
-    cleaned = [record for record in whole if record.key is None or newest[record.key] == record.offset]
-    compacted = Reader(cleaned)
-    found_there = prove(world.lake, definition, None, compacted, compacts=lambda _: True)  # type: ignore[arg-type]  # likewise
-    assert found_there.equal, found_there.differences
-    assert len(cleaned) < len(whole), "the cleaner had something to do"
-    # No cleaner takes a record without a key.
-    compacted = Reader([record for record in cleaned if record.offset != 9])
-    lost = prove(world.lake, definition, None, compacted, compacts=lambda _: True)  # type: ignore[arg-type]  # likewise
-    assert [one.problem for one in lost.differences] == ["missing"]
-    bounded = replace(definition, spans=tuple(replace(span, end=8) for span in definition.spans))
-    seen = prove(world.lake, bounded, None, Reader(whole))  # type: ignore[arg-type]  # what is asked of it
-    assert [(one.problem, one.offset) for one in seen.differences] == [("extra", 8), ("extra", 9)]
-    world.built.add("removed", removal="a", first_offset=8, last_offset=9, kind="erased", record_count=2)
-    assert prove(world.lake, bounded, None, Reader(whole)).equal  # type: ignore[arg-type]  # what is asked of it
 
 
 @pytest.mark.law("F")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from datetime import datetime, timezone
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +24,11 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import OffsetMaps
 from mirrorlake.verify import unit
+from mirrorlake.verify.chosen_ranges import compare_ranges
 from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
-from mirrorlake.verify.target_end import TargetEnd
+from mirrorlake.verify.target_end import TargetEnd, summarize_feeds
 from mirrorlake.verify.verify import Verification, Verifier
 from tests.builders import mirror_config
 from tests.kit.lake import LakeBuilder, map_row
@@ -198,20 +200,37 @@ class Opened:
     lake: Lake
     clusters: dict[str, Cluster]
 
-    def verify(self, *, full: bool = False) -> Verification:
-        context: Any = SimpleNamespace(
+    @property
+    def context(self) -> Any:
+        return SimpleNamespace(
             lake=self.lake, config=CONFIG, admin=self.clusters.__getitem__, reader_options=lambda _: {}
         )
-        target = self.world.target
-        ends = {TopicPartition(REMOTE, number): log.end for number, log in enumerate(target)}
+
+    def target_end(self) -> TargetEnd:
+        ends = {TopicPartition(REMOTE, number): log.end for number, log in enumerate(self.world.target)}
         cut = FixedCut(flows={FLOW.name: FLOW}, maps=self.world.maps(self.lake), ends=ends)
+        return TargetEnd.at(cut, "west", self.context)
+
+    def compare_ranges(self, *ranges: tuple[int, int]) -> VerifyReport:
+        target = self.target_end()
+        return compare_ranges(
+            FLOW,
+            cast("Any", Shouting()),
+            {SourcePartition("orders", 1, number): span for number, span in enumerate(ranges)},
+            source=SourceEnd(self.context, "east", is_lost=True),
+            target=replace(target, summaries=summarize_feeds(target.cut, [REMOTE])),
+            tell=lambda _: None,
+        )
+
+    def verify(self, *, full: bool = False) -> Verification:
+        context = self.context
         views: Any = {FLOW.name: Shouting()}
         return Verifier(
             context,
             [FLOW],
             proofs=ProofCache(self.lake),
             sources={"east": SourceEnd(context, "east")},
-            targets={"west": TargetEnd.at(cut, "west", context)},
+            targets={"west": self.target_end()},
             views=views,
             scope=Scope(full=full),
             waits=False,
@@ -476,3 +495,24 @@ def test_law_e_what_leaves_an_end_while_it_is_compared_is_not_proven(world: Worl
             ]
         for one in left:
             assert not covered(found.proofs, *one) & {"full", "present"}, (one, "law E: proven without a look")
+
+
+@pytest.mark.law("C", "E")
+@_SLOW
+@given(worlds())
+@example(_HELD_BETWEEN)
+@example(_ALL_LEFT)
+def test_law_e_chosen_ranges_are_compared_alike_and_records_of_others_are_no_difference(world: World) -> None:
+    with world.opened() as opened:
+        found = opened.compare_ranges(*((0, position) for position in world.positions))
+        less = opened.compare_ranges(*((0, max(0, position - 1)) for position in world.positions))
+    beside = {("target", "extra"), ("target", "doubled"), ("relay", "doubled"), ("relay", "extra")}
+    expected = {one for one in world.expected if one[:2] not in beside}
+    if not any(one[:2] == ("relay", "missing") for one in world.expected):
+        assert {one for one in named(found) if one[0] == "target"} == {one for one in expected if one[0] == "target"}
+    assert found.equal == (not expected), found.differences
+    if not world.expected:
+        there = Counter(n for (n, _), (to, place) in world.places.items() if place >= world.target[to].first)
+        assert {one.partition: one.verified for one in found.partitions} == {n: there[n] for n in (0, 1)}
+        beyond = {n for n in (0, 1) if world.positions[n]}
+        assert {one.partition for one in less.differences if one.problem == "extra"} == beyond, "sent past the range"
