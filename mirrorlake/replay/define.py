@@ -5,22 +5,20 @@ The relay's records in a range are found by file statistics, then by timestamps 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import TopicDenied, UsageError
-from mirrorlake.lake import KnownTopic, Lake, RelayFile, RelayPart, newest_topics
+from mirrorlake.lake import KnownTopic, Lake, RelayPart, newest_topics
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Definition, TimedRange, TopicThen, chain
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest
 from mirrorlake.rules import Placer
-from mirrorlake.runtime import open_address
 
 _EVER = 2**62
 _ASKED = pa.schema(
@@ -46,40 +44,44 @@ _HELD = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayExtent:
-    """The source partitions of a relay with their first and last offset, and its files, or None if they cannot be listed."""
-
-    ends: Mapping[SourcePartition, tuple[int, int]]
-    files: tuple[RelayFile, ...] | None
-
-    @property
-    def topics(self) -> list[str]:
-        return sorted({source.topic for source in self.ends})
+Extent = Mapping[SourcePartition, tuple[int, int]]
+"""The source partitions of a relay, with their first and last offset."""
 
 
-def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
-    """Return the extent of a relay; reads no record if the relay is in a folder."""
+def read_extent(context: Context, alias: str) -> Extent:
+    """Return the extent of a cluster's relay. Raises UsageError: the cluster is unknown, or none of its records was landed."""
+    context.config.cluster(alias)
+    ends: dict[SourcePartition, tuple[int, int]] = {}
+    if context.lake.exists(context.lake.relay_location(alias)):
+        ends = _read_ends(context.lake, alias)
+    if not ends:
+        raise UsageError(
+            f"the relay holds nothing of {alias}",
+            consequence="nothing was sent",
+            remedy=f"mirrorlake land --source {alias} --once, or name a cluster that was landed",
+        )
+    return ends
+
+
+def _read_ends(lake: Lake, alias: str) -> dict[SourcePartition, tuple[int, int]]:
+    """Read no record of a relay that lies in a folder."""
     log = lake.relay_log(alias)
     if log is None:
         rows = lake.query_rows(_HELD, relay=alias)
-        return RelayExtent(
-            ends={SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}, files=None
-        )
-    files = tuple(log.files({}))
+        return {SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}
     ends: dict[SourcePartition, tuple[int, int]] = {}
-    for file in files:
+    for file in log.files({}):
         first, last = ends.get(file.source, (file.first_offset, file.last_offset))
         ends[file.source] = min(first, file.first_offset), max(last, file.last_offset)
-    return RelayExtent(ends=ends, files=files)
+    return ends
 
 
 def _spans_of(
-    lake: Lake, request: ReplayRequest, topic: KnownTopic, held: RelayExtent, since_ms: int | None, until_ms: int | None
+    lake: Lake, request: ReplayRequest, topic: KnownTopic, held: Extent, since_ms: int | None, until_ms: int | None
 ) -> list[TimedRange]:
     """Return the requested spans, each with its record count and timestamps; omit partitions without a record."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
-    for source, (first, last) in held.ends.items():
+    for source, (first, last) in held.items():
         limit = _limit(request, topic, source)
         if limit is not None:
             begins = max(first, limit[0])
@@ -117,47 +119,6 @@ def _spans_of(
     )
 
 
-def files_in(held: RelayExtent, spans: Iterable[TimedRange]) -> list[RelayFile]:
-    """List the files that hold records of the spans, in upstream order; [] if files are unknown."""
-    asked = {span.source: span for span in spans}
-    return sorted(
-        file
-        for file in held.files or ()
-        if file.source in asked
-        and file.first_offset < asked[file.source].end
-        and file.last_offset >= asked[file.source].first
-    )
-
-
-def size_of(files: Iterable[RelayFile], spans: Iterable[TimedRange]) -> int:
-    """Estimate the bytes of the spans in these files, by the share of each file's offsets."""
-    asked = {span.source: span for span in spans}
-    sharing = Counter(file.uri for file in files)
-    total = 0.0
-    for file in files:
-        span = asked[file.source]
-        inside = min(file.last_offset + 1, span.end) - max(file.first_offset, span.first)
-        share = inside / (file.last_offset + 1 - file.first_offset) / sharing[file.uri]
-        filesystem, path = open_address(file.uri)
-        total += int(filesystem.get_file_info(path).size) * share
-    return round(total)
-
-
-def require_relay(context: Context, alias: str) -> RelayExtent:
-    """Return the extent of a cluster's relay. Raises UsageError: the cluster is unknown, or none of its records was landed."""
-    context.config.cluster(alias)
-    held = RelayExtent(ends={}, files=())
-    if context.lake.exists(context.lake.relay_location(alias)):
-        held = look_at_relay(context.lake, alias)
-    if not held.ends:
-        raise UsageError(
-            f"the relay holds nothing of {alias}",
-            consequence="nothing was sent",
-            remedy=f"mirrorlake land --source {alias} --once, or name a cluster that was landed",
-        )
-    return held
-
-
 def define(
     context: Context,
     asked: ReplayRequest,
@@ -166,9 +127,9 @@ def define(
     target: str,
     into: str,
     leave: ReplayConsent = NO_CONSENT,
-) -> tuple[Definition, RelayExtent]:
+) -> Definition:
     config, now = context.config, context.now()
-    held = require_relay(context, asked.source)
+    held = read_extent(context, asked.source)
     if asked.through:
         config.flow(asked.through)
     start, end = asked.times(now=now)
@@ -213,13 +174,14 @@ def define(
         raise UsageError(
             f"{asked.topic} is an internal topic", consequence="nothing was sent", remedy="name another one"
         )
-    return replace(definition, rules=lent_rules(flow)), held
+    return replace(definition, rules=lent_rules(flow))
 
 
-def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTopic:
-    mine = [source for source in held.ends if source.topic == asked.topic]
+def _topic(context: Context, asked: ReplayRequest, held: Extent) -> KnownTopic:
+    mine = [source for source in held if source.topic == asked.topic]
     if not mine:
-        shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")
+        topics = sorted({source.topic for source in held})
+        shown = ", ".join(topics[:10]) + (", ..." if len(topics) > 10 else "")
         raise UsageError(
             f"the relay of {asked.source} holds nothing of a topic '{asked.topic}'", remedy=f"it holds: {shown}"
         )
@@ -256,8 +218,8 @@ def _limit(request: ReplayRequest, topic: KnownTopic, source: SourcePartition) -
     return max(first, request.from_offset or 0), min(stops, default=None)
 
 
-def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:
-    ends = sorted((source, first, last) for source, (first, last) in held.ends.items() if source.topic == asked.topic)
+def _outside(asked: ReplayRequest, held: Extent) -> UsageError:
+    ends = sorted((source, first, last) for source, (first, last) in held.items() if source.topic == asked.topic)
     shown = ", ".join(f"{source} from {first} to {last}" for source, first, last in ends[:8])
     return UsageError(
         f"the relay of {asked.source} holds no record of {asked.topic} in this range",

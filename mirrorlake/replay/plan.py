@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.replay import Definition
 from mirrorlake.procedure import Refusal
-from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, document, format_size, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, document, plural, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayPlan(JsonDisplayable):
     """The records, changes and refusals of a replay; shown first, then run (law G).
 
-    A `state` of begun continues, and of done sends nothing. `files` are the number of relay files to read, None if they cannot be
-    listed, and `relay_bytes` their approximate size.
+    A `state` of begun continues, and of done sends nothing.
     """
 
     definition: Definition
@@ -25,8 +24,6 @@ class ReplayPlan(JsonDisplayable):
     changes: tuple[Change, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
-    files: int | None = None
-    relay_bytes: int | None = None
     done_at: datetime | None = None
     json_exclude: ClassVar[tuple[str, ...]] = ("definition",)
 
@@ -85,11 +82,7 @@ class ReplayPlan(JsonDisplayable):
         return Sheet(
             title=f"{self.name}: {known.source} -> {known.target}",
             badge=badge("refused", "bad") if self.refusals else what,
-            facts=(
-                f"{plural(self.records, 'record')} in the range",
-                None if self.files is None else f"{plural(self.files, 'file')} of the relay",
-                None if self.relay_bytes is None else f"about {format_size(self.relay_bytes)} there",
-            ),
+            facts=(f"{plural(self.records, 'record')} in the range",),
             parts=(
                 *(f"refused: {one.why}. Next: {_next(one)}" for one in self.refusals),
                 table("", columns, rows),

@@ -22,7 +22,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, TimedRange
 from mirrorlake.render import plural
-from mirrorlake.replay.define import RelayExtent, define, files_in, lent_rules, look_at_relay, size_of
+from mirrorlake.replay.define import define, lent_rules
 from mirrorlake.replay.flows import flow_of
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.register import Begun, Register
@@ -40,8 +40,8 @@ def plan_replay(
     target, into = asked.place()
     if before is not None:
         return plan_begun(context, before, leave)
-    definition, held = define(context, asked, flow, target=target, into=into, leave=leave)
-    return plan_of(context, definition, held, leave=leave)
+    definition = define(context, asked, flow, target=target, into=into, leave=leave)
+    return plan_of(context, definition, leave=leave)
 
 
 def found(context: Context, name: str) -> Begun:
@@ -82,14 +82,12 @@ def find_begun(context: Context, name: str, words: Mapping[str, Any]) -> Begun |
 def plan_begun(context: Context, before: Begun, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
     if before.done_at is not None:
         return ReplayPlan(definition=before.definition, state="done", done_at=before.done_at)
-    held = look_at_relay(context.lake, before.definition.source)
-    return plan_of(context, before.definition, held, leave=leave, is_begun=True)
+    return plan_of(context, before.definition, leave=leave, is_begun=True)
 
 
 def plan_of(
     context: Context,
     definition: Definition,
-    held: RelayExtent,
     *,
     leave: ReplayConsent,
     is_begun: bool = False,
@@ -103,15 +101,12 @@ def plan_of(
             flow=definition.name,
         )
     seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
-    files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
         state="begun" if is_begun else "new",
         changes=seen.changes,
         refusals=seen.refusals,
         notes=(*gone_notes(context.lake, definition), *seen.notes),
-        files=None if held.files is None else len({file.uri for file in files}),
-        relay_bytes=None if held.files is None else size_of(files, definition.spans),
     )
 
 
