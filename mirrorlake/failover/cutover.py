@@ -14,7 +14,7 @@ step that was fine and is not any more is open again: every call looks at all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -32,7 +32,7 @@ from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
 from mirrorlake.offsets import apply_groups
-from mirrorlake.procedure import DONE, Operation, Procedure, Refusal, Step
+from mirrorlake.procedure import DONE, Operation, Refusal
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
@@ -110,37 +110,42 @@ def cut_over(
     return cutover.back() if back else cutover.run()
 
 
-class Cutover(Procedure[CutoverReport]):
+class Cutover:
     """One cutover of one flow.
 
     `plan` plans what `apply` would change for the flow.
     """
 
-    command = CUTOVER
-
     def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], commit: bool = False) -> None:
-        super().__init__(work.journal)
         self._work = work
+        self._journal = work.journal
         self._flow = work.flow
         self._topics_plan = plan
         self._is_commit = commit
         self._checks: dict[str, ChecklistLine] = {}
         self._mirrored: bool | None = None
 
-    def _repeat(self) -> CutoverReport | None:
+    def run(self) -> CutoverReport:
+        """Look at every line, because one that was ok may be open again."""
         if failed_over(self._journal.operations()) is not None:
             raise self._refused(
                 [Refusal("it was failed over", f"mirrorlake failback --flow '{self._flow.name}' first")]
             )
         last = self._journal.last(CUTOVER)
-        if last is None or last.step(DONE) is None or last.step(BACK) is not None:
-            return None
-        return replace(msgspec.convert(last.after(DONE), CutoverReport), is_repeat=True)
-
-    def _unfinished(self) -> Operation | None:
-        last = self._journal.last(CUTOVER)
         # A cutover that was killed after the consumers returned is over, too.
-        return None if last is None or last.is_done or last.step(BACK) is not None else last
+        if last is not None and last.step(BACK) is not None:
+            last = None
+        if last is not None and last.is_done:
+            return replace(msgspec.convert(last.after(DONE), CutoverReport), is_repeat=True)
+        operation = self._journal.begin(CUTOVER) if last is None else last
+        for name, check in self._steps():
+            self._checks[name] = line = check(operation)
+            if line.state == "ok" and operation.step(name) is None:
+                operation = self._journal.write(operation, name, after={"said": line.said})
+        report = self._report(operation)
+        if report.state == "committed":
+            self._journal.write(operation, DONE, after=document(report))
+        return report
 
     def _refused(self, refusals: Sequence[Refusal]) -> FailoverRefused:
         why = "; ".join(map(str, refusals))
@@ -189,22 +194,14 @@ class Cutover(Procedure[CutoverReport]):
 
     # -- the checklist --------------------------------------------------------------------------------------------
 
-    def _steps(self) -> Sequence[Step]:
+    def _steps(self) -> Sequence[tuple[str, Callable[[Operation], ChecklistLine]]]:
         return (
-            Step(TOPICS, self._check_topics),
-            Step(GROUPS, self._check_groups),
-            Step(PROVEN, self._check_proof),
-            Step(CONSUMERS, self._check_consumers),
-            Step(PRODUCERS, self._check_producers),
+            (TOPICS, self._check_topics),
+            (GROUPS, self._check_groups),
+            (PROVEN, self._check_proof),
+            (CONSUMERS, self._check_consumers),
+            (PRODUCERS, self._check_producers),
         )
-
-    def _carry_out(self, operation: Operation, steps: Iterable[Step]) -> Operation:
-        """Look at every line, because one that was ok may be open again."""
-        for step in steps:
-            self._checks[step.name] = line = step.run(operation)
-            if line.state == "ok" and operation.step(step.name) is None:
-                operation = self._journal.write(operation, step.name, after={"said": line.said})
-        return operation
 
     def _report(self, operation: Operation) -> CutoverReport:
         work, flow, checks = self._work, self._flow, tuple(self._checks.values())
@@ -224,9 +221,6 @@ class Cutover(Procedure[CutoverReport]):
         subject = Subject(kind="flow", name=flow.name)
         settings_in_force.pause(work.control, subject, reason=_describe_commit(operation))
         return replace(report, state="committed", ended_at=work.now())
-
-    def _is_over(self, report: CutoverReport) -> bool:
-        return report.state == "committed"
 
     def _check_topics(self, _: Operation) -> ChecklistLine:
         flow = self._flow

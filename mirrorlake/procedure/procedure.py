@@ -48,7 +48,6 @@ class Procedure(ABC, Generic[Report]):
     """The order in which a command refuses, shows, acts and reports; a subclass has its steps and its refusals."""
 
     command: ClassVar[str]
-    last_step: ClassVar[str] = DONE
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -72,19 +71,13 @@ class Procedure(ABC, Generic[Report]):
             raise self._refused(refusals)
         if operation is None:
             operation = self._journal.begin(self.command, **self._request())
-        operation = self._carry_out(operation, self._steps())
-        report = self._report(operation)
-        if self._is_over(report):
-            self._journal.write(operation, self.last_step, after=self._stored(report))
-        return report
-
-    def _carry_out(self, operation: Operation, steps: Iterable[Step]) -> Operation:
-        """Do the steps that have no row yet."""
-        for step in steps:
+        for step in self._steps():
             if operation.step(step.name) is None and step.is_needed(operation):
                 before = step.before(operation)
                 operation = self._journal.write(operation, step.name, before=before, after=step.run(operation))
-        return operation
+        report = self._report(operation)
+        self._journal.write(operation, DONE, after=document(report))
+        return report
 
     @abstractmethod
     def _repeat(self) -> Report | None:
@@ -94,12 +87,12 @@ class Procedure(ABC, Generic[Report]):
     def _unfinished(self) -> Operation | None:
         """Return the operation to resume, or None to begin one."""
 
+    @abstractmethod
     def _request(self) -> Mapping[str, Any]:
         """Return what the row of the beginning holds: the arguments of `Journal.begin`."""
-        return {}
 
-    def _refusals(self, _operation: Operation | None) -> Sequence[Refusal]:
-        return ()
+    @abstractmethod
+    def _refusals(self, operation: Operation | None) -> Sequence[Refusal]: ...
 
     @abstractmethod
     def _refused(self, refusals: Sequence[Refusal]) -> SafetyError: ...
@@ -107,15 +100,8 @@ class Procedure(ABC, Generic[Report]):
     @abstractmethod
     def _steps(self) -> Iterable[Step]: ...
 
-    def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> Report:
-        raise NotImplementedError
+    @abstractmethod
+    def _plan(self, operation: Operation | None, refusals: Sequence[Refusal]) -> Report: ...
 
     @abstractmethod
     def _report(self, operation: Operation) -> Report: ...
-
-    def _is_over(self, _report: Report) -> bool:
-        """Return whether nothing is left to do, so that the last row is written."""
-        return True
-
-    def _stored(self, report: Report) -> Any:
-        return document(report)

@@ -37,6 +37,9 @@ class Register:
     def find(self, name: str) -> Begun | None:
         return self._read(self.journal(name)).get(name)
 
+    def begun(self, name: str) -> Begun:
+        return self._read(self.journal(name))[name]
+
     def all(self) -> dict[str, Begun]:
         """Return every replay by the name of its flow, oldest first."""
         return self._read(self.journal())

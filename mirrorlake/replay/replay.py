@@ -15,7 +15,7 @@ from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.replays import found, plan_begun, plan_replay
 from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
-from mirrorlake.replay.run import ReplayRun
+from mirrorlake.replay.run import run_replay
 from mirrorlake.verify import verify_ranges
 
 
@@ -56,7 +56,7 @@ class Replay(Displayable):
             SafetyError: the plan is refused; nothing was sent.
             ClusterError, StoreError: the target or the lake failed; run it again.
         """
-        return ReplayRun(self._context, self.plan, stop=stop or threading.Event()).run()
+        return run_replay(self._context, self.plan, stop=stop or threading.Event())
 
     def verify(self) -> VerifyReport:
         """Compare each sent record with the relay: bytes, headers, timestamps, order.

@@ -1,11 +1,11 @@
-"""Send the records of a plan, as a procedure: the plan is recorded, its records are sent, and the end is recorded."""
+"""Send the records of a plan: the plan is recorded, its records are sent, and the end is recorded."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from mirrorlake.context import Context
 from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.replay import Definition
-from mirrorlake.procedure import Operation, Procedure, Refusal, Step
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import COMMAND, END, Register
@@ -31,97 +30,64 @@ _COUNTS = """
 """
 
 
-class ReplayRun(Procedure[ReplayResult]):
+def run_replay(context: Context, plan: ReplayPlan, *, stop: threading.Event) -> ReplayResult:
     """Send the records of a plan, each once, whatever an earlier call has sent; `stop` ends it between two transactions."""
+    if plan.state == "done":
+        return _read_result(context, plan.definition, sent=0, done=True)
+    if plan.refusals:
+        raise _refused(plan)
+    register, began = Register(context), time.monotonic()
+    journal = register.journal(plan.name, target=plan.definition.target)
+    if plan.state == "new":
+        journal.begin(COMMAND, operation_id=plan.name, after=plan.definition.as_dict())
+    context.lake.create_all([plan.definition.source])
+    # Of two processes that begin at once, both send what the first has recorded.
+    begun = register.begun(plan.name)
+    # Ledger, offset map and clusters tell what is left, so no step of it needs a row.
+    sent = 0 if stop.is_set() else _send(context, begun.definition, stop)
+    result = _read_result(context, begun.definition, sent=sent, done=not stop.is_set())
+    if result.done:
+        after = {"records": result.total, "filtered": result.filtered, "missing": result.missing}
+        journal.write(begun.operation, END, after=after)
+    return replace(result, took_s=round(time.monotonic() - began, 3))
 
-    command = COMMAND
-    last_step = END
 
-    def __init__(self, context: Context, plan: ReplayPlan, *, stop: threading.Event) -> None:
-        self._register = Register(context)
-        super().__init__(self._register.journal(plan.name, target=plan.definition.target))
-        self._context = context
-        self._records = plan
-        self._definition = plan.definition
-        self._stop = stop
-        self._began = time.monotonic()
-        self._sent = 0
+def _refused(plan: ReplayPlan) -> SafetyError:
+    flags = " ".join(dict.fromkeys(one.flag for one in plan.refusals if one.flag))
+    remedies = "; ".join(dict.fromkeys(one.remedy for one in plan.refusals))
+    return SafetyError(
+        "; ".join(map(str, plan.refusals)),
+        consequence="nothing was sent",
+        remedy=f"{remedies}{f'; {flags} does it all the same' if flags else ''}",
+        flow=plan.name,
+    )
 
-    def _repeat(self) -> ReplayResult | None:
-        if self._records.state != "done":
-            return None
-        return _read_result(self._context, self._definition, sent=0, done=True)
 
-    def _unfinished(self) -> Operation | None:
-        begun = None if self._records.state == "new" else self._register.find(self._records.name)
-        return None if begun is None else begun.operation
-
-    def _request(self) -> Mapping[str, Any]:
-        return {"operation_id": self._definition.name, "after": self._definition.as_dict()}
-
-    def _refusals(self, _: Operation | None) -> Sequence[Refusal]:
-        return self._records.refusals
-
-    def _refused(self, refusals: Sequence[Refusal]) -> SafetyError:
-        flags = " ".join(dict.fromkeys(one.flag for one in refusals if one.flag))
-        remedies = "; ".join(dict.fromkeys(one.remedy for one in refusals))
-        return SafetyError(
-            "; ".join(map(str, refusals)),
-            consequence="nothing was sent",
-            remedy=f"{remedies}{f'; {flags} does it all the same' if flags else ''}",
-            flow=self._records.name,
+def _send(context: Context, definition: Definition, stop: threading.Event) -> int:
+    context.require_classic_session()
+    flow = flow_of(definition, context.config)
+    settings = republish.sending_settings(context, flow)
+    settings = replace(
+        settings,
+        view=view_of_replay(definition, settings.flow),
+        relay_slice=build_relay_slice(definition),
+        selection=definition.fingerprint,
+    )
+    with context.board() as board:
+        sender = republish.Republisher(
+            context.lake, context.admin(flow.target), settings, audit=context.audit(), tell=board.tell
         )
-
-    def _carry_out(self, operation: Operation, steps: Iterable[Step]) -> Operation:
-        """Do every step: ledger, offset map and clusters tell each what is left, so that none needs a row."""
-        self._context.lake.create_all([self._definition.source])
-        # Of two processes that begin at once, both send what the first has recorded.
-        begun = self._register.find(self._definition.name)
-        self._definition = self._definition if begun is None else begun.definition
-        for step in steps:
-            if not self._stop.is_set() and step.is_needed(operation):
-                step.run(operation)
-        return operation
-
-    def _steps(self) -> Sequence[Step]:
-        return (Step("send", self._send),)
-
-    def _report(self, _: Operation) -> ReplayResult:
-        result = _read_result(self._context, self._definition, sent=self._sent, done=not self._stop.is_set())
-        return replace(result, took_s=round(time.monotonic() - self._began, 3))
-
-    def _is_over(self, report: ReplayResult) -> bool:
-        return report.done
-
-    def _stored(self, report: ReplayResult) -> Any:
-        return {"records": report.total, "filtered": report.filtered, "missing": report.missing}
-
-    def _send(self, _: Operation) -> None:
-        context, definition = self._context, self._definition
-        context.require_classic_session()
-        flow = flow_of(definition, context.config)
-        settings = republish.sending_settings(context, flow)
-        settings = replace(
-            settings,
-            view=view_of_replay(definition, settings.flow),
-            relay_slice=build_relay_slice(definition),
-            selection=definition.fingerprint,
-        )
-        with context.board() as board:
-            sender = republish.Republisher(
-                context.lake, context.admin(flow.target), settings, audit=context.audit(), tell=board.tell
-            )
-            try:
-                sender.run(once=True, stop=self._stop)
-            except (LedgerLost, RemoteTopicLost) as error:
-                raise SafetyError(
-                    error.cause,
-                    consequence="what stands on the target cannot be told from what is missing there; nothing more was sent",
-                    remedy="give it another --name: it sends everything again, into a topic that is empty",
-                    flow=flow.name,
-                ) from error
-        log.info("replay.sent name=%s records=%s done=%s", flow.name, sender.records, not self._stop.is_set())
-        self._sent = sender.records
+        try:
+            sender.run(once=True, stop=stop)
+        except (LedgerLost, RemoteTopicLost) as error:
+            raise SafetyError(
+                error.cause,
+                consequence="what stands on the target cannot be told from what is missing there; nothing more was sent",
+                remedy="give it another --name: it sends everything again, into a topic that is empty",
+                flow=flow.name,
+            ) from error
+    log.info("replay.sent name=%s records=%s done=%s", flow.name, sender.records, not stop.is_set())
+    return sender.records
 
 
 def _read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:

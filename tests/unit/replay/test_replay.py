@@ -27,7 +27,7 @@ from mirrorlake.replay.register import COMMAND, END, Register
 from mirrorlake.replay.replays import found as begun_replay
 from mirrorlake.replay.replays import plan_begun, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
-from mirrorlake.replay.run import ReplayRun
+from mirrorlake.replay.run import run_replay
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import ORDERS, batch_of, mirror_config
@@ -153,7 +153,7 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     [why] = refusals()
     assert "keeps records for 1 min" in why
     with pytest.raises(SafetyError, match="--accept-expiry") as refused:
-        ReplayRun(world.context(), plan_replay(world.context(), asked()), stop=threading.Event()).run()
+        run_replay(world.context(), plan_replay(world.context(), asked()), stop=threading.Event())
     assert refused.value.exit_code == 3
     assert refusals(ReplayConsent(accept_expiry=True)) == refusals(ReplayConsent(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
