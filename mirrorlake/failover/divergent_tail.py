@@ -1,31 +1,42 @@
-"""Resolve the divergent tail of a failback by a person's choice."""
+"""The divergent tail: records of the old source that never arrived on the target before it was failed over.
+
+Law E (accounted for): they are landed as all records are, and then sent, or stepped over with a row of `withheld` for each. None is
+decided about without a person.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_back
+from mirrorlake.failover.failback_report import MEANS, TailChoice, TailRecord, not_failed_back
 from mirrorlake.failover.failover import positions_of
 from mirrorlake.failover.operation_context import OperationContext, drain_flow
-from mirrorlake.failover.tail import (
-    SkipTailView,
-    TailRecord,
-    find_tail,
-    read_unarrived,
-)
+from mirrorlake.lake import RelayPart
 from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.late_times import moment_of
+from mirrorlake.model.loops.hops import hops
+from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.procedure import Operation, Refusal, Step
-from mirrorlake.render import document, plural
+from mirrorlake.render import document, headers, plural
+from mirrorlake.rules import View, Viewed
 
 TAIL, CHOICE, RESOLVE = "tail", "choice", "settle"
+RULE = "failback"
+"""The rule under which records of a tail are withheld."""
+
+_BATCH_SIZE = 20_000
+_MAX_SHOWN = 20
 
 
 class DivergentTail:
@@ -49,10 +60,27 @@ class DivergentTail:
         )
 
     def _find(self, _: Operation) -> Any:
-        work, flow = self._work, self._flow
-        been_on = flow.target if flow.adds_hops else None
-        parts = find_tail(work.lake, flow.source, work.topics(flow), self._arrived(), been_on=been_on)
-        return {"parts": document(parts)}
+        """Find the ranges of the landed records that did not arrive on the target."""
+        work, positions = self._work, dict(self._arrived())
+        found = dict[SourcePartition, RecordRange]()
+        while True:
+            part = RelayPart(positions)
+            rows = work.lake.query_rows(
+                _TAIL,
+                relay=self._flow.source,
+                part=part,
+                tables={"known": part.known()},
+                topics=work.topics(self._flow),
+                most=_BATCH_SIZE,
+            )
+            if not rows:
+                return {"parts": document([found[source] for source in sorted(found)])}
+            for row in rows:
+                source = SourcePartition(row.topic, row.generation, row.partition)
+                positions[source] = row.offset + 1
+                if not self._came_from_target((one["key"], one["value"]) for one in row.headers or ()):
+                    known = found.get(source) or RecordRange(**asdict(source), first=row.offset, end=0, records=0)
+                    found[source] = replace(known, end=row.offset + 1, records=known.records + 1)
 
     def _choose(self, operation: Operation) -> Any:
         if self._choice is None:
@@ -72,22 +100,33 @@ class DivergentTail:
         return {"choice": choice, "sent": sent}
 
     def preview(self) -> tuple[tuple[RecordRange, ...], tuple[TailRecord, ...]]:
-        work, flow, cut = self._work, self._flow, self._arrived()
-        ends = work.ends(flow)
+        """Return the ranges that are not landed yet, and their first records."""
+        cut = self._arrived()
+        firsts = {s: (cut.get(s, 0), end) for s, end in sorted(self._work.ends(self._flow).items())}
+        firsts = {s: span for s, span in firsts.items() if span[0] < span[1]}
         # Offsets, because records that are not landed cannot be told from markers.
-        parts = tuple(
-            RecordRange(
-                topic=s.topic,
-                generation=s.generation,
-                partition=s.partition,
-                first=cut.get(s, 0),
-                end=end,
-                records=end - cut.get(s, 0),
-            )
-            for s, end in sorted(ends.items())
-            if end > cut.get(s, 0)
+        parts = (
+            RecordRange(**asdict(s), first=first, end=end, records=end - first) for s, (first, end) in firsts.items()
         )
-        return parts, read_unarrived(work.context, flow, ends, cut)
+        return tuple(parts), tuple(islice(self._read_unarrived(firsts), _MAX_SHOWN))
+
+    def _read_unarrived(self, spans: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[TailRecord]:
+        with closing(self._work.context.reader(self._flow.source)) as reader:
+            for s, (first, _) in spans.items():
+                for one in islice(reader.read(s.topic, s.partition, first), _BATCH_SIZE):
+                    if not self._came_from_target(one.headers):
+                        yield TailRecord(
+                            **asdict(s),
+                            offset=one.offset,
+                            timestamp=None if one.timestamp_ms < 0 else moment_of(one.timestamp_ms),
+                            key=one.key,
+                            value=one.value,
+                            headers=headers(one.headers),
+                        )
+
+    def _came_from_target(self, pairs: Iterable[tuple[str, bytes | None]]) -> bool:
+        """Return whether clusters that mirror each other brought a record from the target."""
+        return self._flow.adds_hops and any(hop.source == self._flow.target for hop in hops(pairs))
 
     def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that are right before a dropped tail past it; no other unread record is skipped."""
@@ -129,3 +168,46 @@ def _ask_for_choice(parts: Sequence[RecordRange], target: str) -> str:
     counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in sorted(records.items()))
     ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
     return f"{counts} never arrived on {target} (--dry-run shows the first). Choose: {ways}"
+
+
+@dataclass(frozen=True)
+class SkipTailView:
+    """A view that withholds a divergent tail, and passes all other records through the flow's own view.
+
+    Picklable, because it runs in Spark's workers. `bounds` are first offset and end of the tail, by source partition.
+    """
+
+    inner: View | None
+    bounds: Mapping[SourcePartition, tuple[int, int]]
+    reason: str
+
+    @property
+    def version(self) -> str:
+        """The fingerprint of the flow's own view, which sent records go through."""
+        return "" if self.inner is None else self.inner.version
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        first, end = self.bounds.get(source, (0, 0))
+        # The flow's view comes first, because it accounts for records that came from the target.
+        viewed = Viewed(records=records) if self.inner is None else self.inner(source, records)
+        offsets = viewed.records.column("offset").to_numpy(zero_copy_only=False)
+        is_tail = (offsets >= first) & (offsets < end)
+        if not is_tail.any():
+            return viewed
+        ranges = ranges_of(offsets[is_tail].tolist())
+        tail = Withheld(source=source, kind=FILTERED, rule=RULE, version="", ranges=ranges, reason=self.reason)
+        goes = np.logical_not(is_tail)
+        return Viewed(
+            records=viewed.records.filter(pa.array(goes)),
+            withheld=(*viewed.withheld, tail),
+            partitions=None if viewed.partitions is None else viewed.partitions[goes],
+        )
+
+
+_TAIL = """
+    SELECT r.topic, r.generation, r.partition, r.`offset`, r.headers
+    FROM {relay} AS r LEFT JOIN {known} AS k
+        ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
+    WHERE r.`offset` >= coalesce(k.position, 0) AND array_contains(:topics, r.topic)
+    ORDER BY r.topic, r.generation, r.partition, r.`offset` LIMIT :most
+"""

@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
-from mirrorlake.failover.tail import TailRecord
 from mirrorlake.model.flow import RecordRange
 from mirrorlake.procedure import Refusal
 from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
@@ -23,6 +22,20 @@ MEANS: Mapping[TailChoice, str] = {
     "drop": "it stays on the source; groups that stand before it go on after it",
     "keep": "it stays on the source, where groups read it; the target never gets it",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRecord:
+    """A record of the divergent tail, with its coordinates on the old source."""
+
+    topic: str
+    generation: int
+    partition: int
+    offset: int
+    timestamp: datetime | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -207,10 +207,6 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
         return self._context.shared(Monitor).lag(self.config.flows)
 
-    def lag_of(self, flow: str) -> Lag:
-        """Return the lag of each hop of a flow (see `Lag`)."""
-        return self[flow].lag
-
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` over some days; on a path they last as long as the session.
 

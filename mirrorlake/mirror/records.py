@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from mirrorlake.offsets import MovedPositions
     from mirrorlake.records import (
         BrowsedRecord,
         ClusterLog,
@@ -54,18 +53,6 @@ class RecordMethods(MirrorBase):
         if reverse:
             return offsets.translate_back(topic, partition, offset)
         return offsets.translate(topic, partition, offset, generation=generation)
-
-    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
-        return self[flow].offsets.translate_table(offsets, reverse=reverse)
-
-    def move_positions(self, flow: str, document: Any) -> MovedPositions:
-        """Translate the positions of a reader that stores them outside of Kafka (see `Offsets.move_positions`)."""
-        return self[flow].offsets.move_positions(document)
-
-    def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
-        """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
-        return self[flow].offsets.move_spark_query(checkpoint_location)
 
     def browse(
         self,

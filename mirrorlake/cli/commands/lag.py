@@ -61,7 +61,7 @@ def lag(
     tables.
     """
     mirror = cli.mirror
-    known = mirror.lag if flow is None else mirror.lag_of(flow)
+    known = mirror.lag if flow is None else mirror[flow].lag
     if views:
         if not mirror.lake.is_catalog:
             raise UsageError(

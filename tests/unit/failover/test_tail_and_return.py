@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from mirrorlake.failover.divergent_tail import SkipTailView
 from mirrorlake.failover.drill import DrillReport
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofSummary
-from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules.view import Viewed
