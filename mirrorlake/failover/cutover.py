@@ -25,8 +25,7 @@ from mirrorlake.context import Context
 from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import CUTOVER, failed_over
-from mirrorlake.failover.operation_context import OperationContext, positions_to_json
+from mirrorlake.failover.operation_context import CUTOVER, OperationContext, failed_over, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints, endpoints_table, groups_table
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan

@@ -27,8 +27,7 @@ from mirrorlake.failover.divergent_tail import RESOLVE, DivergentTail, tail_of
 from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.groups_back import plan_groups_back
-from mirrorlake.failover.journal import FAILBACK, failed_over
-from mirrorlake.failover.operation_context import OperationContext, positions_to_json
+from mirrorlake.failover.operation_context import FAILBACK, OperationContext, failed_over, positions_to_json
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
 from mirrorlake.failover.return_flows import ReturnFlows
 from mirrorlake.model.control import Subject

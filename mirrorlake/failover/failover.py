@@ -18,11 +18,13 @@ import msgspec
 
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.journal import FAILOVER, FREEZE, failed_over
 from mirrorlake.failover.loss import estimate_loss, read_flow_progress, read_source_seen, rpo_seconds
 from mirrorlake.failover.operation_context import (
+    FAILOVER,
+    FREEZE,
     OperationContext,
     drain_flow,
+    failed_over,
     positions_from_json,
     positions_to_json,
 )

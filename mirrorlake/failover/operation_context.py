@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,6 @@ from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, UsageError
-from mirrorlake.failover.journal import open_journal
 from mirrorlake.failover.loss import NO_PROGRESS, read_flow_progress
 from mirrorlake.kafka import (
     describe_with_leaders,
@@ -38,6 +37,10 @@ from mirrorlake.timing import timing
 from mirrorlake.verify import Verifications
 
 log = logging.getLogger(__name__)
+
+FAILOVER, FAILBACK, CUTOVER, DRILL = "failover", "failback", "cutover", "drill"
+# The step of a failover that later operations ask for.
+FREEZE = "freeze"
 
 # A running mirror reads the table `control` every 3 s, and ends the batch under way.
 _PAUSE_NOTICED_S = 8.0
@@ -262,6 +265,20 @@ class OperationContext:
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
+
+
+def open_journal(context: Context, flow: FlowConfig) -> Journal:
+    commands = (FAILOVER, FAILBACK, CUTOVER, DRILL)
+    return Journal(context.lake, commands, flow=flow.name, where=flow.target, now=context.now)
+
+
+def failed_over(operations: Iterable[Operation]) -> Operation | None:
+    """Return the completed failover that no failback has ended, or None."""
+    over: Operation | None = None
+    for one in operations:
+        if one.is_done and one.command in (FAILOVER, FAILBACK):
+            over = one if one.command == FAILOVER else None
+    return over
 
 
 def land_source(context: Context, alias: str) -> int:

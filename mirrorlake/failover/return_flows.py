@@ -13,8 +13,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.failback_report import not_failed_back
-from mirrorlake.failover.journal import FREEZE, failed_over
-from mirrorlake.failover.operation_context import OperationContext, present_topics
+from mirrorlake.failover.operation_context import FREEZE, OperationContext, failed_over, present_topics
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros
 from mirrorlake.model.flow import TopicPartition

@@ -1,21 +1,37 @@
-"""Plan a replay, then run it, or verify it."""
+"""Plan replays: send records of a relay into any topic, exactly once.
+
+    request     the request, as a person writes it
+    define      the exact offsets of it in the relay
+    target      the topics there, and refusals
+    register    recorded before the first record is sent
+    run         one pass of the republisher over this slice of the relay (`republish.RelaySlice`)
+
+Law F (repeatable): a replay killed at any instruction and run again with the same name ends with each record once.
+Law G: `plan` changes nothing. The source is neither read nor written: it may be unreachable.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import UsageError
-from mirrorlake.model.replay import REPLAY, Definition
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake import Lake, removed_from
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.removed import Removed
+from mirrorlake.model.replay import REPLAY, Definition, TimedRange
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.render import Displayable, Sheet
+from mirrorlake.render import Displayable, Sheet, plural
+from mirrorlake.replay.define import define, lent_rules
 from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.replays import found, plan_begun, plan_replay
-from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
+from mirrorlake.replay.register import Begun, Register
+from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, plain_word
 from mirrorlake.replay.run import run_replay
+from mirrorlake.replay.target import look_at_target
 from mirrorlake.verify import verify_ranges
 
 
@@ -79,7 +95,7 @@ def make_replay(
 ) -> Replay:
     """Plan a replay (see `Mirror.replay`)."""
     if source is None and topic is None and name is not None and not into:
-        return Replay(context, plan_begun(context, found(context, name), leave))
+        return Replay(context, plan_begun(context, find_replay(context, name), leave))
     if source is None or topic is None:
         raise UsageError(
             "a replay needs a source and a topic",
@@ -98,12 +114,12 @@ def is_replay(config: MirrorConfig, name: str) -> bool:
 def find_flow(context: Context, name: str) -> FlowConfig:
     if not is_replay(context.config, name):
         return context.config.flow(name)
-    return flow_of(found(context, name).definition, context.config)
+    return flow_of(find_replay(context, name).definition, context.config)
 
 
 def verify_replay(context: Context, name: str) -> VerifyReports:
     """Compare the records that a replay sent with the relay."""
-    return VerifyReports([compare(context, found(context, name).definition)])
+    return VerifyReports([compare(context, find_replay(context, name).definition)])
 
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
@@ -118,3 +134,103 @@ def compare(context: Context, definition: Definition) -> VerifyReport:
             board.tell(f"verify {definition.name}", compared, definition.records)
 
         return verify_ranges(context, flow, view_of_replay(definition, flow), ranges, tell=tell)
+
+
+def plan_replay(
+    context: Context, asked: ReplayRequest, *, name: str | None = None, leave: ReplayConsent = NO_CONSENT
+) -> ReplayPlan:
+    """Plan a replay; changes nothing. A replay begun under the name continues with its own definition."""
+    words = asked.words()
+    flow = flow_name(name, asked.topic, words)
+    before = find_begun(context, flow, words)
+    target, into = asked.place()
+    if before is not None:
+        return plan_begun(context, before, leave)
+    definition = define(context, asked, flow, target=target, into=into, leave=leave)
+    return plan_of(context, definition, leave=leave)
+
+
+def find_replay(context: Context, name: str) -> Begun:
+    """Return a begun replay by its name. Raises UsageError: none was begun; lists the unfinished replays."""
+    known = Register(context).all()
+    for one in (name, flow_name(name, "", {})):
+        if one in known:
+            return known[one]
+    names = ", ".join(flow for flow, one in known.items() if one.done_at is None) or "none"
+    raise UsageError(
+        f"no replay '{name}' was begun",
+        remedy=f"name --source, --topic and --into for a new one; begun and not done: {names}",
+    )
+
+
+def find_begun(context: Context, name: str, words: Mapping[str, Any]) -> Begun | None:
+    """Return the replay that was begun under a name, by a request in the same words; None if none was begun.
+
+    Raises:
+        UsageError: a flow of the settings has the name.
+        SafetyError: it was begun by another request.
+    """
+    if any(flow.name == name for flow in context.config.flows):
+        raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
+    before = Register(context).find(name)
+    asked = {} if before is None else before.definition.asked
+    if before is None or dict(asked) == dict(words):
+        return before
+    differing = sorted(key.replace("_", "-") for key in {*asked, *words} if asked.get(key) != words.get(key))
+    raise SafetyError(
+        f"{name} was begun at {before.begun_at:%Y-%m-%d %H:%M} UTC with another {', '.join(differing)}",
+        consequence="going on would mix two replays; nothing was sent",
+        remedy="give this one another --name, or the same words as then (`mirrorlake replay --name` alone goes on)",
+        flow=name,
+    )
+
+
+def plan_begun(context: Context, before: Begun, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
+    if before.done_at is not None:
+        return ReplayPlan(definition=before.definition, state="done", done_at=before.done_at)
+    return plan_of(context, before.definition, leave=leave, is_begun=True)
+
+
+def plan_of(
+    context: Context,
+    definition: Definition,
+    *,
+    leave: ReplayConsent,
+    is_begun: bool = False,
+) -> ReplayPlan:
+    flow = flow_of(definition, context.config)
+    if definition.rules != lent_rules(flow):
+        raise SafetyError(
+            f"the rules of {definition.through} have changed since {definition.name} was begun",
+            consequence="one half of its records would have gone through other rules than the rest; nothing was sent",
+            remedy="give the rules back, or give the replay another --name",
+            flow=definition.name,
+        )
+    seen = look_at_target(context, definition, flow, begun=is_begun, leave=leave)
+    return ReplayPlan(
+        definition=definition,
+        state="begun" if is_begun else "new",
+        changes=seen.changes,
+        refusals=seen.refusals,
+        notes=(*gone_notes(context.lake, definition), *seen.notes),
+    )
+
+
+def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
+    """Yield a note for each requested range that left the relay and is not sent (law E)."""
+    spans = {span.source: span for span in definition.spans}
+    lower = int(definition.asked.get("from_offset") or 0)
+    for one in removed_from(lake, definition.source):
+        if one.source.topic != definition.topic.name or one.first_offset >= _end(one, spans, definition.asked):
+            continue
+        if one.last_offset >= lower:
+            yield (
+                f"{plural(one.records, 'record')} of {one.source} from offset {one.first_offset} to {one.last_offset} left the "
+                f"relay at {one.removed_at:%Y-%m-%d %H:%M} UTC ({one.kind}): those that were asked for are not sent"
+            )
+
+
+def _end(one: Removed, spans: Mapping[SourcePartition, TimedRange], asked: Mapping[str, Any]) -> int:
+    if one.source in spans:
+        return spans[one.source].end
+    return int(asked.get("to_offset") or 2**62)

@@ -10,8 +10,7 @@ import pytest
 
 from mirrorlake.failover import cutover
 from mirrorlake.failover.cutover import BACK, GROUPS, Cutover
-from mirrorlake.failover.journal import CUTOVER
-from mirrorlake.failover.operation_context import OperationContext
+from mirrorlake.failover.operation_context import CUTOVER, OperationContext
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.failover import loss
-from mirrorlake.failover.journal import FAILBACK, FAILOVER, failed_over
 from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_loss, read_source_seen, rpo_seconds
+from mirrorlake.failover.operation_context import FAILBACK, FAILOVER, failed_over
 from mirrorlake.failover.report import ProofSummary, TopicEndpoints
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed_mark import LandedMark

@@ -24,8 +24,7 @@ from mirrorlake.progress import Board
 from mirrorlake.replay.flows import flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.register import COMMAND, END, Register
-from mirrorlake.replay.replays import found as begun_replay
-from mirrorlake.replay.replays import plan_begun, plan_replay
+from mirrorlake.replay.replay import find_replay, plan_begun, plan_replay
 from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
 from mirrorlake.replay.run import run_replay
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
@@ -129,7 +128,7 @@ def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     world.built.turn(world.rows(0, [10, 11]))
     again = plan(world, name="march")
     assert (again.state, again.definition) == ("begun", found.definition), "what was begun is not planned anew"
-    assert plan_begun(world.context(), begun_replay(world.context(), "march")).definition == found.definition
+    assert plan_begun(world.context(), find_replay(world.context(), "march")).definition == found.definition
     with pytest.raises(SafetyError, match="another end"):
         plan(world, name="march", end="now")
     late, world.now = replace(found.definition, planned_at_ms=1), NOON + timedelta(seconds=1)
@@ -140,7 +139,7 @@ def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     assert plan(world, name="march").state == "done"
     assert not plan(world, name="march").refusals
     with pytest.raises(UsageError, match="no replay 'april' was begun"):
-        begun_replay(world.context(), "april")
+        find_replay(world.context(), "april")
 
 
 def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> None:
