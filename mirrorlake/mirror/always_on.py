@@ -87,7 +87,7 @@ class AlwaysOn:
         ]
         if self._lines is not None:
             # They also count the work of streams that failed since.
-            counted = self._lines.end()
+            counted = self._lines.ran()
             ended = [*counted.landed, *counted.republished, *counted.tables]
         for one in ended:
             if isinstance(one, LandResult):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -15,16 +15,12 @@ from mirrorlake.render import format_count, format_duration, plural
 from mirrorlake.status import Status, verdict_label
 
 _LANDING, _SENDING, _TABLE = "land ", "republish ", "table "
-# Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are reported as of its count.
-_PAIRED_S = 10.0
 
 
 class RunLines:
     """Report the progress of a run through a board; the thread that waits for the streams draws the lines."""
 
-    def __init__(
-        self, board: Board, *, now: Callable[[], datetime], sources: Callable[[], Mapping[str, str]] = dict
-    ) -> None:
+    def __init__(self, board: Board, *, now: Callable[[], datetime]) -> None:
         self._board = board
         self._now = now
         self._began = time.monotonic()
@@ -32,10 +28,6 @@ class RunLines:
         self._done: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._last = (self._began, Ran([], []))
-        self._sources = sources
-        # By landing stream: when its count changed last, and the counts of all streams at that time.
-        self._paired: dict[str, tuple[float, dict[str, int]]] = {}
-        self._has_ended = False
 
     def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
         """Show a line, from any thread."""
@@ -70,8 +62,6 @@ class RunLines:
             # The stream restarted and counts from 0.
             self._before[phase] = self._before.get(phase, 0) + known
         self._done[phase] = done
-        if phase.startswith(_LANDING) and done and done != known:
-            self._paired[phase] = time.monotonic(), self._counts()
 
     def begin(self, phase: str) -> None:
         """Note that a stream starts and counts from 0; its earlier count is added."""
@@ -79,32 +69,18 @@ class RunLines:
             self._before[phase] = self._before.get(phase, 0) + known
             self._done[phase] = 0
 
-    def end(self) -> Ran:
-        """Return the counts of a run whose streams have ended, by stream; withheld records count as republished."""
-        self._has_ended = True
-        return self.ran()
-
     def ran(self) -> Ran:
-        """Return the run's counts so far, by stream; a flow's as of the last count of its source.
+        """Return the run's counts so far, by stream; withheld records count as republished.
 
-        Counted at different moments, more records would go out than came in.
+        Landing counts every few seconds, a flow at each transaction: for a moment more may have gone out than came in.
         """
-        counts, now = self._counts(), time.monotonic()
-        sources = {} if self._has_ended else self._sources()
-        for flow, source in sources.items():
-            at, then = self._paired.get(f"{_LANDING}{source}", (now - _PAIRED_S, counts))
-            phase = f"{_SENDING}{flow}"
-            if phase in counts and now - at < _PAIRED_S:
-                counts[phase] = min(counts[phase], then.get(phase, 0))
+        counts = {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
         landed = [LandResult(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
         sent = [
             RepublishResult(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)
         ]
         tables = [TableResult(name.removeprefix(_TABLE), n) for name, n in counts.items() if name.startswith(_TABLE)]
         return Ran(landed, sent, tables)
-
-    def _counts(self) -> dict[str, int]:
-        return {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
 
     def minute(self, status: Callable[[], Status]) -> None:
         """Show the records in and out since the last such line, the lag, and the worst verdict."""

@@ -87,7 +87,7 @@ class Runner:
                 raise failure
             return written
         with self._context.board() as board:
-            lines = RunLines(board, now=self._context.now, sources=self._sources)
+            lines = RunLines(board, now=self._context.now)
             self._start_spark(lines)
             streams = AlwaysOn(
                 self._context, self._streams, lands=False, sends=False, writes_tables=True, table=table, lines=lines
@@ -111,7 +111,7 @@ class Runner:
         if once:
             self._require_alone(streams, take_over=take_over)
         with self._context.running_flows.announce_running(streams), self._context.board() as board:
-            lines = RunLines(board, now=self._context.now, sources=self._sources)
+            lines = RunLines(board, now=self._context.now)
             self._start(flows, lines, once=once)
             if once:
                 return self._drain(sources, flows, stop, board, writes_tables=flow is None)
@@ -139,9 +139,6 @@ class Runner:
     def progress(self) -> Ran:
         """Return the counts of the newest always-on run so far (see `Mirror.progress`)."""
         return Ran([], []) if self._lines is None else self._lines.ran()
-
-    def _sources(self) -> dict[str, str]:
-        return {flow.name: flow.source for flow in self._context.config.flows}
 
     def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
         """Prepare the streams, and report each stage; Spark starts in parallel, and the streams wait for it.
@@ -205,7 +202,7 @@ class Runner:
         `chosen` are options of `AlwaysOn`.
         """
         with self._context.running_flows.announce_running([stream]), self._context.board() as board:
-            lines = RunLines(board, now=self._context.now, sources=self._sources)
+            lines = RunLines(board, now=self._context.now)
             self._start_spark(lines)
             with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
                 streams = AlwaysOn(self._context, self._streams, flow=flow, lines=lines, **chosen)

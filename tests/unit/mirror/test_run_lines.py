@@ -75,36 +75,6 @@ def test_a_stream_is_ready_with_its_first_report_and_counts_over_its_starts(
     assert (landed.source, landed.records, sent.flow, sent.records) == ("east", 75, "east->central", 0)
 
 
-def test_what_was_sent_is_counted_at_the_moment_of_what_was_landed(heard: Heard, clock: list[float]) -> None:
-    board = Board(heard, clock=lambda: clock[0])
-    lines = RunLines(board, now=lambda: NOON, sources=lambda: {"a": "east", "b": "west"})
-
-    def counted() -> dict[str, int]:
-        landed, sent = lines.ran()
-        return {**{one.source: one.records for one in landed}, **{one.flow: one.records for one in sent}}
-
-    lines.tell("republish a", 90, None)
-    lines.tell("republish b", 5, None)
-    lines.tell("land east", 100, None)
-    clock[0] += 3
-    lines.tell("land east", 100, None)
-    lines.tell("republish a", 130, None)
-    lines.tell("republish b", 9, None)
-    assert counted() == {"east": 100, "a": 90, "b": 9}, (
-        "landing counts every few seconds, and no more goes out than comes in"
-    )
-    clock[0] += 2
-    lines.tell("land east", 150, None)
-    assert counted() == {"east": 150, "a": 130, "b": 9}
-    lines.tell("republish a", 150, None)
-    clock[0] += 60
-    assert counted()["a"] == 150, "landing has nothing to count: what it counted is all"
-    lines.tell("land east", 170, None)
-    lines.tell("republish a", 170, None)
-    assert {one.flow: one.records for one in lines.end().republished} == {"a": 170, "b": 9}, "nothing comes any more"
-    assert counted()["a"] == 170
-
-
 def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     lines: RunLines, heard: Heard, clock: list[float]
 ) -> None:
