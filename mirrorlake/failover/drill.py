@@ -20,7 +20,7 @@ import msgspec
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError
-from mirrorlake.failover.failover import Failover, FailoverOptions
+from mirrorlake.failover.failover import Failover
 from mirrorlake.failover.operation_context import DRILL, OperationContext, drain_flow, open_journal, present_topics
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.model.control import Subject
@@ -210,7 +210,7 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
         records = drain_flow(scratch, scratch.config.flow(name))
         fill_s = time.monotonic() - started
         lost = OperationContext.of(scratch, name, lost=f"{flow.source} is taken for lost")
-        over = Failover(lost, FailoverOptions()).run()
+        over = Failover(lost).run()
     finally:
         subject = Subject(kind="flow", name=name)
         settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")

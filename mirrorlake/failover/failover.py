@@ -9,8 +9,8 @@ done     the report, with RPO and RTO as they were measured
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,14 +50,6 @@ from mirrorlake.topics import settings_in_force
 DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverOptions:
-    """The options of a failover; `groups` is None for all."""
-
-    groups: tuple[str, ...] | None = None
-    unproven: bool = False
-
-
 def fail_over(
     context: Context,
     flow: str,
@@ -67,18 +59,21 @@ def fail_over(
     unproven: bool = False,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`)."""
-    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven)
-    return Failover(OperationContext.of(context, flow), options).run(dry_run=dry_run)
+    only = tuple(groups) if groups else None
+    return Failover(OperationContext.of(context, flow), only=only, unproven=unproven).run(dry_run=dry_run)
 
 
 class Failover(Procedure[FailoverReport]):
+    """One failover of one flow; `only` are the groups to place, None for all."""
+
     command = FAILOVER
 
-    def __init__(self, work: OperationContext, options: FailoverOptions) -> None:
+    def __init__(self, work: OperationContext, *, only: Collection[str] | None = None, unproven: bool = False) -> None:
         super().__init__(work.journal)
         self._work = work
         self._flow = work.flow
-        self._options = options
+        self._only = only
+        self._unproven = unproven
         # Why the source cannot be asked, and why some of its partitions cannot, or "".
         self._silent = ""
         self._incomplete = ""
@@ -114,7 +109,7 @@ class Failover(Procedure[FailoverReport]):
     def _request(self) -> Mapping[str, Any]:
         asked_at = self._asked_at.isoformat()
         after = {"silent": self._silent, "adds_hops": self._flow.adds_hops, "asked_at": asked_at}
-        return {"before": document(self._options), "after": after}
+        return {"before": {"groups": self._only, "unproven": self._unproven}, "after": after}
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
@@ -123,7 +118,7 @@ class Failover(Procedure[FailoverReport]):
         found = work.paused_clusters(flow.target)
         found += [Refusal(one.cause) for one in find_lost_topics(work.context, flow)]
         self._groups_plan = plan = self._group_planner().plan()
-        if unknown := sorted({*(self._options.groups or ())} - {*plan.groups}):
+        if unknown := sorted({*(self._only or ())} - {*plan.groups}):
             known = ", ".join(work.groups(flow, recorded=bool(self._unreachable_reason)).plan().groups)
             raise UsageError(
                 f"{flow.name} knows no position of group {', '.join(unknown)}",
@@ -144,7 +139,7 @@ class Failover(Procedure[FailoverReport]):
         )
 
     def _group_planner(self) -> GroupSync:
-        return self._work.groups(self._flow, recorded=bool(self._unreachable_reason), only=self._options.groups)
+        return self._work.groups(self._flow, recorded=bool(self._unreachable_reason), only=self._only)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +199,7 @@ class Failover(Procedure[FailoverReport]):
 
     def _prove(self, operation: Operation) -> Any:
         work, flow = self._work, self._flow
-        if self._options.unproven:
+        if self._unproven:
             return document(ProofSummary.skipped(proven_until(work.lake, flow), positions_of(operation)))
         found = work.verify(flow, lost={flow.source} if self._unreachable_reason else set())
         proof = ProofSummary.of(found, stops_at=positions_of(operation))
