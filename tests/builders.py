@@ -17,7 +17,7 @@ from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
-from mirrorlake.lake import PositionKey, SubjectSample
+from mirrorlake.lake import LandedPositions, PositionKey, SubjectSample
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
@@ -28,10 +28,9 @@ from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
 from mirrorlake.status.history import Recent
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import RetentionLookup, judge_hops
+from mirrorlake.status.judging import RetentionLookup, judge_snapshot
 from mirrorlake.status.snapshot import HopKey, PositionSnapshot
-from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
-from mirrorlake.status.verdict import LagSample, catch_up, judge
+from mirrorlake.status.verdict import LagSample
 from tests.kit.lake import NOON, map_row
 
 ORDERS = SourcePartition("orders", 1, 0)
@@ -191,40 +190,52 @@ def judged(
     windows: Mapping[HopKey, Sequence[LagSample]],
     *,
     now: datetime | None = None,
-    status: Status | None = None,
     retention_of: RetentionLookup = lambda _: {},
     **more: Any,
 ) -> LagVerdict:
-    """Return the verdict by a look, which is the last of each window."""
-    flows = [
-        SimpleNamespace(name=name, source=source, target="central", remote_topic=lambda topic: f"remote.{topic}")
-        for name, source in {place.flow: place.source for place in windows}.items()
+    """Return the verdict by a look, which is the last of each window; what is sent is landed where nothing else is said."""
+    flows: Any = [
+        SimpleNamespace(
+            name=name,
+            source=source,
+            target="central",
+            objectives=SimpleNamespace(rpo=None, rto=None),
+            carries=lambda _: True,
+            remote_topic=lambda topic: f"remote.{topic}",
+        )
+        for name, source in {key.flow: key.source for key in windows}.items()
     ]
-    look = look_of({place: window[-1] for place, window in windows.items()})
+    landed = {
+        key._replace(hop="landed", group_id=None, cluster=key.source): [
+            replace(one, position=one.end_position or one.position, offset_lag=0, waiting_since=None, time_lag_ms=0)
+            for one in window
+        ]
+        for key, window in windows.items()
+    }
+    every = {**landed, **windows}
+    look = look_of({key: window[-1] for key, window in every.items()})
     earlier = (
-        {place: window[number] for place, window in windows.items() if number < len(window) - 1}
-        for number in range(max(map(len, windows.values())) - 1)
+        {key: window[number] for key, window in every.items() if number < len(window) - 1}
+        for number in range(max(map(len, every.values())) - 1)
     )
-    rows: dict[str, list[PartitionStatus]] = {flow.name: [] for flow in flows}
-    for place, window in windows.items():
-        if place.hop == "republished":
-            found, last = judge(window, now=now or look.observed_at), window[-1]
-            lags = {
-                "offset_lag": last.offset_lag or 0,
-                "time_lag_ms": last.time_lag_ms,
-                "eta_ms": catch_up(window).eta_ms,
-            }
-            place_of = {"topic": place.topic, "partition": place.partition, "source_end": last.end_position or 0}
-            said = {"landed": 0, "republished": last.position, "verdict": found.verdict.name, "reason": found.reason}
-            rows[place.flow].append(PartitionStatus(**place_of, **said, **lags))
-    status = status or Status(
-        flows=tuple(FlowStatus(flow=name, partitions=tuple(of), observed_at=None) for name, of in rows.items()),
-        observed_at=look.observed_at,
-    )
-    known: Any = {"windows": Recent(earlier), "state": NOTHING_ASKED, "retention_of": retention_of, **more}
-    looked = look if now is None else replace(look, observed_at=now)
-    found_verdict: Any = judge_hops(flows, looked, dict(looked.hops(flows)), status, **known)  # type: ignore[arg-type]
-    return found_verdict
+    reached = {key.source_partition: window[-1].position for key, window in every.items()}
+    sources = {flow.source: LandedPositions(reached, {}) for flow in flows}
+    at = now or look.observed_at
+    looked = replace(look, observed_at=at, landed=sources, lanes={flow.name: {} for flow in flows})
+    recent = Recent(earlier)
+    nothing: Any = SimpleNamespace(query_rows=lambda *_, **__: [], describe=lambda _: {})
+    known: Any = {
+        "lake": nothing,
+        "target": lambda _: nothing,
+        "windows": lambda _: recent,
+        "state": NOTHING_ASKED,
+        **more,
+    }
+    if errors := known.pop("errors", None):
+        looked = replace(looked, errors=errors)
+    found = judge_snapshot(flows, looked, dict(looked.hops(flows)), retention_of=retention_of, **known)
+    # Of a window that says nothing of landing no verdict on it is shown.
+    return replace(found, hops=tuple(hop for hop in found.hops if hop.key in windows))
 
 
 def browsed(offset: int = 7, **parts: Any) -> BrowsedRecord:

@@ -7,5 +7,5 @@ from mirrorlake.status.hops import LagPage
 from mirrorlake.status.monitor import Monitor
 from mirrorlake.status.serve import serving_metrics
 from mirrorlake.status.snapshot import PositionSnapshot
-from mirrorlake.status.status import FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
+from mirrorlake.status.status import FlowStatus, PartitionStatus, Status, TopicStatus, status_badge
 from mirrorlake.status.verdict import verdict_label

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, plural, table
 from mirrorlake.status.objectives import FlowObjectives, objectives_table
@@ -24,15 +25,17 @@ from mirrorlake.tables import TableStatus, tables_table
 
 T = TypeVar("T")
 _NOT_KNOWN = (Verdict.UNKNOWN, Verdict.WARMING_UP, Verdict.CLUSTER_AWAY)
-_COLUMNS = ["verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
-_MAX_WAITING = 5
 _NO_POSITION = "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
 _UNKNOWN_LAG = "–: not known; the records that wait are not landed yet, or a cluster did not answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopVerdict:
-    """The verdict on one hop by its last `samples`; `retention` is None if its topic's retention is unknown."""
+    """The verdict on one hop by its last `samples`, and `since` when it holds, where that is known.
+
+    `rates` are offsets a second of the end and of the position, None where they are not known; `retention` is None if its topic's
+    retention is unknown.
+    """
 
     key: HopKey
     verdict: Verdict
@@ -41,6 +44,8 @@ class HopVerdict:
     samples: int
     catch_up: CatchUp
     retention: RetentionRisk | None
+    rates: tuple[float | None, float | None] = (None, None)
+    since: datetime | None = None
 
     @property
     def at_risk(self) -> bool:
@@ -71,15 +76,13 @@ class HopVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagVerdict(Displayable):
-    """The verdicts of a mirror or of one flow; the worst counts.
+    """The verdicts on the hops of a mirror or of one flow, worst first, and its `status`, of the same snapshot.
 
-    `status` is of the same snapshot. Groups have verdicts of their own (`groups`) and count for nothing else: consumers read when
-    they like.
+    Groups have verdicts of their own (`groups`) and count for nothing else: consumers read when they like.
     """
 
     hops: tuple[HopVerdict, ...]
     status: Status
-    objectives: tuple[FlowObjectives, ...] = ()
     shown_by: By = "topic"
 
     @property
@@ -103,6 +106,10 @@ class LagVerdict(Displayable):
         return {one.flow: one.reason for one in self.status.flows}
 
     @property
+    def objectives(self) -> tuple[FlowObjectives, ...]:
+        return tuple(one.objectives for one in self.status.flows if one.objectives is not None)
+
+    @property
     def tables(self) -> tuple[TableStatus, ...]:
         """The typed tables, whose hop is `in_table`; a status of one flow lacks them."""
         return self.status.tables
@@ -110,24 +117,25 @@ class LagVerdict(Displayable):
     @property
     def groups(self) -> Mapping[str, Verdict]:
         found: dict[str, set[Verdict]] = {}
-        for hop in self.hops:
-            if hop.key.hop == "consumed":
-                found.setdefault(hop.key.group_id or "", set()).add(hop.verdict)
+        for hop in self._of_groups():
+            found.setdefault(hop.key.group_id or "", set()).add(hop.verdict)
         return {name: worst(found[name]) for name in sorted(found)}
+
+    def _of_groups(self) -> list[HopVerdict]:
+        return [hop for hop in self.hops if hop.key.hop == "consumed"]
+
+    def _of_mirror(self) -> list[HopVerdict]:
+        return [hop for hop in self.hops if hop.key.hop != "consumed"]
 
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
         """The hops of the mirror that retention overtakes, the nearest first."""
-        return self._at_risk(lambda hop: hop != "consumed")
-
-    @property
-    def groups_at_risk(self) -> tuple[HopVerdict, ...]:
-        """The hops `consumed` of groups that retention overtakes, the nearest first."""
-        return self._at_risk(lambda hop: hop == "consumed")
-
-    def _at_risk(self, which: Callable[[str], bool]) -> tuple[HopVerdict, ...]:
-        found = (hop for hop in self.hops if hop.at_risk and which(hop.key.hop))
+        found = (hop for hop in self._of_mirror() if hop.at_risk)
         return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
+
+    def at_risk_words(self) -> str:
+        keys = [hop.key for hop in self.at_risk]
+        return plural(len({(key.source, key.topic, key.partition) for key in keys}), "partition")
 
     @property
     def is_fine(self) -> bool:
@@ -135,13 +143,10 @@ class LagVerdict(Displayable):
 
         Samples that cannot tell yet are no finding; a cluster that does not answer is one.
         """
-        found = {
-            *self.flows.values(),
-            *(Verdict[one.verdict] for one in self.tables),
-            *(hop.verdict for hop in self.hops if hop.key.hop != "consumed"),
-        }
+        verdicts = [*self.flows.values(), *(Verdict[one.verdict] for one in self.tables)]
+        verdicts += [hop.verdict for hop in self._of_mirror()]
         missed = any(one.missed for one in self.objectives)
-        return found <= {Verdict.OK, Verdict.UNKNOWN, Verdict.WARMING_UP} and not self.at_risk and not missed
+        return {*verdicts} <= {Verdict.OK, Verdict.UNKNOWN, Verdict.WARMING_UP} and not self.at_risk and not missed
 
     @property
     def rpo_ms(self) -> dict[str, int | None]:
@@ -150,13 +155,6 @@ class LagVerdict(Displayable):
 
     def by(self, what: By) -> LagVerdict:
         return replace(self, shown_by=what)
-
-    def worst_first(self) -> LagVerdict:
-        return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
-
-    def at_risk_words(self) -> str:
-        keys = [hop.key for hop in self.at_risk]
-        return plural(len({(key.source, key.topic, key.partition) for key in keys}), "partition")
 
     def by_flow(self, hop: str) -> dict[str, list[HopVerdict]]:
         """List the verdicts on one hop, by flow; a flow without any is left out."""
@@ -179,167 +177,54 @@ class LagVerdict(Displayable):
         }
 
     def sheet(self) -> Sheet:
-        groups = [hop for hop in self.hops if hop.key.hop == "consumed"]
-        missed = [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
+        groups = self._of_groups()
         facts = [f"{name} {verdict.label}" for name, verdict in self.flows.items()]
         if self.complete < 1:
             facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
         if self.at_risk:
             facts.append(f"retention overtakes {self.at_risk_words()}")
+        facts += [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
         return Sheet(
             title="lag",
             badge=badge(self.verdict.label),
-            facts=(*facts, *missed),
+            facts=tuple(facts),
             parts=(
                 *(f"{flow}: {why}" for flow, why in self.reasons.items()),
                 *([objectives_table(self.objectives)] if self.objectives else []),
-                self._hop_table("", [hop for hop in self.hops if hop.key.hop != "consumed"]),
+                self._table("", self._of_mirror()),
                 *([tables_table("in_table", self.tables)] if self.tables else []),
-                *([self._hop_table("groups, which change no verdict of a flow", groups)] if groups else []),
+                *([self._table("groups, which change no verdict of a flow", groups)] if groups else []),
             ),
         )
 
-    def _hop_table(self, title: str, hops: Sequence[HopVerdict]) -> Table:
-        rows = [[hop] for hop in hops] if self.shown_by == "partition" else _by_topic(hops)
-        columns = ["flow", self.shown_by, "hop", *_COLUMNS]
-        least = ("offset lag", "time lag", "catches up in", "deleted in")
+    def _table(self, title: str, hops: Sequence[HopVerdict]) -> Table:
+        if self.shown_by == "partition":
+            rows = [[hop] for hop in hops]
+        else:
+            rows = _group(hops, lambda hop: (hop.key.flow, hop.key.topic, _hop_name(hop.key)))
+        columns = ["flow", self.shown_by, "hop", "verdict", "offset lag", "time lag"]
+        columns += ["catches up in", "deleted in", "why"]
         # The only flow is in the title.
         start = 0 if len(self.flows) > 1 else 1
-        return table(title, columns[start:], [_row(several, by=self.shown_by)[start:] for several in rows], least=least)
+        least = ("offset lag", "time lag", "catches up in", "deleted in")
+        return table(title, columns[start:], [_row(several, self.shown_by)[start:] for several in rows], least=least)
 
 
-def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
-    place = hop.key
+def hop_urgency(hop: HopVerdict) -> tuple[Any, ...]:
+    """Order verdicts, the worst first."""
+    return SEVERITY.index(hop.verdict), not hop.at_risk, *_order(hop.key)
+
+
+def _order(row: Any) -> tuple[Any, ...]:
+    """Order hops, or rows with their columns, along the way of records."""
     return (
-        SEVERITY.index(hop.verdict),
-        not hop.at_risk,
-        place.flow,
-        place.topic,
-        place.partition,
-        HOPS.index(place.hop),
-        place.group_id or "",
+        *(row.flow, row.topic, row.generation, row.partition),
+        *(HOPS.index(row.hop), row.group_id or "", row.cluster or ""),
     )
 
 
-def _by_topic(hops: Iterable[HopVerdict]) -> list[list[HopVerdict]]:
-    """Group the verdicts of each hop of a topic over its partitions, the worst first in each group and of all groups."""
-    found: dict[tuple[str, str, str], list[HopVerdict]] = {}
-    for hop in sorted(hops, key=_urgency):
-        found.setdefault((hop.key.flow, hop.key.topic, _hop_name(hop.key)), []).append(hop)
-    return list(found.values())
-
-
-def _hop_name(place: HopKey) -> str:
-    return describe_hop(place.hop, place.group_id, place.cluster)
-
-
-def _row(hops: Sequence[HopVerdict], *, by: By) -> Sequence[object]:
-    """Return the row of one hop, or of a topic's, with the verdict of the worst, which is the first."""
-    worst, total = hops[0], sum_lags(hop.last for hop in hops)
-    place, why = worst.key, [worst.reason]
-    if worst.catch_up.eta_ms is None and worst.verdict not in (Verdict.OK, *_NOT_KNOWN):
-        why.append(worst.catch_up.reason)
-    if worst.retention is not None and worst.at_risk:
-        why.append(worst.retention.reason)
-    alike = sum(hop.verdict is worst.verdict for hop in hops)
-    is_same = len({hop.reason for hop in hops}) == 1
-    of = "" if is_same else f"{alike} of {len(hops)} partitions, such as {place.partition}: "
-    left = (hop.retention.left_ms for hop in hops if hop.retention is not None and hop.at_risk)
-    return (
-        place.flow,
-        place.topic if by == "topic" else f"{place.topic}-{place.partition}",
-        _hop_name(place),
-        badge(worst.verdict.label),
-        total.offset_lag,
-        to_timedelta(total.time_lag_ms),
-        # Nothing to catch up is no forecast.
-        to_timedelta(combine_known(max, (hop.catch_up.eta_ms for hop in hops)) or None),
-        to_timedelta(min((ms for ms in left if ms is not None), default=None)),
-        of + "; ".join(why),
-    )
-
-
-# -- the lag of positions, over time ---------------------------------------------------------------------------------------
-
-
-class _Position(NamedTuple):
-    """The newest sample of one hop of one partition, with the largest time lag of all its samples."""
-
-    flow: str
-    topic: str
-    partition: int
-    hop: str
-    position: int
-    end: int | None
-    offset_lag: int | None
-    time_lag_ms: int | None
-    max_time_lag_ms: int | None
-
-
-class LagPage(Displayable):
-    """The lag of positions, from rows of `Lag.rows`; by `topic` it fits a page, by `partition` it has every position."""
-
-    __slots__ = ("_by", "_is_over_time", "_positions", "rows", "tables")
-
-    def __init__(self, rows: Iterable[Any], *, by: By = "topic", tables: Sequence[TableStatus] = ()) -> None:
-        self.tables = tables
-        self.rows = sorted(rows, key=_position_key)
-        samples = _group(self.rows, _position_key)
-        self._positions = [_newest(several) for several in samples]
-        self._is_over_time = any(len(several) > 1 for several in samples)
-        self._by = by
-
-    def sheet(self) -> Sheet:
-        """Return the topics with the longest waiting first, or each position in order."""
-        if not self._positions:
-            return Sheet(title="lag", facts=(_NO_POSITION,))
-        if self._by == "partition":
-            parts = [self._table("", self._positions)]
-        else:
-            waiting = sorted((one for one in self._positions if one.offset_lag != 0), key=_longest_first)
-            parts = [self._topics()]
-            if waiting:
-                title = f"longest waiting of {plural(len(waiting), 'position')}; --by partition shows every one"
-                parts.append(self._table(title, waiting[:_MAX_WAITING]))
-        unknown = any(one.time_lag_ms is None for one in self._positions)
-        facts = (plural(len(self._positions), "position"),)
-        parts += [tables_table("in_table", self.tables)] if self.tables else []
-        return Sheet(title="lag", facts=facts, parts=(*parts, *([_UNKNOWN_LAG] if unknown else [])))
-
-    def _topics(self) -> Table:
-        topics = _group(self._positions, lambda one: (one.flow, one.topic))
-        topics.sort(key=lambda several: min(map(_longest_first, several)))
-        rows = []
-        for several in (hop for topic in topics for hop in _group(topic, lambda one: one.hop)):
-            first, total = several[0], sum_lags(several)
-            longest = combine_known(max, (one.max_time_lag_ms for one in several))
-            lags = (total.offset_lag, to_timedelta(total.time_lag_ms), to_timedelta(longest))
-            rows.append((first.flow, first.topic, first.hop, len(several), *lags))
-        return self._cut("", ["flow", "topic", "hop", "partitions", "offset lag", "time lag", "at most"], rows)
-
-    def _table(self, title: str, positions: Sequence[_Position]) -> Table:
-        columns = ["flow", "partition", "hop", "position", "end", "offset lag", "time lag", "at most"]
-        rows = [
-            (
-                one.flow,
-                f"{one.topic}-{one.partition}",
-                one.hop,
-                str(one.position),
-                None if one.end is None else str(one.end),
-                one.offset_lag,
-                to_timedelta(one.time_lag_ms),
-                to_timedelta(one.max_time_lag_ms),
-            )
-            for one in positions
-        ]
-        return self._cut(title, columns, rows)
-
-    def _cut(self, title: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Table:
-        """Return the table without the largest lag of a single sample, and without the only flow."""
-        end = len(columns) if self._is_over_time else -1
-        start = 0 if len({one.flow for one in self._positions}) > 1 else 1
-        least = ("at most", "end", "position", "partitions")
-        return table(title, columns[start:end], [row[start:end] for row in rows], least=least)
+def _hop_name(row: Any) -> str:
+    return describe_hop(row.hop, row.group_id, row.cluster)
 
 
 def _group(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -349,29 +234,87 @@ def _group(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     return list(found.values())
 
 
-def _position_key(row: Any) -> tuple[Any, ...]:
+def _row(hops: Sequence[HopVerdict], by: By) -> Sequence[object]:
+    """Return the row of one hop, or of a topic's, with the verdict of the worst, which is the first."""
+    first, total = hops[0], sum_lags(hop.last for hop in hops)
+    key, why = first.key, [first.reason]
+    if first.catch_up.eta_ms is None and first.verdict not in (Verdict.OK, *_NOT_KNOWN):
+        why.append(first.catch_up.reason)
+    if first.retention is not None and first.at_risk:
+        why.append(first.retention.reason)
+    alike = sum(hop.verdict is first.verdict for hop in hops)
+    is_same = len({hop.reason for hop in hops}) == 1
+    of = "" if is_same else f"{alike} of {len(hops)} partitions, such as {key.partition}: "
+    left = (hop.retention.left_ms for hop in hops if hop.retention is not None and hop.at_risk)
     return (
-        *(row.flow, row.topic, row.generation, row.partition),
-        *(HOPS.index(row.hop), row.group_id or "", row.cluster or ""),
+        key.flow,
+        key.topic if by == "topic" else f"{key.topic}-{key.partition}",
+        _hop_name(key),
+        badge(first.verdict.label),
+        total.offset_lag,
+        to_timedelta(total.time_lag_ms),
+        # Nothing to catch up is no forecast.
+        to_timedelta(combine_known(max, (hop.catch_up.eta_ms for hop in hops)) or None),
+        to_timedelta(min((ms for ms in left if ms is not None), default=None)),
+        of + "; ".join(why),
     )
 
 
-def _longest_first(position: _Position) -> tuple[bool, int, int]:
+class LagPage(Displayable):
+    """The lag of positions, from rows of `Lag.rows`: by `topic` the longest waiting first, by `partition` each in its order.
+
+    Of several samples a position shows the newest, and the longest time lag of all.
+    """
+
+    __slots__ = ("_by", "rows", "tables")
+
+    def __init__(self, rows: Iterable[Any], *, by: By = "topic", tables: Sequence[TableStatus] = ()) -> None:
+        self.tables = tables
+        self.rows = sorted(rows, key=lambda row: (*_order(row), row.observed_at))
+        self._by = by
+
+    def sheet(self) -> Sheet:
+        positions = _group(self.rows, _order)
+        if not positions:
+            return Sheet(title="lag", facts=(_NO_POSITION,))
+        if self._by == "partition":
+            parts = [[one] for one in positions]
+        else:
+            topics = _group(positions, lambda of: (of[0].flow, of[0].topic))
+            topics.sort(key=lambda several: min(map(_longest_first, several)))
+            parts = [hop for topic in topics for hop in _group(topic, lambda of: _hop_name(of[0]))]
+        rows = [self._row(several) for several in parts]
+        columns = ["flow", self._by, "hop", "partitions", "position", "end", "offset lag", "time lag", "at most"]
+        # What says nothing of these rows is left out: the only flow, or the largest lag of a single sample.
+        without = {"flow"} if len({row.flow for row in self.rows}) == 1 else set()
+        without |= {"position", "end"} if self._by == "topic" else {"partitions"}
+        without |= {"at most"} if len(positions) == len(self.rows) else set()
+        shown = [number for number, name in enumerate(columns) if name not in without]
+        found = table(
+            "",
+            [columns[number] for number in shown],
+            [[row[number] for number in shown] for row in rows],
+            least=("at most", "end", "position", "partitions"),
+        )
+        notes = [_UNKNOWN_LAG] if any(of[-1].time_lag_ms is None for of in positions) else []
+        tables = [tables_table("in_table", self.tables)] if self.tables else []
+        return Sheet(title="lag", facts=(plural(len(positions), "position"),), parts=(found, *tables, *notes))
+
+    def _row(self, positions: Sequence[Sequence[Any]]) -> Sequence[object]:
+        last = positions[0][-1]
+        total = sum_lags(of[-1] for of in positions)
+        life = last.topic if last.generation == 1 else f"{last.topic}~{last.generation}"
+        longest = max((row.time_lag_ms for of in positions for row in of if row.time_lag_ms is not None), default=None)
+        return (
+            last.flow,
+            last.topic if self._by == "topic" else f"{life}-{last.partition}",
+            *(_hop_name(last), len(positions), str(last.position)),
+            None if last.end_position is None else str(last.end_position),
+            *(total.offset_lag, to_timedelta(total.time_lag_ms), to_timedelta(longest)),
+        )
+
+
+def _longest_first(samples: Sequence[Any]) -> tuple[bool, int, int]:
     """Return the order of positions by their time lags; an unknown one may be longer than any."""
-    return position.time_lag_ms is not None, -(position.time_lag_ms or 0), -(position.offset_lag or 0)
-
-
-def _newest(samples: Sequence[Any]) -> _Position:
-    last = max(samples, key=lambda row: row.observed_at)
-    lags = [row.time_lag_ms for row in samples if row.time_lag_ms is not None]
-    return _Position(
-        flow=last.flow,
-        topic=last.topic if last.generation == 1 else f"{last.topic}~{last.generation}",
-        partition=last.partition,
-        hop=describe_hop(last.hop, last.group_id, last.cluster),
-        position=last.position,
-        end=last.end_position,
-        offset_lag=last.offset_lag,
-        time_lag_ms=last.time_lag_ms,
-        max_time_lag_ms=max(lags, default=None),
-    )
+    last = samples[-1]
+    return last.time_lag_ms is not None, -(last.time_lag_ms or 0), -(last.offset_lag or 0)

@@ -1,4 +1,4 @@
-"""Judge a snapshot: the status of each partition, and the verdict on each hop, by this snapshot and the samples before it."""
+"""Judge a snapshot: each hop by this snapshot and the samples before it, and the status of each partition by its hops."""
 
 from __future__ import annotations
 
@@ -19,31 +19,36 @@ from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
 from mirrorlake.status.ages import OpenTransaction
-from mirrorlake.status.hops import HopVerdict, LagVerdict
+from mirrorlake.status.hops import HopVerdict, LagVerdict, hop_urgency
 from mirrorlake.status.objectives import judge_objectives, measured_rto
-from mirrorlake.status.snapshot import FlowPosition, HopKey, PositionSnapshot
+from mirrorlake.status.snapshot import HopKey, PositionSnapshot
 from mirrorlake.status.status import CAUGHT_UP, TOPIC_LOST, FlowStatus, PartitionStatus, Status
 from mirrorlake.status.verdict import (
     CatchUp,
     Judgement,
     LagSample,
-    RetentionRisk,
     Verdict,
     age_ms,
     catch_up,
     judge,
+    rates,
     retention_risk,
     worst,
 )
 
 log = logging.getLogger(__name__)
 
-# Retention is not read for records that came a moment ago.
+# Retention is not read for records that came a moment ago and are landed in the next.
 _RECENT_MS = 60_000
 _AT_LEAST = {"parked": Verdict.STOP, TOPIC_LOST: Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 Windows = Mapping[HopKey, Sequence[LagSample]]
 """The newest samples of each hop before a snapshot, oldest first."""
+WindowReader = Callable[[Collection[HopKey]], Windows]
+"""Read the windows of hops; of further ones the first sample suffices, for their rates."""
+Topic = tuple[str, str]
+"""A topic with the alias of its cluster before it."""
+RetentionLookup = Callable[[Collection[Topic]], Mapping[Topic, int | None]]
 TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, OpenTransaction]]
 """Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
@@ -57,19 +62,19 @@ class Retention:
     def __init__(self, context: Context) -> None:
         self._config = context.config
         self._admin: Callable[[str], ClusterAdmin] = context.admin
-        self._known: dict[tuple[str, str], int | None] = {}
+        self._known: dict[Topic, int | None] = {}
 
-    def __call__(self, places: Collection[tuple[str, str]]) -> dict[tuple[str, str], int | None]:
-        """Return the retention by cluster and topic, in one request a cluster."""
+    def __call__(self, topics: Collection[Topic]) -> dict[Topic, int | None]:
+        """Return the retention by topic, in one request a cluster."""
         asked: dict[str, set[str]] = {}
-        for alias, topic in places:
+        for alias, topic in topics:
             if self._config.cluster(alias).is_lake:
                 self._known[alias, topic] = None
             elif (alias, topic) not in self._known:
                 asked.setdefault(alias, set()).add(topic)
         for alias, names in asked.items():
             self._ask(alias, names)
-        return {place: self._known[place] for place in places if place in self._known}
+        return {topic: self._known[topic] for topic in topics if topic in self._known}
 
     def _ask(self, alias: str, names: Collection[str]) -> None:
         refused: dict[str, MirrorlakeError] = {}
@@ -86,13 +91,7 @@ class Retention:
             self._known[alias, topic] = None if bound < 0 or not deletes else bound
 
 
-RetentionLookup = Callable[[Collection[tuple[str, str]]], Mapping[tuple[str, str], int | None]]
-
-
-# -- status --------------------------------------------------------------------------------------------------------------
-
-
-def read_status(
+def judge_snapshot(
     flows: Sequence[FlowConfig],
     snapshot: PositionSnapshot,
     samples: Mapping[HopKey, LagSample],
@@ -101,177 +100,213 @@ def read_status(
     target: Callable[[str], ClusterAdmin],
     state: ControlState,
     retention_of: RetentionLookup,
-    windows: Callable[[], Windows] = dict,
+    windows: WindowReader = lambda _: {},
     find_transactions: TransactionFinder = lambda _alias, _stable: {},
-) -> Status:
-    """Return the status of each flow at one snapshot; `samples` are its hops.
+) -> LagVerdict:
+    """Judge the hops of flows at one snapshot, and tell the status of their partitions; `samples` are these hops.
 
-    A flow gets only an error and its time if its source or target did not answer.
+    A flow gets only an error and its time if its source or target did not answer. The samples before are asked for where records
+    wait, or somebody is away. Only the newest generation of a partition counts: positions of an older one end where the topic
+    was deleted.
     """
     silent, remotes = _read_remotes(flows, snapshot, target)
+    waiting = [key for key, one in samples.items() if one.waiting != 0]
+    earlier = windows(waiting) if waiting or silent else {}
+    # A truncation begins another generation of one partition.
+    newest: dict[tuple[str, str, int], int] = {}
+    for key in (*samples, *earlier):
+        of = key.flow, key.topic, key.partition
+        newest[of] = max(key.generation, newest.get(of, 0))
+    at = snapshot.observed_at
+    judges = _Judge(
+        at=at,
+        flows={flow.name: flow for flow in flows},
+        state=state,
+        limits=_limits(flows, samples, retention_of),
+        starts=_log_starts(snapshot),
+    )
+    of_flow: dict[str, dict[HopKey, HopVerdict]] = {flow.name: {} for flow in flows}
+    for key, last in samples.items():
+        if key.generation == newest[key.flow, key.topic, key.partition]:
+            of_flow[key.flow][key] = judges.hop(key, earlier.get(key, ()), last)
+    # Of a cluster that does not answer, only the samples before are known.
+    for key, window in earlier.items():
+        is_newest = key.generation == newest[key.flow, key.topic, key.partition]
+        if is_newest and key.flow in silent and key not in samples and key.hop != "consumed":
+            of_flow[key.flow][key] = judges.hop(key, window[:-1], window[-1])
+    found: dict[str, FlowStatus] = {}
     answering = [flow for flow in flows if flow.name not in silent]
-    positions = {flow.name: snapshot.positions_of(flow) for flow in answering}
-    names = {flow.name for flow in answering}
-    waits = any(
-        place.hop == "republished" and one.waiting != 0 and place.flow in names for place, one in samples.items()
-    )
-    judged = _Judged(
-        at=snapshot.observed_at,
-        samples=samples,
-        windows=windows() if waits else {},
-        risks=_risks_of_landing(samples, snapshot, retention_of),
-        transactions={
-            alias: _find_hanging(alias, answering, positions, find_transactions)
-            for alias in {flow.source for flow in answering}
-        },
-    )
-    rto = measured_rto(lake, answering)
-    found = {name: _unknown_status(*silent[name], state, at=snapshot.observed_at, lake=lake) for name in silent}
-    for flow in answering:
-        landed, topics = snapshot.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
-        held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
-        lost = {topic: one.cause for one in held for topic in one.topics}
-        paused, proven = state.covering(flow.name, flow.source, flow.target), proven_until(lake, flow)
-        rested = _rested(flow, judged, lake)
-        rows = [
-            judged.partition(
-                flow,
-                row,
-                lost=lost.get(tp.topic),
-                pause=paused(tp.topic),
-                is_landed=row.source in landed,
-                rested=rested,
-                proven_until=proven.get(row.source),
-            )
-            for tp, row in sorted(positions[flow.name].items(), key=lambda item: (item[0].topic, item[0].partition))
-        ]
-        parked = state.of_flow(flow.name, flow.source)
-        status = FlowStatus(
-            flow=flow.name, partitions=tuple(rows), observed_at=snapshot.observed_at, held=tuple(held), parked=parked
-        )
-        objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
-        found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
-    return Status(flows=tuple(found[flow.name] for flow in flows), observed_at=snapshot.observed_at)
+    rto, hanging = measured_rto(lake, answering), _find_hanging(answering, of_flow, find_transactions)
+    for flow in flows:
+        hops = of_flow[flow.name]
+        if flow.name in silent:
+            status = _unknown_status(*silent[flow.name], state, at=at, lake=lake)
+            hops |= {key: _away(hop, status.unknown or "") for key, hop in hops.items() if key.hop != "consumed"}
+        else:
+            status = _status(flow, hops, snapshot, remotes[flow.name], hanging[flow.source], state=state, lake=lake)
+            status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto))
+        found[flow.name] = status
+    every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=hop_urgency)
+    return LagVerdict(hops=tuple(every), status=Status(flows=tuple(found.values()), observed_at=at))
 
 
-def _republished(flow: FlowConfig, source: SourcePartition) -> HopKey:
-    return HopKey(
-        flow=flow.name,
-        source=flow.source,
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
-        hop="republished",
-        cluster=flow.target,
-    )
+# -- hops ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """What a snapshot tells of all flows, and the samples before it."""
+class _Judge:
+    """What is known at a snapshot of all hops."""
 
     at: datetime
-    samples: Mapping[HopKey, LagSample]
-    windows: Windows
-    risks: Mapping[tuple[str, SourcePartition], RetentionRisk]
-    transactions: Mapping[str, Mapping[TopicPartition, OpenTransaction]]
+    flows: Mapping[str, FlowConfig]
+    state: ControlState
+    limits: Mapping[Topic, int | None]
+    starts: Mapping[tuple[str, SourcePartition], int]
 
-    def partition(
-        self,
-        flow: FlowConfig,
-        row: FlowPosition,
-        *,
-        lost: str | None,
-        pause: Pause | None,
-        is_landed: bool,
-        rested: datetime | None,
-        proven_until: int | None,
-    ) -> PartitionStatus:
-        hop = _republished(flow, row.source)
-        sample, earlier = self.samples[hop], self.windows.get(hop, ())
-        risk = self.risks.get((flow.source, row.source))
-        transaction = self.transactions[flow.source].get(TopicPartition(row.source.topic, row.source.partition))
-        waits = bool(sample.offset_lag)
-        state, why = _state(lost, risk, pause, transaction, waits=waits, is_landed=is_landed, at=self.at)
-        if sample.waiting == 0:
-            # Nothing waits, so the first sample suffices for the rates.
-            earlier = earlier[:1]
-        # Another sampler may have written newer samples; this snapshot is the last of the window.
-        window = [*(one for one in earlier if one.observed_at < self.at), sample]
-        since = None if pause is None else pause.since
-        judged = judge_partition(window, state=state, known_reason=why, since=since, rested=rested, now=self.at)
-        in_per_s, out_per_s = rates(window)
-        return PartitionStatus(
-            topic=row.source.topic,
-            partition=row.source.partition,
-            source_end=row.end,
-            landed=row.landed,
-            republished=row.republished,
-            offset_lag=max(0, row.end - row.republished),
-            time_lag_ms=sample.time_lag_ms,
-            verdict=judged.verdict.name,
-            state=state,
-            reason=judged.reason,
-            since=judged.since,
-            in_per_s=in_per_s,
-            out_per_s=out_per_s,
-            eta_ms=catch_up(window).eta_ms,
-            proven_until=proven_until,
-            expires_in_ms=None if risk is None else risk.soonest_ms,
-            expires_why=None if risk is None or risk.soonest_ms is None else risk.reason,
-            blocked_offsets=0 if transaction is None else transaction.offsets,
-            blocked_ms=None if transaction is None else age_ms(transaction.since, self.at),
+    def hop(self, key: HopKey, before: Sequence[LagSample], last: LagSample) -> HopVerdict:
+        """Judge one hop by its samples; the last is of now."""
+        # Where nothing waits, the first sample suffices for the rates. Another sampler may have written newer ones than this.
+        known = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < self.at]
+        window = [*known, last]
+        found = judge(window, is_group=key.hop == "consumed")
+        verdict, reason = found.verdict, found.reason
+        if key.hop == "landed" and (pause := self.state.of_cluster(key.source)) is not None:
+            verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
+        topic, risk = _read_from(self.flows[key.flow], key), None
+        if last.waiting == 0 or topic is None or topic in self.limits:
+            risk = retention_risk(
+                window,
+                now=self.at,
+                retention_ms=self.limits.get(topic) if topic else None,
+                log_start=self.starts.get((key.source, key.source_partition)) if key.cluster == key.source else None,
+            )
+        return HopVerdict(
+            key=key,
+            verdict=verdict,
+            reason=reason,
+            last=last,
+            samples=len(before) + 1,
+            catch_up=catch_up(window),
+            rates=rates(window),
+            retention=risk,
+            since=found.since,
         )
 
 
-def judge_partition(
-    window: Sequence[LagSample],
+def _read_from(flow: FlowConfig, key: HopKey) -> Topic | None:
+    """Return the topic that a hop reads; the hop `republished` reads the relay, which keeps what is not sent."""
+    if key.hop == "republished":
+        return None
+    return (flow.source, key.topic) if key.cluster == flow.source else (flow.target, flow.remote_topic(key.topic))
+
+
+def _limits(
+    flows: Iterable[FlowConfig], samples: Mapping[HopKey, LagSample], retention_of: RetentionLookup
+) -> dict[Topic, int | None]:
+    """Return the retention of each topic in which records wait for a hop; a topic of which it is not known is absent."""
+    by_name = {flow.name: flow for flow in flows}
+    recent, asked = set[Topic](), set[Topic]()
+    for key, one in samples.items():
+        if one.waiting != 0 and (topic := _read_from(by_name[key.flow], key)) is not None:
+            is_recent = key.hop == "landed" and one.time_lag_ms is not None and one.time_lag_ms <= _RECENT_MS
+            (recent if is_recent else asked).add(topic)
+    return dict.fromkeys(recent - asked) | dict(retention_of(asked) if asked else {})
+
+
+def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
+    """Return the first offset of each source partition of which something was landed: what went before that was never wanted."""
+    return {
+        (key.source, source): offset
+        for key, offset in snapshot.positions.items()
+        if key.kind == "earliest" and (source := key.source_partition) in snapshot.landed[key.source].reached
+    }
+
+
+def _away(hop: HopVerdict, why: str) -> HopVerdict:
+    # Earlier figures do not describe the present.
+    last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
+    known = CatchUp(eta_ms=None, reason=why)
+    return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=why, last=last, catch_up=known, retention=None, since=None)
+
+
+# -- status --------------------------------------------------------------------------------------------------------------
+
+
+def _status(
+    flow: FlowConfig,
+    hops: dict[HopKey, HopVerdict],
+    snapshot: PositionSnapshot,
+    remotes: Sequence[LostTopic],
+    hanging: Mapping[TopicPartition, OpenTransaction],
     *,
-    state: str,
-    known_reason: str = "",
-    since: datetime | None = None,
-    rested: datetime | None = None,
-    now: datetime,
-) -> Judgement:
-    """Judge the samples of a partition; a bad `state` makes the verdict worse, and `known_reason` comes first.
-
-    A paused partition is PAUSED, `since` its pause, whatever its samples say. `rested` is the last sample before the window if
-    sampling rested since: its mirror does not warm up, nobody runs it.
-    """
-    found = judge(window, now=now)
-    if rested is not None and found.verdict is Verdict.WARMING_UP:
-        reason = f"{found.reason}; the last earlier sample is of {format_time(rested)}"
-        found = Judgement(verdict=Verdict.UNKNOWN, reason=reason)
-    reason = f"{known_reason}; {found.reason}" if known_reason else found.reason
-    if state == "blocked" and found.verdict is Verdict.OK:
-        reason = known_reason
-    if state == "paused":
-        return Judgement(verdict=Verdict.PAUSED, reason=reason, since=since)
-    verdict = worst([found.verdict, _AT_LEAST.get(state, found.verdict)])
-    return Judgement(verdict=verdict, reason=reason, since=found.since if verdict is found.verdict else None)
-
-
-def rates(window: Sequence[LagSample]) -> tuple[float | None, float | None]:
-    """Return offsets a second of source end and position over a window; None where it does not tell, or something went back."""
-    first, last = window[0], window[-1]
-    span_s = (last.observed_at - first.observed_at).total_seconds()
-    if span_s <= 0 or first.end_position is None or last.end_position is None:
-        return None, None
-    came, went = last.end_position - first.end_position, last.position - first.position
-    return (None, None) if min(came, went) < 0 else (came / span_s, went / span_s)
+    state: ControlState,
+    lake: Lake,
+) -> FlowStatus:
+    """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
+    sent = [key for key in hops if key.hop == "republished"]
+    landed, topics = snapshot.landed[flow.source].reached, {key.topic for key in sent}
+    held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
+    lost = {topic: one.cause for one in held for topic in one.topics}
+    paused, proven = state.covering(flow.name, flow.source, flow.target), proven_until(lake, flow)
+    # Where records wait and nothing was sampled of late: nobody runs the mirror, so it does not warm up.
+    is_young = any(hops[key].last.waiting != 0 for key in sent) and all(hops[key].samples == 1 for key in sent)
+    rested = _last_answer(("flow", flow.name), lake) if is_young else None
+    rows = []
+    for key in sorted(sent, key=lambda one: (one.topic, one.partition)):
+        hop, source = hops[key], key.source_partition
+        to_land = hops[key._replace(hop="landed", cluster=flow.source)]
+        transaction = hanging.get(TopicPartition(key.topic, key.partition))
+        pause = paused(key.topic)
+        known, why = _state(
+            hop, to_land, lost.get(key.topic), pause, transaction, source in landed, snapshot.observed_at
+        )
+        judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
+        hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
+        left, (in_per_s, out_per_s) = to_land.retention, hop.rates
+        soonest_ms = None if left is None else left.soonest_ms
+        rows.append(
+            PartitionStatus(
+                topic=key.topic,
+                partition=key.partition,
+                source_end=hop.last.end_position,
+                landed=to_land.last.position,
+                republished=hop.last.position,
+                offset_lag=hop.last.offset_lag,
+                time_lag_ms=hop.last.time_lag_ms,
+                verdict=judged.verdict.name,
+                state=known,
+                reason=judged.reason,
+                since=judged.since,
+                in_per_s=in_per_s,
+                out_per_s=out_per_s,
+                eta_ms=hop.catch_up.eta_ms,
+                proven_until=proven.get(source),
+                expires_in_ms=soonest_ms,
+                expires_why=None if left is None or soonest_ms is None else left.reason,
+                blocked_offsets=0 if transaction is None else transaction.offsets,
+                blocked_ms=None if transaction is None else age_ms(transaction.since, snapshot.observed_at),
+            )
+        )
+    return FlowStatus(
+        flow=flow.name,
+        partitions=tuple(rows),
+        observed_at=snapshot.observed_at,
+        held=tuple(held),
+        parked=state.of_flow(flow.name, flow.source),
+    )
 
 
 def _state(
+    hop: HopVerdict,
+    to_land: HopVerdict,
     lost: str | None,
-    risk: RetentionRisk | None,
     pause: Pause | None,
     transaction: OpenTransaction | None,
-    *,
-    waits: bool,
     is_landed: bool,
     at: datetime,
 ) -> tuple[str, str]:
     """Return the state of a partition, one of `STATES`, and its reason."""
+    risk = to_land.retention
     if lost is not None:
         return TOPIC_LOST, lost
     if risk is not None and risk.is_soon:
@@ -280,9 +315,36 @@ def _state(
         return "paused", str(pause)
     if transaction is not None:
         return "blocked", transaction.describe(at)
-    if not waits:
+    if hop.last.offset_lag is None:
+        return "unknown", "no broker leads it"
+    if hop.last.offset_lag == 0:
         return CAUGHT_UP, ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
+
+
+def judge_state(
+    found: HopVerdict | Judgement,
+    state: str,
+    known: str = "",
+    *,
+    since: datetime | None = None,
+    rested: datetime | None = None,
+) -> Judgement:
+    """Return the verdict of samples with a `state`: a bad one makes it worse, and what is `known` of it comes first.
+
+    A paused partition is PAUSED, `since` its pause, whatever its samples say. `rested` is the last sample before the window if
+    sampling rested since: its mirror does not warm up, nobody runs it.
+    """
+    judged, begun = found.verdict, found.since
+    reason = f"{known}; {found.reason}" if known else found.reason
+    if rested is not None and judged is Verdict.WARMING_UP:
+        judged, begun, reason = Verdict.UNKNOWN, None, f"{reason}; the last earlier sample is of {format_time(rested)}"
+    if state == "blocked" and judged is Verdict.OK:
+        reason = known
+    if state == "paused":
+        return Judgement(verdict=Verdict.PAUSED, reason=reason, since=since)
+    verdict = worst([judged, _AT_LEAST.get(state, judged)])
+    return Judgement(verdict=verdict, reason=reason, since=begun if verdict is judged else None)
 
 
 def _read_remotes(
@@ -324,14 +386,6 @@ def _unknown_status(
     )
 
 
-def _rested(flow: FlowConfig, judged: _Judged, lake: Lake) -> datetime | None:
-    """Return the last sample of a flow whose records wait and whose window has none: nobody samples it any more."""
-    mine = [one for place, one in judged.samples.items() if (place.flow, place.hop) == (flow.name, "republished")]
-    has_samples = any(place.flow == flow.name for place in judged.windows)
-    waits = any(one.waiting != 0 for one in mine)
-    return _last_answer(("flow", flow.name), lake) if waits and not has_samples else None
-
-
 def _last_answer(subject: Subject, lake: Lake) -> datetime | None:
     rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
     return rows[0].answered_at if rows else None
@@ -343,148 +397,19 @@ _ANSWERED = """
 
 
 def _find_hanging(
-    alias: str,
-    flows: Iterable[FlowConfig],
-    positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
-    find_transactions: TransactionFinder,
-) -> Mapping[TopicPartition, OpenTransaction]:
-    ends = {tp: row.end for flow in flows if flow.source == alias for tp, row in positions[flow.name].items()}
-    try:
-        return find_transactions(alias, ends) if ends else {}
-    except MirrorlakeError as error:
-        log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
-        return {}
-
-
-# -- retention -----------------------------------------------------------------------------------------------------------
-
-
-def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
-    """Return the first offset of each source partition of which something was landed: what went before that was never wanted."""
-    return {
-        (key.source, source): offset
-        for key, offset in snapshot.positions.items()
-        if key.kind == "earliest" and (source := key.source_partition) in snapshot.landed[key.source].reached
-    }
-
-
-def _risks_of_landing(
-    samples: Mapping[HopKey, LagSample], snapshot: PositionSnapshot, retention_of: RetentionLookup
-) -> dict[tuple[str, SourcePartition], RetentionRisk]:
-    """Forecast by source partition when its first record that is not landed is deleted."""
-    starts, waiting = _log_starts(snapshot), dict[tuple[str, SourcePartition], LagSample]()
-    for place, sample in samples.items():
-        if place.hop == "landed" and sample.waiting != 0:
-            waiting[place.source, place.source_partition] = sample
-    old = {
-        (alias, source.topic)
-        for (alias, source), sample in waiting.items()
-        if sample.time_lag_ms is None or sample.time_lag_ms > _RECENT_MS
-    }
-    limits = retention_of(old) if old else {}
-    found = {
-        (alias, source): retention_risk(
-            [sample],
-            now=snapshot.observed_at,
-            retention_ms=limits.get((alias, source.topic)),
-            log_start=starts.get((alias, source)),
-        )
-        for (alias, source), sample in waiting.items()
-    }
-    return {place: risk for place, risk in found.items() if risk.by != "none"}
-
-
-# -- hops ----------------------------------------------------------------------------------------------------------------
-
-
-def judge_hops(
-    flows: Sequence[FlowConfig],
-    snapshot: PositionSnapshot,
-    seen: Mapping[HopKey, LagSample],
-    status: Status,
-    *,
-    windows: Windows,
-    state: ControlState,
-    retention_of: RetentionLookup,
-) -> LagVerdict:
-    """Judge each hop that a snapshot has `seen`, worst first; the hop `republished` has the verdict of the status.
-
-    Only the newest generation of a partition is judged: positions of an older one end where the topic was deleted.
-    """
-    by_name, starts, statuses = {flow.name: flow for flow in flows}, _log_starts(snapshot), dict(status)
-    # A truncation begins another generation of one partition.
-    lives: dict[tuple[str, str, int], int] = {}
-    for place in [*seen, *windows]:
-        of = place.flow, place.topic, place.partition
-        lives[of] = max(place.generation, lives.get(of, 0))
-    rows = {(flow.flow, row.topic, row.partition): row for flow in status.flows for row in flow.partitions}
-
-    def read_from(place: HopKey) -> tuple[str, str] | None:
-        """Return the topic that a hop reads; the hop `republished` reads the relay, which keeps what is not sent."""
-        flow = by_name[place.flow]
-        if place.hop == "republished":
-            return None
-        return (
-            (flow.source, place.topic)
-            if place.cluster == flow.source
-            else (flow.target, flow.remote_topic(place.topic))
-        )
-
-    waiting = {topic for place, one in seen.items() if one.waiting != 0 and (topic := read_from(place))}
-    limits = retention_of(waiting) if waiting else {}
-
-    def judged(place: HopKey, window: Sequence[LagSample]) -> HopVerdict:
-        if (unknown := statuses[place.flow].unknown) and place.hop != "consumed":
-            # Earlier figures do not describe the present.
-            last = replace(window[-1], end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
-            return HopVerdict(
-                key=place,
-                verdict=Verdict.CLUSTER_AWAY,
-                reason=unknown,
-                last=last,
-                samples=len(window),
-                catch_up=CatchUp(eta_ms=None, reason=unknown),
-                retention=None,
-            )
-        found, forecast = judge(window, now=snapshot.observed_at, is_group=place.hop == "consumed"), catch_up(window)
-        verdict, reason, row = found.verdict, found.reason, rows.get((place.flow, place.topic, place.partition))
-        if place.hop == "landed" and (pause := state.of_cluster(place.source)) is not None:
-            verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
-        elif place.hop == "republished" and row is not None:
-            verdict, reason, forecast = Verdict[row.verdict], row.reason, replace(forecast, eta_ms=row.eta_ms)
-        topic = read_from(place)
-        risk = None
-        if window[-1].waiting == 0 or topic is None or topic in limits:
-            risk = retention_risk(
-                window,
-                now=snapshot.observed_at,
-                retention_ms=limits.get(topic) if topic else None,
-                log_start=starts.get((place.source, place.source_partition)) if place.cluster == place.source else None,
-            )
-        return HopVerdict(
-            key=place,
-            verdict=verdict,
-            reason=reason,
-            last=window[-1],
-            samples=len(window),
-            catch_up=forecast,
-            retention=risk,
-        )
-
-    # Of a cluster that does not answer, only the samples before are known.
-    silent = {
-        place: window
-        for place, window in windows.items()
-        if place.flow in statuses and statuses[place.flow].unknown and place not in seen and place.hop != "consumed"
-    }
-    found = {
-        place: [*(one for one in windows.get(place, ()) if one.observed_at < snapshot.observed_at), last]
-        for place, last in seen.items()
-    }
-    hops = [
-        judged(place, window)
-        for place, window in {**silent, **found}.items()
-        if window and place.generation == lives[place.flow, place.topic, place.partition]
-    ]
-    objectives = tuple(flow.objectives for flow in status.flows if flow.objectives is not None)
-    return LagVerdict(hops=tuple(hops), objectives=objectives, status=status).worst_first()
+    flows: Sequence[FlowConfig], hops: Mapping[str, Mapping[HopKey, HopVerdict]], find_transactions: TransactionFinder
+) -> dict[str, Mapping[TopicPartition, OpenTransaction]]:
+    """Return the hanging transactions of each source."""
+    ends: dict[str, dict[TopicPartition, int]] = {flow.source: {} for flow in flows}
+    for flow in flows:
+        for key, hop in hops[flow.name].items():
+            if key.hop == "republished" and hop.last.end_position is not None:
+                ends[flow.source][TopicPartition(key.topic, key.partition)] = hop.last.end_position
+    found: dict[str, Mapping[TopicPartition, OpenTransaction]] = {}
+    for alias, stable in ends.items():
+        try:
+            found[alias] = find_transactions(alias, stable) if stable else {}
+        except MirrorlakeError as error:
+            log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
+            found[alias] = {}
+    return found

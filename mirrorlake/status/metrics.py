@@ -141,7 +141,7 @@ def read_values(figures: Figures, mirror: Hops, groups: Hops) -> dict[str, Value
             at = hop.key.flow, hop.key.hop
             left[at] = min(left.get(at, math.inf), hop.retention.soonest_ms / 1000)
     verdicts = [verdict for verdict in Verdict if verdict is verdict.in_metrics]
-    objectives = [(one.flow, *row) for one in lag.objectives for row in one.rows()]
+    objectives = [(of.flow, one.name.lower(), one) for of in lag.objectives for one in of]
     latencies = [(one.flow, one.topic, (one.p50_ms, one.p95_ms, one.p99_ms)) for one in figures.latency]
     return {
         "mirrorlake_metrics_timestamp_seconds": {(): figures.at.timestamp()},
@@ -162,9 +162,9 @@ def read_values(figures: Figures, mirror: Hops, groups: Hops) -> dict[str, Value
         "mirrorlake_retention_left_seconds": left,
         "mirrorlake_catch_up_seconds": {(flow,): _catch_up_s(of) for flow, of in lag.by_flow("republished").items()},
         "mirrorlake_rpo_seconds": {(flow,): _seconds(ms) for flow, ms in lag.rpo_ms.items()},
-        "mirrorlake_objective_seconds": {(flow, name): wanted for flow, name, wanted, _, _ in objectives},
+        "mirrorlake_objective_seconds": {(flow, name): one.wanted_s for flow, name, one in objectives},
         "mirrorlake_objective_met": {
-            (flow, name): met == "met" for flow, name, _, _, met in objectives if met != "unknown"
+            (flow, name): one.met == "met" for flow, name, one in objectives if one.met != "unknown"
         },
         "mirrorlake_replication_latency_seconds": {
             (flow, topic, quantile): ms / 1000

@@ -7,30 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import PositionKey
-from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
 from mirrorlake.status.history import Lag, Recent
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import Retention, Windows, judge_hops, read_status
+from mirrorlake.status.judging import Retention, WindowReader, judge_snapshot
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import HopKey, PositionSnapshot, Sampler
 from mirrorlake.status.status import Status
 from mirrorlake.status.verdict import LagSample, age_ms
 from mirrorlake.tables import read_tables
-
-
-class _Read(NamedTuple):
-    snapshot: PositionSnapshot
-    samples: Mapping[HopKey, LagSample]
-    status: Status
-    state: ControlState
-    retention: Retention
 
 
 class Monitor:
@@ -58,10 +48,10 @@ class Monitor:
             nonlocal recent
             flows = self._context.config.flows
             snapshot = sampler.read()
-            before = self._recent(flows) if recent is None else recent
-            judged = self._status(flows, snapshot, lambda: before)
-            verdict = self._judged(flows, judged, before)
-            recent = before.followed_by(judged.samples)
+            samples = dict(snapshot.hops(flows))
+            before = self.lag(flows).recent(samples) if recent is None else recent
+            verdict = self._judged(flows, snapshot, samples, lambda _: before)
+            recent = before.followed_by(samples)
             with self._lock:
                 self._newest = snapshot.observed_at, verdict
             return sampler.write(snapshot, _verdicts(snapshot, verdict.status))
@@ -88,7 +78,9 @@ class Monitor:
         """Read flows, and return how they stand; writes nothing."""
         flows = self._context.chosen(flow)
         snapshot = self._sampler(flows).read()
-        return self._status(flows, snapshot, lambda: self.lag(flows).recent("republished")).status
+        # Whoever lands is judged by the age of what waits, which needs no sample before.
+        windows = partial(self.lag(flows).recent, hop="republished")
+        return self._judged(flows, snapshot, dict(snapshot.hops(flows)), windows).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Return the lag of these flows; each answer about the present reads all positions."""
@@ -118,42 +110,39 @@ class Monitor:
     def _sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
         return Sampler(self._context, flows, unreachable=self._unreachable)
 
-    def _recent(self, flows: Sequence[FlowConfig]) -> Recent:
-        return self.lag(flows).recent()
-
     def _judges(self, flow: str | None) -> Callable[[], LagVerdict]:
         sampler = self._sampler()
 
         def judge() -> LagVerdict:
             flows, snapshot = self._context.chosen(flow), sampler.read()
-            recent = self._recent(flows)
-            return self._judged(flows, self._status(flows, snapshot, lambda: recent), recent)
+            return self._judged(flows, snapshot, dict(snapshot.hops(flows)), self.lag(flows).recent)
 
         return judge
 
-    def _status(self, flows: Sequence[FlowConfig], snapshot: PositionSnapshot, windows: Callable[[], Windows]) -> _Read:
+    def _judged(
+        self,
+        flows: Sequence[FlowConfig],
+        snapshot: PositionSnapshot,
+        samples: Mapping[HopKey, LagSample],
+        windows: WindowReader,
+    ) -> LagVerdict:
         context = self._context
-        state, retention, samples = context.control().state(), Retention(context), dict(snapshot.hops(flows))
-        status = read_status(
+        state = context.control().state()
+        found = judge_snapshot(
             flows,
             snapshot,
             samples,
             lake=context.lake,
             target=context.admin,
             state=state,
-            retention_of=retention,
+            retention_of=Retention(context),
             windows=windows,
             find_transactions=self.find_hanging_transactions,
         )
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
         tables = read_tables(context, landed=snapshot.landed, state=state).tables if is_whole else ()
-        return _Read(snapshot, samples, replace(status, tables=tables), state, retention)
-
-    def _judged(self, flows: Sequence[FlowConfig], at: _Read, windows: Windows) -> LagVerdict:
-        return judge_hops(
-            flows, at.snapshot, at.samples, at.status, windows=windows, state=at.state, retention_of=at.retention
-        )
+        return replace(found, status=replace(found.status, tables=tables))
 
 
 def _verdicts(snapshot: PositionSnapshot, status: Status) -> dict[PositionKey, str]:

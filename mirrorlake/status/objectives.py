@@ -6,7 +6,7 @@ What was not measured is neither met nor missed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -15,130 +15,107 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import Lake
 from mirrorlake.render import Table, badge, format_duration, table
 
+Met = Literal["met", "missed", "unknown"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRto:
-    seconds: float
-    at: datetime
-    by: str
+class Measured:
+    """What an objective is compared with, in seconds (None: not known); the RTO with its time and command."""
+
+    seconds: float | None
+    at: datetime | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """An objective of a flow, `RPO` or `RTO`, in seconds, and the measurement."""
+
+    name: str
+    wanted_s: float
+    measured: Measured
+
+    @property
+    def met(self) -> Met:
+        if self.measured.seconds is None:
+            return "unknown"
+        return "met" if self.measured.seconds <= self.wanted_s else "missed"
+
+    def said(self) -> tuple[str, str | None]:
+        """Return the objective and the measurement in words, None where there is none."""
+        wanted, measured = (
+            None if seconds is None else format_duration(seconds * 1000)
+            for seconds in (self.wanted_s, self.measured.seconds)
+        )
+        return wanted or "", measured
+
+    def __str__(self) -> str:
+        wanted, measured = self.said()
+        return f"{self.name} {measured or 'not measured'} of {wanted}{f', {self.met}' if measured else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowObjectives:
-    """The objectives of a flow and the measurements in seconds; None if not set, or not measured."""
+    """The objectives that a flow has."""
 
     flow: str
-    rpo_s: float | None = None
-    measured_rpo_s: float | None = None
-    rto_s: float | None = None
-    measured_rto_s: float | None = None
-    rto_measured_at: datetime | None = None
-    rto_measured_by: str | None = None
+    objectives: tuple[Objective, ...]
 
-    @property
-    def rpo(self) -> Met | None:
-        """Whether the RPO is met now; None without an objective."""
-        return _met(self.rpo_s, self.measured_rpo_s)
-
-    @property
-    def rto(self) -> Met | None:
-        """Whether the RTO was met the last time; None without an objective."""
-        return _met(self.rto_s, self.measured_rto_s)
+    def __iter__(self) -> Iterator[Objective]:
+        return iter(self.objectives)
 
     @property
     def missed(self) -> tuple[str, ...]:
         """The objectives that are not met: `RPO`, `RTO`."""
-        return tuple(name for name, met in (("RPO", self.rpo), ("RTO", self.rto)) if met == "missed")
-
-    def rows(self) -> list[tuple[str, float, float | None, Met]]:
-        found = (
-            ("rpo", self.rpo_s, self.measured_rpo_s, self.rpo),
-            ("rto", self.rto_s, self.measured_rto_s, self.rto),
-        )
-        return [(name, wanted, measured, met) for name, wanted, measured, met in found if wanted is not None and met]
+        return tuple(one.name for one in self if one.met == "missed")
 
     def __str__(self) -> str:
-        return "; ".join(
-            f"{name.upper()} {'not measured' if measured is None else _span(measured)} of {_span(wanted)}"
-            + ("" if met == "unknown" else f", {met}")
-            for name, wanted, measured, met in self.rows()
-        )
+        return "; ".join(map(str, self))
 
     def as_dict(self) -> dict[str, Any]:
         """Build the JSON document; times in seconds."""
-        by = {"measured_at": None if self.rto_measured_at is None else self.rto_measured_at.isoformat()}
-        by |= {"measured_by": self.rto_measured_by}
-        return {
-            name: {"objective_s": wanted, "measured_s": measured, "verdict": met, **(by if name == "rto" else {})}
-            for name, wanted, measured, met in self.rows()
-        }
+        found = {}
+        for one in self:
+            said: dict[str, Any] = {"objective_s": one.wanted_s, "measured_s": one.measured.seconds, "verdict": one.met}
+            if one.name == "RTO":
+                at = one.measured.at
+                said |= {"measured_at": None if at is None else at.isoformat(), "measured_by": one.measured.by}
+            found[one.name.lower()] = said
+        return found
 
 
-Met = Literal["met", "missed", "unknown"]
+def judge_objectives(flow: FlowConfig, rpo_ms: int | None, rto: Mapping[str, Measured]) -> FlowObjectives | None:
+    """Compare a flow's objectives with its present RPO and the last RTO of each flow; None for a flow without objectives."""
+    lost = Measured(seconds=None if rpo_ms is None else rpo_ms / 1000)
+    pairs = (
+        ("RPO", flow.objectives.rpo, lost),
+        ("RTO", flow.objectives.rto, rto.get(flow.name, Measured(seconds=None))),
+    )
+    found = tuple(
+        Objective(name=name, wanted_s=wanted.total_seconds(), measured=measured)
+        for name, wanted, measured in pairs
+        if wanted is not None
+    )
+    return FlowObjectives(flow=flow.name, objectives=found) if found else None
 
 
-def _met(wanted: float | None, measured: float | None) -> Met | None:
-    if wanted is None:
-        return None
-    return "unknown" if measured is None else "met" if measured <= wanted else "missed"
-
-
-def _span(seconds: float) -> str:
-    return format_duration(seconds * 1000)
-
-
-def judge_objectives(
-    flows: Iterable[FlowConfig], rpo_ms: Mapping[str, int | None], rto: Mapping[str, MeasuredRto]
-) -> tuple[FlowObjectives, ...]:
-    """Compare flows' objectives with measurements; a flow without objectives is left out."""
-    found = []
-    for flow in flows:
-        wanted = flow.objectives
-        if wanted.rpo is None and wanted.rto is None:
-            continue
-        lost, took = rpo_ms.get(flow.name), rto.get(flow.name)
-        found.append(
-            FlowObjectives(
-                flow=flow.name,
-                rpo_s=None if wanted.rpo is None else wanted.rpo.total_seconds(),
-                measured_rpo_s=None if lost is None else lost / 1000,
-                rto_s=None if wanted.rto is None else wanted.rto.total_seconds(),
-                measured_rto_s=None if took is None else took.seconds,
-                rto_measured_at=None if took is None else took.at,
-                rto_measured_by=None if took is None else took.by,
-            )
-        )
-    return tuple(found)
-
-
-def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, MeasuredRto]:
+def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, Measured]:
     """Read the RTO of the last failover or drill of flows that have an objective for it, from `audit`."""
     names = sorted(flow.name for flow in flows if flow.objectives.rto is not None)
-    if not names:
-        return {}
     found = {}
-    for row in lake.query_rows(_LAST, missing_ok=True, names=names):
-        seconds = _rto_of(row.after)
-        if seconds is not None:
-            found[row.flow] = MeasuredRto(seconds=seconds, at=row.at, by=row.command)
+    for row in lake.query_rows(_LAST, missing_ok=True, names=names) if names else ():
+        try:
+            said = json.loads(row.after)
+        except ValueError:
+            continue
+        seconds = said.get("rto_s") if isinstance(said, dict) else None
+        if isinstance(seconds, int | float):
+            found[row.flow] = Measured(seconds=float(seconds), at=row.at, by=row.command)
     return found
 
 
-def _rto_of(after: str | None) -> float | None:
-    try:
-        said = json.loads(after or "null")
-    except ValueError:
-        return None
-    seconds = said.get("rto_s") if isinstance(said, dict) else None
-    return float(seconds) if isinstance(seconds, int | float) else None
-
-
 def objectives_table(found: Sequence[FlowObjectives]) -> Table:
-    rows = [
-        (one.flow, name.upper(), _span(wanted), None if measured is None else _span(measured), badge(met))
-        for one in found
-        for name, wanted, measured, met in one.rows()
-    ]
+    rows = [(of.flow, one.name, *one.said(), badge(one.met)) for of in found for one in of]
     return table("objectives", ["flow", "objective", "at most", "measured", "verdict"], rows)
 
 

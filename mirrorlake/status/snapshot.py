@@ -76,15 +76,6 @@ def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str
     return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
 
 
-class FlowPosition(NamedTuple):
-    """The next offsets of a flow in a source partition, and the partition's end."""
-
-    source: SourcePartition
-    republished: int
-    landed: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionSnapshot:
     """All samples of one time, with relay positions by source, ledger records by flow, and errors by subject.
@@ -113,27 +104,6 @@ class PositionSnapshot:
     def positions(self) -> dict[PositionKey, int]:
         """All sampled positions."""
         return {key: offset for sample in self.looks for key, offset in sample.positions.items()}
-
-    def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
-        """Return the positions of a flow in the newest generation of each of its partitions."""
-        seen = {sample.key: sample.positions for sample in self.looks}
-        reached, cluster = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
-        found: dict[TopicPartition, FlowPosition] = {}
-        mine = (item for item in seen.get(("flow", flow.name), {}).items() if item[0].kind == "republished")
-        # Sorted by topic and generation, so that each partition ends with its newest.
-        for key, offset in sorted(mine, key=lambda item: item[0][2:5]):
-            of_source = key._replace(flow=None)
-            end = cluster.get(of_source._replace(kind="last_stable"))
-            if end is None:
-                # A leaderless partition; a warning was logged.
-                continue
-            found[TopicPartition(key.topic, key.partition)] = FlowPosition(
-                source=key.source_partition,
-                republished=offset,
-                landed=reached[of_source._replace(kind="reached")],
-                end=end,
-            )
-        return found
 
     def hops(self, flows: Iterable[FlowConfig]) -> Iterator[tuple[HopKey, LagSample]]:
         """Yield each hop of flows with its lag; of a source that did not answer, the end is not known."""

@@ -14,17 +14,7 @@ from typing import ClassVar, Literal, overload
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import (
-    Badge,
-    JsonDisplayable,
-    Sheet,
-    Table,
-    badge,
-    format_count,
-    format_duration,
-    plural,
-    table,
-)
+from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_count, format_duration, plural, table
 from mirrorlake.status.objectives import FlowObjectives, objectives_table
 from mirrorlake.status.verdict import SEVERITY, Verdict, combine_known, sum_lags, verdict_label, worst
 from mirrorlake.tables import TableStatus, tables_table
@@ -47,7 +37,7 @@ STATES = (
 )
 """The states of a partition or flow, worst first.
 
-`unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
+`unknown`: a cluster did not answer, or nobody leads the partition; `empty`: the flow carries no topic yet.
 """
 
 
@@ -65,13 +55,22 @@ def worst_state(states: Iterable[str]) -> str:
     return min(states, key=STATES.index, default="empty")
 
 
+def status_badge(verdict: str, state: str) -> Badge:
+    """Return the badge of a verdict; a flow that carries no topic yet is no alarm."""
+    return badge(verdict_label(verdict), "off" if state == "empty" else None)
+
+
+def to_timedelta(ms: float | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """Where the newest life of one source partition stands in one flow; positions are next offsets.
 
-    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is the name of a
-    `Verdict` (see `status.verdict`), its `reason` is in words, and `since` says since when it holds, where that is known. The `state`
-    is what mirrorlake knows:
+    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds; None where they are not known, and
+    so is the `source_end` of a partition that no broker leads. The `verdict` is the name of a `Verdict` (see `status.verdict`),
+    its `reason` is in words, and `since` says since when it holds, where that is known. The `state` is what mirrorlake knows:
     `caught_up` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
     the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `topic_lost` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
@@ -84,10 +83,10 @@ class PartitionStatus:
 
     topic: str
     partition: int
-    source_end: int
+    source_end: int | None
     landed: int
     republished: int
-    offset_lag: int
+    offset_lag: int | None
     time_lag_ms: int | None
     verdict: str
     state: str = CAUGHT_UP
@@ -105,16 +104,14 @@ class PartitionStatus:
     @property
     def not_proven(self) -> int:
         """The offsets of the source that no verification has found on the target yet."""
-        return max(0, self.source_end - (self.proven_until or 0))
+        return max(0, (self.source_end or 0) - (self.proven_until or 0))
 
 
 class Totals:
     """The figures of several partitions: of a topic, a flow or the mirror."""
 
     __slots__ = ()
-
-    def _partitions(self) -> Sequence[PartitionStatus]:
-        raise NotImplementedError
+    partitions: Sequence[PartitionStatus]
 
     @property
     def is_whole(self) -> bool:
@@ -124,30 +121,50 @@ class Totals:
     @property
     def offset_lag(self) -> int:
         """The offsets that are not on the target yet, of all partitions that are known."""
-        return sum_lags(self._partitions()).offset_lag or 0
+        return sum(row.offset_lag or 0 for row in self.partitions)
 
     @property
     def time_lag_ms(self) -> int | None:
         """The largest time lag of a partition in milliseconds; None where that of one is not known."""
-        return sum_lags(self._partitions()).time_lag_ms if self.is_whole else None
+        return sum_lags(self.partitions).time_lag_ms if self.is_whole else None
 
     @property
     def in_per_s(self) -> float | None:
         """Offsets a second that come to the sources; None where that of a partition is not known."""
-        return sum_rates(row.in_per_s for row in self._partitions()) if self.is_whole else None
+        return self._rate([row.in_per_s for row in self.partitions])
 
     @property
     def out_per_s(self) -> float | None:
         """Offsets a second that reach the targets; None where that of a partition is not known."""
-        return sum_rates(row.out_per_s for row in self._partitions()) if self.is_whole else None
+        return self._rate([row.out_per_s for row in self.partitions])
+
+    def _rate(self, rates: Sequence[float | None]) -> float | None:
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if self.is_whole and known and len(known) == len(rates) else None
 
     @property
     def eta_ms(self) -> int | None:
         """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
-        return combine_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
+        return combine_known(max, (row.eta_ms for row in self.partitions)) if self.is_whole else None
+
+    @property
+    def not_proven(self) -> int:
+        """The offsets of the source that no verification has found on the target yet."""
+        return sum(row.not_proven for row in self.partitions)
+
+    def proven_words(self) -> str:
+        """Describe how much of the source is proven to be on the target."""
+        if all(row.proven_until is None for row in self.partitions):
+            return "nothing"
+        return f"all but {format_count(self.not_proven)}" if self.not_proven else "all"
+
+    def _worst_reason(self, name: str) -> str:
+        """Return the reason of the worst partition, with its name by a format unless all reasons are the same."""
+        row = min(self.partitions, key=_urgency)
+        return row.reason if len({one.reason for one in self.partitions}) == 1 else f"{name.format(row)}: {row.reason}"
 
     def _facts(self) -> tuple[str, ...]:
-        rows = self._partitions()
+        rows = self.partitions
         found = Counter(row.verdict for row in rows)
         verdicts = [f"{format_count(found[word.name])} {word.label}" for word in SEVERITY if word.name in found]
         said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
@@ -155,9 +172,9 @@ class Totals:
         if left is not None:
             said.append(f"not landed, deleted by the source in {format_duration(left)}")
         if rows:
-            at_least = "" if self.is_whole else "at least "
+            is_known = self.is_whole and all(row.offset_lag is not None for row in rows)
             said += [
-                f"offset lag {at_least}{format_count(self.offset_lag)}",
+                f"offset lag {'' if is_known else 'at least '}{format_count(self.offset_lag)}",
                 f"time lag {format_duration(self.time_lag_ms)}",
             ]
         return tuple(said)
@@ -179,9 +196,6 @@ class TopicStatus(Totals):
     topic: str
     partitions: tuple[PartitionStatus, ...]
 
-    def _partitions(self) -> Sequence[PartitionStatus]:
-        return self.partitions
-
     @property
     def verdict(self) -> str:
         return worst_verdict(row.verdict for row in self.partitions)
@@ -193,101 +207,11 @@ class TopicStatus(Totals):
     @property
     def reason(self) -> str:
         """The reason of the worst partition, which it names where there are several."""
-        return worst_reason(self.partitions, {id(row): f"partition {row.partition}" for row in self.partitions})
-
-    @property
-    def not_proven(self) -> int:
-        """The offsets of the source that no verification has found on the target yet."""
-        return sum(row.not_proven for row in self.partitions)
-
-
-def sum_rates(rates: Iterable[float | None]) -> float | None:
-    """Return the sum of rates, or None if one is unknown."""
-    found = list(rates)
-    return None if None in found or not found else sum(rate or 0.0 for rate in found)
-
-
-def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
-    """Return the reason of the worst partition, with its name (by identity) unless all reasons are the same."""
-    if not rows:
-        return "no topic to mirror yet"
-    row = min(rows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
-    return row.reason if len({one.reason for one in rows}) == 1 else f"{names[id(row)]}: {row.reason}"
-
-
-def status_badge(verdict: str, state: str) -> Badge:
-    """Return the badge of a verdict; a flow that carries no topic yet is no alarm."""
-    return badge(verdict_label(verdict), "off" if state == "empty" else None)
-
-
-def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
-    """Describe how much of the source is proven to be on the target.
-
-    >>> format_proven(0, []), format_proven(1200, [])
-    ('nothing', 'nothing')
-    """
-    if all(row.proven_until is None for row in of):
-        return "nothing"
-    return f"all but {format_count(not_proven)}" if not_proven else "all"
-
-
-def to_timedelta(ms: float | None) -> timedelta | None:
-    """Return milliseconds as a timedelta, or None."""
-    return None if ms is None else timedelta(milliseconds=ms)
+        return self._worst_reason("partition {0.partition}")
 
 
 def _urgency(row: TopicStatus | PartitionStatus) -> tuple[int, int]:
     return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
-
-
-def topic_table(topics: Iterable[TopicStatus], *, named: bool) -> Table:
-    """Show topics, the worst first; `named` with their flows."""
-    columns = ["topic", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "proven", "why"]
-    return table(
-        "",
-        ["flow", *columns] if named else columns,
-        [
-            (
-                *([one.flow] if named else []),
-                one.topic,
-                status_badge(one.verdict, one.state),
-                one.offset_lag,
-                to_timedelta(one.time_lag_ms),
-                one.in_per_s,
-                one.out_per_s,
-                # Nothing to catch up is no forecast.
-                to_timedelta(one.eta_ms or None),
-                format_proven(one.not_proven, one.partitions),
-                one.reason,
-            )
-            for one in sorted(topics, key=_urgency)
-        ],
-        least=("catches up in", "in/s", "out/s", "proven"),
-    )
-
-
-def partition_table(rows: Iterable[tuple[str, PartitionStatus]], *, named: bool) -> Table:
-    """Show partitions with their flows, the worst first; `named` names the flows."""
-    positions = ["source end", "landed up to", "republished up to", "proven until"]
-    columns = ["topic", "partition", *positions, "offset lag", "time lag", "verdict", "why"]
-    return table(
-        "",
-        ["flow", *columns] if named else columns,
-        [
-            (
-                *([flow] if named else []),
-                row.topic,
-                *map(str, (row.partition, row.source_end, row.landed, row.republished)),
-                None if row.proven_until is None else str(row.proven_until),
-                row.offset_lag,
-                to_timedelta(row.time_lag_ms),
-                status_badge(row.verdict, row.state),
-                row.reason,
-            )
-            for flow, row in sorted(rows, key=lambda found: _urgency(found[1]))
-        ],
-        least=("proven until", "source end", "landed up to", "republished up to"),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -329,9 +253,6 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     def __len__(self) -> int:
         return len(self.partitions)
-
-    def _partitions(self) -> Sequence[PartitionStatus]:
-        return self.partitions
 
     @property
     def is_whole(self) -> bool:
@@ -376,8 +297,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
             return min(one.since for one in self.parked)
         if self._is_of_cluster:
             return self.answered_at
-        worst = Verdict[self.verdict]
-        found = (row.since for row in self.partitions if row.since is not None and Verdict[row.verdict] is worst)
+        found = (row.since for row in self.partitions if row.since is not None and row.verdict == self.verdict)
         return min(found, default=None)
 
     @property
@@ -393,12 +313,12 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
             return "; ".join(map(str, self.parked))
         if self.unknown and self._is_of_cluster:
             return self.unknown
-        return worst_reason(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
+        return self._worst_reason("{0.topic}-{0.partition}") if self.partitions else "no topic to mirror yet"
 
     @property
     def not_landed(self) -> int:
-        """The offsets that are not in the relay yet, of all partitions."""
-        return sum(max(0, row.source_end - row.landed) for row in self.partitions)
+        """The offsets that are not in the relay yet, of all partitions that are known."""
+        return sum(max(0, (row.source_end or 0) - row.landed) for row in self.partitions)
 
     def by(self, what: By) -> FlowStatus:
         """Show it by `topic` or by `partition`."""
@@ -443,7 +363,8 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     def __len__(self) -> int:
         return len(self.flows)
 
-    def _partitions(self) -> Sequence[PartitionStatus]:
+    @property
+    def partitions(self) -> Sequence[PartitionStatus]:  # type: ignore[override]
         return [row for flow in self.flows for row in flow.partitions]
 
     @property
@@ -454,8 +375,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     @property
     def verdict(self) -> str:
         """The worst verdict of a flow or a typed table."""
-        tables = [one.verdict for one in self.tables]
-        return worst_verdict([*tables, *(flow.verdict for flow in self.flows)])
+        return worst_verdict([*(one.verdict for one in self.tables), *(one.verdict for one in self.flows)])
 
     @property
     def state(self) -> str:
@@ -466,25 +386,6 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     def by(self, what: By) -> Status:
         """Show it by `topic` or by `partition`."""
         return replace(self, shown_by=what)
-
-    def after(self, before: Status) -> Status:
-        """Return this snapshot with the rates since an earlier one; a partition that is new or went back keeps its own."""
-        if self.observed_at is None or before.observed_at is None or self.observed_at <= before.observed_at:
-            return self
-        span_s = (self.observed_at - before.observed_at).total_seconds()
-        known = {(flow.flow, row.topic, row.partition): row for flow in before.flows for row in flow}
-
-        def moved(flow: str, row: PartitionStatus) -> PartitionStatus:
-            then = known.get((flow, row.topic, row.partition))
-            if then is None or row.source_end < then.source_end or row.republished < then.republished:
-                return row
-            came, went = row.source_end - then.source_end, row.republished - then.republished
-            return replace(row, in_per_s=came / span_s, out_per_s=went / span_s)
-
-        return replace(
-            self,
-            flows=tuple(replace(flow, partitions=tuple(moved(flow.flow, row) for row in flow)) for flow in self.flows),
-        )
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
@@ -510,7 +411,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
                 *(str(one.parked) for one in self.tables if one.parked is not None),
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([objectives_table(objectives)] if objectives else []),
-                *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
+                *([_rows(self.flows, self.shown_by)] if self.partitions else []),
                 *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
                 *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
                 *(str(one) for flow in self.flows for one in flow.held),
@@ -519,7 +420,59 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
         )
 
 
-def _rows(flows: Sequence[FlowStatus], by: By, *, named: bool = False) -> Table:
+def _rows(flows: Sequence[FlowStatus], by: By) -> Table:
+    """Show topics or partitions, the worst first; with their flows where there are several."""
+    rows: list[tuple[object, ...]]
     if by == "partition":
-        return partition_table(((one.flow, row) for one in flows for row in one), named=named)
-    return topic_table((topic for one in flows for topic in one.topics), named=named)
+        positions = ["source end", "landed up to", "republished up to", "proven until"]
+        columns = ["flow", "topic", "partition", *positions, "offset lag", "time lag", "verdict", "why"]
+        least = ("proven until", "source end", "landed up to", "republished up to")
+        pairs = sorted(((one.flow, row) for one in flows for row in one), key=lambda pair: _urgency(pair[1]))
+        rows = [
+            (
+                flow,
+                row.topic,
+                str(row.partition),
+                *(
+                    None if at is None else str(at)
+                    for at in (row.source_end, row.landed, row.republished, row.proven_until)
+                ),
+                row.offset_lag,
+                to_timedelta(row.time_lag_ms),
+                status_badge(row.verdict, row.state),
+                row.reason,
+            )
+            for flow, row in pairs
+        ]
+    else:
+        columns = [
+            "flow",
+            "topic",
+            "verdict",
+            "offset lag",
+            "time lag",
+            "in/s",
+            "out/s",
+            "catches up in",
+            "proven",
+            "why",
+        ]
+        least = ("catches up in", "in/s", "out/s", "proven")
+        rows = [
+            (
+                one.flow,
+                one.topic,
+                status_badge(one.verdict, one.state),
+                one.offset_lag,
+                to_timedelta(one.time_lag_ms),
+                one.in_per_s,
+                one.out_per_s,
+                # Nothing to catch up is no forecast.
+                to_timedelta(one.eta_ms or None),
+                one.proven_words(),
+                one.reason,
+            )
+            for one in sorted((topic for flow in flows for topic in flow.topics), key=_urgency)
+        ]
+    start = 0 if len(flows) > 1 else 1
+    return table("", columns[start:], [row[start:] for row in rows], least=least)

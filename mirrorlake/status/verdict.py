@@ -3,19 +3,18 @@
 The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *snapshots* instead of commits:
 
     1  there is no lag now                                   OK        whatever was earlier
-    2  nobody has reported for longer than the window spans  STOP      unless the end that is known is reached
-    3  a position went back, and has not come back           REWIND    one snapshot alone proves nothing
-    4  there was no lag at some moment of the window         OK        a spike, or an idle topic that woke up
+    2  a position went back, and has not come back           REWIND    one snapshot alone proves nothing
+    3  there was no lag at some moment of the window         OK        a spike, or an idle topic that woke up
        but nothing has moved for as long as a mirror takes   WARNING   on the hops of the mirror itself
-    5  no position of the window differs from the others     STALL
-    6  what waits passes in as long as a mirror takes        OK        a mirror in pace always has some records under way
-    7  the lag never became less                             WARNING   it moves, but too slowly
-    8  else                                                  OK
+    4  no position of the window differs from the others     STALL
+    5  what waits passes in as long as a mirror takes        OK        a mirror in pace always has some records under way
+    6  the lag never became less                             WARNING   it moves, but too slowly
+    7  else                                                  OK
 
 What a mirror changes: the end is read together with the position, so a topic at rest has lag 0 and is OK however long
-it rests, also where only transaction markers or filtered records follow. A sample sees from outside, so a group that
-died seems to stand still (STALL), and STOP says that the sampling itself has ended: the mirror that samples is
-gone, or the group's positions are. A window that cannot tell is never OK, and says why: WARMING_UP while it fills, UNKNOWN else.
+it rests, also where only transaction markers or filtered records follow. The last sample is always of now, so Burrow's STOP, of
+a group that reports no more, cannot be told from STALL; a flow is STOP where its stream is parked. A window that cannot tell is
+never OK, and says why: WARMING_UP while it fills, UNKNOWN else.
 
 Forecasts go on with the rates of the window as straight lines and say so; they do not guess where the window cannot tell.
 """
@@ -39,8 +38,6 @@ FEWEST_SAMPLES = 3
 # A healthy mirror has records of up to this age under way: batches, transactions of a few seconds, and their commits.
 # Within that, a lag grows or falls by chance.
 PACE_S = 10.0
-# Of fewer snapshots than a verdict needs, no interval is known: two default ones.
-_YOUNG = timedelta(seconds=60)
 # Less than this share of the retention time is left: soon.
 _SOON_SHARE = 0.1
 
@@ -94,7 +91,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 # -- what a snapshot shows of one position ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LagSample:
     """Position and lag of one hop of one source partition at one snapshot.
 
@@ -162,40 +159,31 @@ class Judgement:
     since: datetime | None = None
 
 
-def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False) -> Judgement:
-    """Judge the samples of one hop of one partition (one generation, one group), oldest first.
+def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
+    """Judge the samples of one hop of one partition (one generation, one group), oldest first; the last is of now.
 
     Samples whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
     itself is expected to move.
     """
-    samples = sorted(window, key=lambda sample: sample.observed_at)
-    verdict, reason = _rule(samples, now, is_group)
-    since = samples[0].observed_at if samples and verdict is Verdict.WARMING_UP else None
-    return Judgement(verdict=verdict, reason=reason, since=since)
-
-
-def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[Verdict, str]:
-    if not samples:
-        return Verdict.UNKNOWN, "nothing was sampled yet"
-    samples = _without_step_back_of_one_sample(samples)
-    last = samples[-1]
-    lag, silent, span = last.waiting, now - last.observed_at, last.observed_at - samples[0].observed_at
-    is_old = silent > span
+    samples = _without_step_back_of_one_sample(window)
+    last, span = samples[-1], samples[-1].observed_at - samples[0].observed_at
+    lag = last.waiting
     if lag is None:
-        return Verdict.UNKNOWN, "the end was not known at the last sample"
+        return Judgement(verdict=Verdict.UNKNOWN, reason="the end was not known at the last sample")
     if lag == 0:
-        if len(samples) >= FEWEST_SAMPLES and is_old:
-            why = f"nothing waited {format_duration(silent)} ago, and none was taken since; the window spans {format_duration(span)}"
-            return Verdict.UNKNOWN, why
-        return Verdict.OK, "nothing waits"
+        return Judgement(verdict=Verdict.OK, reason="nothing waits")
     if len(samples) < FEWEST_SAMPLES:
-        few = f"{len(samples)} of at least {FEWEST_SAMPLES} samples"
-        if silent > max(span, _YOUNG):
-            return Verdict.UNKNOWN, f"{few}, the last {format_duration(silent)} ago, and {lag} records waited"
-        return Verdict.WARMING_UP, f"{few} since {format_time(samples[0].observed_at)}, and {lag} records wait"
-    if is_old:
-        why = f"no position was reported for {format_duration(silent)}, the window spans {format_duration(span)}; {lag} records wait"
-        return Verdict.STOP, why
+        begun = samples[0].observed_at
+        reason = (
+            f"{len(samples)} of at least {FEWEST_SAMPLES} samples since {format_time(begun)}, and {lag} records wait"
+        )
+        return Judgement(verdict=Verdict.WARMING_UP, reason=reason, since=begun)
+    verdict, reason = _rule(samples, lag, span, is_group)
+    return Judgement(verdict=verdict, reason=reason)
+
+
+def _rule(samples: Sequence[LagSample], lag: int, span: timedelta, is_group: bool) -> tuple[Verdict, str]:
+    last = samples[-1]
     if (fell := _rewound(samples)) is not None:
         before, after = fell
         return Verdict.REWIND, f"the position went back, {before} to {after}, and has not come back"
@@ -300,6 +288,16 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
     return CatchUp(
         eta_ms=eta_ms, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s, is_steady=is_steady
     )
+
+
+def rates(window: Sequence[LagSample]) -> tuple[float | None, float | None]:
+    """Return offsets a second of source end and position over a window; None where it does not tell, or something went back."""
+    first, last = window[0], window[-1]
+    span_s = (last.observed_at - first.observed_at).total_seconds()
+    if span_s <= 0 or first.end_position is None or last.end_position is None:
+        return None, None
+    came, went = last.end_position - first.end_position, last.position - first.position
+    return (None, None) if min(came, went) < 0 else (came / span_s, went / span_s)
 
 
 def is_in_pace(window: Sequence[LagSample]) -> bool:

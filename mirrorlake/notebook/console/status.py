@@ -22,7 +22,6 @@ from mirrorlake.status import (
     PartitionStatus,
     Status,
     TopicStatus,
-    format_proven,
     status_badge,
 )
 
@@ -142,8 +141,7 @@ class StatusView(Panel):
             return
         if status is self._drawn:
             return
-        self._shown = status.after(self._drawn) if self._drawn is not None else status
-        self._drawn = status
+        self._shown = self._drawn = status
         self._seen.append((self._session.now(), status))
         self._show_status()
         self.lag.changed()
@@ -169,7 +167,7 @@ def _flow_row(flow: FlowStatus) -> Row:
 
 def _row(topic: TopicStatus, source: str) -> Row:
     name = f"{topic.flow}/{topic.topic}"
-    proven = format_proven(topic.not_proven, topic.partitions)
+    proven = topic.proven_words()
     opening = Cell(topic.topic, link=link("topic", source, topic.topic))
     cells = dict(_cells(topic, proven), topic=opening, flow=topic.flow)
     parts = [

@@ -36,7 +36,7 @@ def row(minutes: int, lag_ms: int | None, **other: Any) -> Any:
     return SimpleNamespace(**{**place, **hop, **lags, **other})
 
 
-def test_many_partitions_are_one_page_with_the_longest_waiting_first() -> None:
+def test_many_partitions_are_one_page_with_the_longest_waiting_topic_first() -> None:
     hops = [("landed", None), ("republished", None), ("consumed", "billing")]
     rows = [
         row(1, 0, topic=topic, partition=n, hop=hop, group_id=group, offset_lag=0)
@@ -52,9 +52,7 @@ def test_many_partitions_are_one_page_with_the_longest_waiting_first() -> None:
     assert first.split() == ["payments", "landed", "16", "0", "0", "ms"]
     assert others[0].split() == ["payments", "republished", "16", "8", "2", "min", "36", "s"]
     assert others[1].split() == ["payments", "consumed", "by", "billing", "on", "east", "16", "0", "0", "ms"]
-    assert "longest waiting of 1 position; --by partition shows every one" in shown
-    assert "payments-7" in others[-1]
-    assert len(others) < 12
+    assert len(others) == 5
     assert len(LagPage(rows, by="partition").sheet().text(rows=None, width=99).splitlines()) == 98
 
 

@@ -205,16 +205,6 @@ def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
     assert found.by("partition").as_dict() == found.as_dict()
 
 
-def test_rates_are_those_between_two_looks() -> None:
-    first = Status(flows=(status("f", partition_status(lag=100)),), observed_at=NOON)
-    row = replace(partition_status(lag=50), source_end=1100, republished=1050)
-    later = Status(flows=(status("f", row),), observed_at=NOON + timedelta(seconds=10)).after(first)
-    assert (later.in_per_s, later.out_per_s) == (10.0, 15.0)
-    again = replace(partition_status(), source_end=3, republished=3)
-    fell = Status(flows=(status("f", again),), observed_at=NOON + timedelta(seconds=20)).after(later)
-    assert fell.in_per_s is None, "the topic was created again"
-
-
 @pytest.mark.parametrize(
     ("verdict", "shown"),
     [

@@ -23,12 +23,12 @@ from mirrorlake.status import judging, sources
 from mirrorlake.status import snapshot as snapshot_module
 from mirrorlake.status.history import Recent
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import Retention, judge_partition, rates, read_status
+from mirrorlake.status.judging import Retention, judge_snapshot, judge_state
 from mirrorlake.status.objectives import judge_objectives, measured_rto
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import Sampler
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
-from mirrorlake.status.verdict import LagSample, Verdict
+from mirrorlake.status.verdict import LagSample, Verdict, judge, rates
 from tests.builders import NOON, ORDERS, hop_place, judged, ledger_record, mirror_config, sample
 from tests.kit.lake import LakeBuilder, at, landed
 from tests.kit.memory_cluster import MemoryCluster
@@ -87,7 +87,7 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).read()
         keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
         reads: Any = {"target": lambda _: source, "retention_of": lambda _: keeps}
-        return read_status([FLOW], look, dict(look.hops([FLOW])), lake=lake, state=state, **reads, **more)
+        return judge_snapshot([FLOW], look, dict(look.hops([FLOW])), lake=lake, state=state, **reads, **more).status
 
     return ask
 
@@ -198,12 +198,13 @@ def samples(*positions: int, end: int = 10) -> list[LagSample]:
     return [sample(at(begin + 10 * n), position, end, lag_ms=1) for n, position in enumerate(positions)]
 
 
-def recent(**of: list[LagSample]) -> Callable[[], Recent]:
+def recent(**of: list[LagSample]) -> Callable[..., Recent]:
     """Return the newest samples of a flow's topics."""
     windows = {hop_place("republished", topic=topic): window for topic, window in of.items()}
     length = max(map(len, windows.values()))
     looks = ({place: window[n] for place, window in windows.items() if n < len(window)} for n in range(length))
-    return lambda: Recent(looks)
+    found = Recent(looks)
+    return lambda _: found
 
 
 YOUNG = "1 of at least 3 samples since 2026-01-01 12:01:00 UTC, and 5 records wait"
@@ -246,7 +247,7 @@ def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(built: Lak
 
 
 def test_no_sample_is_asked_for_while_nothing_waits(status: Asked) -> None:
-    def never() -> Recent:
+    def never(_: Any) -> Recent:
         raise AssertionError("what this look tells is asked of the lake")
 
     found = status(LANDED, 8, windows=never)[FLOW.name]
@@ -265,10 +266,9 @@ def test_no_sample_is_asked_for_while_nothing_waits(status: Asked) -> None:
     ],
 )
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
-    now = at(60)
-    fine = judge_partition(samples(10, 10, 10), state=state, known_reason="it is so", now=at(50))
+    fine = judge_state(judge(samples(10, 10, 10)), state, "it is so")
     assert (fine.verdict, fine.reason) == (verdict, "it is so" if state == "blocked" else "it is so; nothing waits")
-    back = judge_partition([*samples(2, 8, 9, 5, 5)], state=state, now=now)
+    back = judge_state(judge(samples(2, 8, 9, 5, 5)), state)
     worse = Verdict.PAUSED if state == "paused" else Verdict.REWIND
     assert back.verdict is worse, "the samples say worse, but of what a person wanted"
 
@@ -397,8 +397,8 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
 
 def test_a_cluster_that_is_away_leaves_no_figure_of_its_hops_and_a_pause_of_landing_is_named() -> None:
     windows = {hop: window([3, 3, 3], end=10) for hop in (hop_place("landed"), hop_place("republished"))}
-    silent = FlowStatus(flow="east->central", partitions=(), observed_at=NOON, unknown="east is away", away="east")
-    found = judged(windows, status=Status(flows=(silent,), observed_at=NOON))
+    away = ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
+    found = judged(windows, errors={("cluster", "east"): away})
     assert {(hop.verdict, hop.reason, hop.last.offset_lag) for hop in found.hops} == {
         (Verdict.CLUSTER_AWAY, "east is away", None)
     }
@@ -419,9 +419,11 @@ def test_objectives_are_met_missed_or_not_measured(built: LakeBuilder, lake: Lak
         built.add("audit", at=at(seconds), command=command, flow=flow.name, object="x", who="ann", after=document)
 
     assert measured_rto(lake, flows) == {}
-    [before] = judge_objectives([flow, FLOW], {flow.name: 2_500}, {})
+    assert judge_objectives(FLOW, 2_500, {}) is None
+    before = judge_objectives(flow, 2_500, {})
     assert str(before) == "RPO 2.5 s of 30.0 s, met; RTO not measured of 5 min 0 s"
-    assert (before.rpo, before.rto, before.missed) == ("met", "unknown", ())
+    assert before is not None
+    assert ([one.met for one in before], before.missed) == (["met", "unknown"], ())
     rto("drill", json.dumps({"rto_s": 100, "rpo_s": 1}), 1)
     rto("failover", json.dumps({"rto_s": 400.5}), 2)
     rto("failover", json.dumps({"rto_s": None}), 3)
@@ -429,11 +431,14 @@ def test_objectives_are_met_missed_or_not_measured(built: LakeBuilder, lake: Lak
     rto("apply", json.dumps({"rto_s": 1}), 5)
     measured = measured_rto(lake, flows)
     assert (measured[flow.name].seconds, measured[flow.name].by) == (400.5, "failover")
-    [found] = judge_objectives(flows, {flow.name: 30_001}, measured)
+    found = judge_objectives(flow, 30_001, measured)
+    assert found is not None
     assert found.missed == ("RPO", "RTO")
     assert found.as_dict()["rto"]["measured_by"] == "failover"
-    verdict = LagVerdict(hops=(), objectives=(found,), status=Status(flows=(), observed_at=NOON))
+    of_flow = FlowStatus(flow=flow.name, partitions=(), observed_at=NOON, objectives=found)
+    verdict = LagVerdict(hops=(), status=Status(flows=(of_flow,), observed_at=NOON))
     assert not verdict.is_fine
     assert verdict.as_dict()["objectives"][flow.name]["rpo"]["verdict"] == "missed"
-    [silent] = judge_objectives(flows, {}, {})
-    assert silent.rpo == "unknown", "what is not known is not met"
+    silent = judge_objectives(flow, None, {})
+    assert silent is not None
+    assert [one.met for one in silent] == ["unknown"] * 2, "what is not known is not met"
