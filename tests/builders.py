@@ -20,7 +20,7 @@ from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
 from mirrorlake.lake import LandedPositions, PositionKey, SubjectSample
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord, merged_positions
 from mirrorlake.model.offset_map import MappedRange, holes_between
 from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.records.page import Stretch
@@ -221,7 +221,9 @@ def judged(
     reached = {key.source_partition: window[-1].position for key, window in every.items()}
     sources = {flow.source: LandedPositions(reached, {}) for flow in flows}
     at = now or look.observed_at
-    looked = replace(look, observed_at=at, landed=sources, lanes={flow.name: {} for flow in flows})
+    looked = replace(
+        look, observed_at=at, landed=sources, sent={flow.name: merged_positions({}, str) for flow in flows}
+    )
     recent = Recent(earlier)
     nothing: Any = SimpleNamespace(query_rows=lambda *_, **__: [], describe=lambda _: {})
     known: Any = {

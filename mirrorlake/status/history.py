@@ -99,6 +99,7 @@ _MARGIN = timedelta(seconds=1)
 # -- SQL, as of queries and of views ---------------------------------------------------------------------------------------
 
 _PLACE = "source, topic, generation, partition"
+_KINDS = "('last_stable', 'reached', 'republished', 'group', 'consumed')"
 
 
 def _same(left: str, right: str, names: str = _PLACE) -> str:
@@ -120,7 +121,7 @@ spans AS (
     PARTITION BY kind, flow, group_id, {_PLACE} ORDER BY p.observed_at)) AS until
   FROM (
     SELECT kind, flow, group_id, {_PLACE}, position, waits, waiting_since, observed_at, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name
-    FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group', 'consumed') AND {{read}}) AS p
+    FROM {{positions}} WHERE kind IN {_KINDS} AND {{read}}) AS p
   JOIN snapshots AS l ON p.subject = l.subject AND p.name = l.name AND p.observed_at = l.observed_at
 ),
 held AS (
@@ -459,10 +460,11 @@ class Lag:
         """
         return self._judged()
 
-    def recent(self, of: Collection[HopKey], *, hop: str | None = None) -> Recent:
+    def recent(self, of: Collection[HopKey], *, sent_only: bool = False) -> Recent:
         """Read the samples `of` hops at the newest snapshots, without a present one; of other hops those of the first snapshot.
 
-        With `hop` only such hops are read. Samples from before the sampler rested are left out: they say nothing of this moment.
+        With `sent_only` hops `republished` alone are read. Samples from before the sampler rested are left out: they say nothing
+        of this moment.
 
         Raises:
             StoreError: the lake failed.
@@ -473,9 +475,8 @@ class Lag:
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
             return Recent()
-        lag = self._sampled(LAG, begin, self._now())
-        if hop is not None:
-            lag = lag.where("hop = :hop", hop=hop)
+        text = LAG.replace(_KINDS, "('last_stable', 'republished')") if sent_only else LAG
+        lag = self._sampled(text, begin, self._now())
         asked = pa.Table.from_pylist([key._asdict() for key in of], _HOP_KEYS)
         query = replace(
             lag,

@@ -14,7 +14,6 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake, Subject, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
@@ -166,8 +165,8 @@ class _Judge:
     def hop(self, key: HopKey, before: Sequence[LagSample], last: LagSample) -> HopVerdict:
         """Judge one hop by its samples; the last is of now."""
         # Where nothing waits, the first sample suffices for the rates. Another sampler may have written newer ones than this.
-        known = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < self.at]
-        window = [*known, last]
+        window = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < self.at]
+        window.append(last)
         found = judge(window, is_group=key.hop == "consumed")
         verdict, reason = found.verdict, found.reason
         if key.hop == "landed" and (pause := self.state.of_cluster(key.source)) is not None:
@@ -359,8 +358,7 @@ def _read_remotes(
             silent[flow.name] = flow, subject, snapshot.errors[subject]
             continue
         try:
-            sent = merged_positions(snapshot.lanes[flow.name], flow.remote_topic)
-            remotes[flow.name], _ = inspect_remote_topics(flow, target(flow.target), sent)
+            remotes[flow.name], _ = inspect_remote_topics(flow, target(flow.target), snapshot.sent[flow.name])
         except ClusterError as error:
             # The target answered for the snapshot, and stopped answering since.
             silent[flow.name] = flow, ("flow", flow.name), error

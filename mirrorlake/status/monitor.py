@@ -79,7 +79,7 @@ class Monitor:
         flows = self._context.chosen(flow)
         snapshot = self._sampler(flows).read()
         # Whoever lands is judged by the age of what waits, which needs no sample before.
-        windows = partial(self.lag(flows).recent, hop="republished")
+        windows = partial(self.lag(flows).recent, sent_only=True)
         return self._judged(flows, snapshot, dict(snapshot.hops(flows)), windows).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:

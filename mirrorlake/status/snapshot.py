@@ -31,7 +31,7 @@ from mirrorlake.lake import (
     write_samples,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord, merged_positions
+from mirrorlake.model.ledger import SentPositions, merged_positions
 from mirrorlake.offsets import load_offset_maps
 from mirrorlake.republish import read_last_records
 from mirrorlake.status.ages import TargetCommit, Waiting, find_unread
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 COMPLETE_EVERY = timedelta(hours=6)
 # If reading all topics of all groups would move more positions than this, a group is read in full every tenth snapshot only.
 _FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
-
-Lanes = Mapping[int, LedgerRecord | None]
-"""The last ledger record of each lane of a flow."""
 
 HOPS = ("landed", "republished", "consumed")
 
@@ -78,7 +75,7 @@ def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionSnapshot:
-    """All samples of one time, with relay positions by source, ledger records by flow, and errors by subject.
+    """All samples of one time, with relay positions by source, those of ledgers by flow, and errors by subject.
 
     `waiting` is the timestamp of the oldest record that waits at a position, None where none does; without it, not known.
     """
@@ -86,7 +83,7 @@ class PositionSnapshot:
     observed_at: datetime
     looks: tuple[SubjectSample, ...]
     landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
-    lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
+    sent: Mapping[str, SentPositions] = field(default_factory=dict, repr=False)
     errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
     waiting: Mapping[PositionKey, datetime | None] = field(default_factory=dict, repr=False)
 
@@ -111,42 +108,30 @@ class PositionSnapshot:
         groups: dict[tuple[str, SourcePartition], list[PositionKey]] = {}
         for key in positions:
             if key.kind == "group":
-                read = key.source, key.source_partition
-                groups.setdefault(read, []).append(key)
+                groups.setdefault((key.source, key.source_partition), []).append(key)
         for flow in flows:
             for key in seen.get(("flow", flow.name), {}):
-                source = key.source_partition
-                of_source = key._replace(flow=None, group_id=None)
-                end = positions.get(of_source._replace(kind="last_stable"))
+                of_source = PositionKey(key.source, None, *key[2:5], "last_stable", None)
+                end = positions.get(of_source)
                 hops = [(key, key.kind, flow.target)]
                 if key.kind == "republished":
                     hops.append((of_source._replace(kind="reached"), "landed", flow.source))
-                    hops += [(group, "consumed", flow.source) for group in groups.get((flow.source, source), ())]
+                    if groups:
+                        read = groups.get((flow.source, key.source_partition), ())
+                        hops += [(group, "consumed", flow.source) for group in read]
                 for at, hop, cluster in hops:
                     if at in positions:
-                        place = HopKey(
-                            flow=flow.name,
-                            source=flow.source,
-                            topic=key.topic,
-                            generation=key.generation,
-                            partition=key.partition,
-                            hop=hop,
-                            group_id=at.group_id,
-                            cluster=cluster,
-                        )
-                        yield place, self._sample(at, positions[at], end)
+                        where = HopKey(flow.name, flow.source, *key[2:5], hop, at.group_id, cluster)
+                        yield where, self._sample(at, positions[at], end)
 
     def _sample(self, key: PositionKey, position: int, end: int | None) -> LagSample:
-        since = self.waiting.get(key)
-        is_known = end is not None and key in self.waiting
-        return LagSample(
-            observed_at=self.observed_at,
-            position=position,
-            end_position=end,
-            offset_lag=None if end is None else max(0, end - position),
-            waiting_since=since if is_known else None,
-            time_lag_ms=age_ms(since, self.observed_at) if is_known else None,
-        )
+        if end is None:
+            return LagSample(self.observed_at, position)
+        lag = max(0, end - position)
+        if key not in self.waiting:
+            return LagSample(self.observed_at, position, end, lag)
+        since = self.waiting[key]
+        return LagSample(self.observed_at, position, end, lag, since, age_ms(since, self.observed_at))
 
     def __str__(self) -> str:
         seen = sum(len(sample.positions) for sample in self.looks)
@@ -231,7 +216,8 @@ class Sampler:
             skip_cluster(alias, round_.errors["cluster", alias])
         lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
         names = {flow.name: flow.remote_topic for flow in flows}
-        sent = {subject: merged_positions(last, names[subject[1]]).positions for subject, last in lanes.items()}
+        ledgers = {flow: merged_positions(last, names[flow]) for (_, flow), last in lanes.items()}
+        sent = {("flow", flow): of.positions for flow, of in ledgers.items()}
         landed = round_.call({("relay", a): source.read_landed for a, source in sources.items()})
         ends = round_.call({("cluster", a): source.read_ends for a, source in sources.items()})
         flow_positions = (sources[a].flow_positions(relay, to, sent) for (_, a), (relay, to) in landed.items())
@@ -261,7 +247,7 @@ class Sampler:
             observed_at=at,
             looks=tuple(samples),
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
-            lanes={flow: last for (_, flow), last in lanes.items()},
+            sent=ledgers,
             errors=round_.errors,
             waiting=self._find_waiting(sources, positions),
         )

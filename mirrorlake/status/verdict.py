@@ -159,19 +159,22 @@ class Judgement:
     since: datetime | None = None
 
 
+_AT_REST = Judgement(verdict=Verdict.OK, reason="nothing waits")
+
+
 def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
     """Judge the samples of one hop of one partition (one generation, one group), oldest first; the last is of now.
 
     Samples whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
     itself is expected to move.
     """
-    samples = _without_step_back_of_one_sample(window)
-    last, span = samples[-1], samples[-1].observed_at - samples[0].observed_at
-    lag = last.waiting
+    lag = window[-1].waiting
+    if lag == 0:
+        return _AT_REST
     if lag is None:
         return Judgement(verdict=Verdict.UNKNOWN, reason="the end was not known at the last sample")
-    if lag == 0:
-        return Judgement(verdict=Verdict.OK, reason="nothing waits")
+    samples = _without_step_back_of_one_sample(window)
+    span = samples[-1].observed_at - samples[0].observed_at
     if len(samples) < FEWEST_SAMPLES:
         begun = samples[0].observed_at
         reason = (
@@ -258,15 +261,18 @@ class CatchUp:
     is_steady: bool = False
 
 
+_CAUGHT_UP = CatchUp(eta_ms=0, reason="nothing waits")
+
+
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
     """Forecast when a hop catches up; snapshots before a step back of the position do not count."""
-    known = _since_last_step_back(window)
-    if not known:
-        return CatchUp(eta_ms=None, reason="nothing was sampled yet")
-    last = known[-1]
-    waiting = last.waiting or 0
+    waiting = window[-1].waiting
     if waiting == 0:
-        return CatchUp(eta_ms=0, reason="nothing waits")
+        return _CAUGHT_UP
+    if waiting is None:
+        return CatchUp(eta_ms=None, reason="the end was not known at the last sample")
+    known = _since_last_step_back(window)
+    last = known[-1]
     span_s = (last.observed_at - known[0].observed_at).total_seconds()
     if len(known) < FEWEST_SAMPLES or span_s <= 0:
         return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")

@@ -544,7 +544,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "status by partition, shown": lambda: str(read.by("partition")),
         "status, whole text": lambda: read.by("partition").to_text(rows=None),
         "status, json": lambda: dumps(read.as_dict()),
-        "newest samples": made.lag.recent,
+        "newest samples": lambda: made.lag.recent([hop.key for hop in verdict.hops if hop.last.waiting]),
         "a look, nothing moved": partial(made.look, "a look, nothing moved"),
         "lag of ten minutes": lambda: made.lag.query_over(timedelta(minutes=10)).table(),
         "rpo of ten minutes": lambda: made.lag.query_rpo(timedelta(minutes=10)).table(),

@@ -194,7 +194,15 @@ def test_a_part_of_the_time_starts_with_what_was_known_and_a_group_is_found_at_a
 
 
 def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(story: LakeBuilder) -> None:
-    recent = lag_of(story.lake, now=at(60)).recent()
+    lag = lag_of(story.lake, now=at(60))
+    first = lag.recent([])
+    assert {(key.hop, key.group_id): [one.position for one in window] for key, window in first.items()} == {
+        ("landed", None): [3],
+        ("republished", None): [2],
+        ("consumed", "billing"): [0],
+        ("consumed", "audit"): [2],
+    }, "of those that nobody asks for the first"
+    recent = lag.recent(list(first))
     windows = {(place.hop, place.group_id): [one.position for one in window] for place, window in recent.items()}
     assert windows == {
         ("landed", None): [3, 10, 10, 10, 10],
@@ -202,7 +210,8 @@ def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(stor
         ("consumed", "billing"): [0, 8, 1, 12],
         ("consumed", "audit"): [2, 3, 10],
     }
-    assert not lag_of(story.lake, now=at(10_000)).recent(), "the sampler rested"
+    assert [key.hop for key in lag.recent(list(first), sent_only=True)] == ["republished"]
+    assert not lag_of(story.lake, now=at(10_000)).recent(list(first)), "the sampler rested"
     longest = recent
     for _ in range(12):
         longest = longest.followed_by({place: window[-1] for place, window in recent.items()})
