@@ -365,6 +365,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     @property
     def partitions(self) -> Sequence[PartitionStatus]:  # type: ignore[override]
+        """The partitions of all flows."""
         return [row for flow in self.flows for row in flow.partitions]
 
     @property
