@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, removed_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.model.removed import why_left
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.removed import LEFT
 from mirrorlake.records.log import HeldOffsets
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
@@ -90,27 +92,24 @@ class LandedLog:
         return self._lake.query_rows(text, relay=self.cluster, part=part, low=low, high=high, **asdict(source))
 
 
-def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> Iterator[Missing]:
-    """Yield the reasons of upstream offset ranges without a landed record (law E)."""
-    if not stretches:
-        return
-    first, last = stretches[0][0], stretches[-1][1]
-    rows = lake.query_rows(_GAPS, source=alias, first=first, last=last, missing_ok=True, **asdict(source))
-    removed = removed_between(lake, alias, source, first, last)
-    known = [(row.first_offset, row.last_offset + 1) for row in rows]
-    for one in removed:
-        known += [(low, low + length) for low, length in one.ranges] or [(one.first_offset, one.last_offset + 1)]
-    for begin, end in stretches:
-        # A range may overlap several gaps; each offset gets the best explanation.
-        cuts = {begin, end + 1}
-        for places in known:
-            cuts |= {edge for edge in places if begin < edge <= end}
-        edges = sorted(cuts)
-        for start, stop in pairwise(edges):
-            kinds = {row.kind for row in rows if row.first_offset <= start <= row.last_offset}
-            gap = next((kind for kind in GAP_KINDS if kind in kinds), "unexplained")
-            kind = why_left(removed, start) or gap
-            yield Missing(first=start, last=stop - 1, kind=kind)
+def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> list[Missing]:
+    """Return the reasons of upstream offset ranges without a landed record (law E); each offset gets the best one."""
+    left, found = Ranges((first, last + 1) for first, last in stretches), list[Missing]()
+    if not left:
+        return found
+    known = defaultdict[str, list[tuple[int, int]]](list)
+    for one in removed_between(lake, alias, source, left.first, left.end - 1):
+        known[one.word] += Ranges.from_pairs(one.all_ranges)
+    for row in lake.query_rows(
+        _GAPS, source=alias, first=left.first, last=left.end - 1, missing_ok=True, **asdict(source)
+    ):
+        known[row.kind].append((row.first_offset, row.last_offset + 1))
+    for kind in (*LEFT.values(), *GAP_KINDS):
+        ranges = Ranges(known[kind])
+        found += [Missing(first=first, last=end - 1, kind=kind) for first, end in left & ranges]
+        left -= ranges
+    found += [Missing(first=first, last=end - 1, kind="unexplained") for first, end in left]
+    return sorted(found, key=attrgetter("first"))
 
 
 def landed_record(row: Any) -> BrowsedRecord:
