@@ -11,15 +11,18 @@ commits, and resumes at the later offset of both.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from mirrorlake.lake.landing_commits import CLAIM, LandingCommit
-from mirrorlake.lake.reader import Commit, LakeReader
+from mirrorlake.lake.reader import LakeReader
 from mirrorlake.model.flow import SourcePartition, furthest
 
 # A start, or a status, reads back over this many commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
 _MIN_WHOLE_EVERY, _MAX_WHOLE_EVERY = 10, 100
+# A relay that is not landed, but published to, has no whole record.
+_MAX_HISTORY = 1000
 # A partition takes 16 bytes of a whole record, so that it adds 0.3 kB to a commit.
 _PARTITIONS_A_COMMIT = 20
 # Log cleanup goes by age.
@@ -48,23 +51,13 @@ class LandingHistory:
 
 def landing_history(lake: LakeReader, location: str) -> LandingHistory:
     """Read the newest landing commits of a relay, back to a batch and to a whole record."""
-    # The newest commits nearly always suffice, and reading a long history is expensive.
-    for limit in (10, 100, 1000):
-        commits = lake.commits(location, limit=limit)
-        history, is_whole = _walk(commits)
-        if is_whole or len(commits) < limit:
-            break
-    return history
-
-
-def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
-    """Return the history by commits, newest first, and whether older commits add nothing to it."""
     last = last_batch = read_to = None
     is_whole = was_restored = False
     # The table includes commits up to `held_to`; a whole record covers all up to `told_to`.
-    held_to, told_to = (commits[0].version if commits else -1), -1
-    version = held_to
-    for commit in commits:
+    version = held_to = told_to = -1
+    for commit in islice(lake.commits(location), _MAX_HISTORY):
+        if version < 0:
+            version = held_to = commit.version
         if commit.operation == "RESTORE":
             was_restored = was_restored or last_batch is None
             if commit.version <= held_to:
@@ -87,10 +80,7 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
         is_whole = is_whole or commit.version <= told_to
         if is_whole and last_batch is not None:
             break
-    history = LandingHistory(
-        version=version, last=last, last_batch=last_batch, was_restored=was_restored, read_to=read_to
-    )
-    return history, is_whole and last_batch is not None
+    return LandingHistory(version=version, last=last, last_batch=last_batch, was_restored=was_restored, read_to=read_to)
 
 
 class ReadProgress:

@@ -18,12 +18,11 @@ from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_state import summarize_landed_after
+from mirrorlake.lake.reader import Commit
 from mirrorlake.lake.times import EPOCH, TICK
 from mirrorlake.model.flow import SourcePartition
 
 APP = "mirrorlake.publish"
-# Few commits of others come between two reads; a longer history is read if these do not reach back to the last one.
-_BATCH_SIZE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +92,15 @@ class PublishLog:
 
     def refresh(self, *, whole: bool = False) -> None:
         """Read the commits since the last read; `whole` reads the whole history once."""
-        before = -1 if whole and not self._is_whole else self.table_version
-        limit: int | None = _BATCH_SIZE
-        while True:
-            found = self._lake.commits(self._location, limit=limit)
-            is_all = limit is None or len(found) < limit
-            if is_all or found[-1].version <= before + 1:
+        since, found = -1 if whole and not self._is_whole else self.table_version, list[Commit]()
+        for commit in self._lake.commits(self._location, since=since):
+            found.append(commit)
+            if since < 0 and not whole and Signature.from_document(commit.signature):
                 break
-            if before < 0 and not whole and any(Signature.from_document(commit.signature) for commit in found):
-                break
-            # Others may commit between two reads, so the limit is higher than needed.
-            limit = None if before < 0 else found[0].version - before + _BATCH_SIZE
-        self._is_whole = self._is_whole or is_all
+        else:
+            self._is_whole = self._is_whole or since < 0
         for commit in reversed(found):
+            self.table_version = commit.version
             signature = Signature.from_document(commit.signature)
             if signature is None:
                 continue
@@ -113,7 +108,6 @@ class PublishLog:
             if signature.batch_id is not None:
                 self.batches[signature.batch_id] = signature
             self.newest = max(self.newest or signature, signature, key=attrgetter("version"))
-        self.table_version = max(self.table_version, found[0].version)
 
     def tail(self, known: Tail | None = None) -> Tail:
         """Return the end of the relay; with `known`, an earlier end, read only later rows."""

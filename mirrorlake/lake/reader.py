@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # 100 000 narrow rows are some 10 MB.
 _MAX_BROADCAST_ROWS = 100_000
+# The newest commits nearly always suffice: two take 1.2 ms of CPU to read, fifty 4.6 (2026-11-26), on a store a request each.
+_HISTORY_READS = (2, 20, 200)
 # The limit of one cached answer.
 _MAX_CACHED_BYTES = 4_000_000
 # Of questions with changing values, only the newest are asked again.
@@ -269,19 +272,26 @@ class LakeReader(LakeAddresses):
                     found[name] = files.read(name)
         return found
 
-    def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
-        """List the newest commits of a table, newest first; without a limit all in its history."""
-        newest = self._engine(location).history(location, limit)
-        return [
-            Commit(
-                commit["version"],
-                _signature(commit.get("userMetadata")),
-                str(commit.get("operation", "")),
-                _restored_to(commit.get("operationParameters")),
-                _committed_at(commit.get("timestamp")),
-            )
-            for commit in newest
-        ]
+    def commits(self, location: str, *, since: int = -1) -> Iterator[Commit]:
+        """Yield the commits of a table after a version, newest first; older ones are read only when they are asked for."""
+        last = sys.maxsize
+        for limit in (*_HISTORY_READS, None):
+            history = self._engine(location).history(location, limit)
+            for commit in history:
+                if commit["version"] <= since:
+                    return
+                # Others may have committed since the last read.
+                if commit["version"] < last:
+                    last = commit["version"]
+                    yield Commit(
+                        last,
+                        _signature(commit.get("userMetadata")),
+                        str(commit.get("operation", "")),
+                        _restored_to(commit.get("operationParameters")),
+                        _committed_at(commit.get("timestamp")),
+                    )
+            if limit is None or len(history) < limit:
+                return
 
     def version(self, location: str) -> int:
         return self._engine(location).version(location)

@@ -42,8 +42,6 @@ _CONFLICT = re.compile(
     r"DELTA_CONCURRENT|METADATA_CHANGED|MetadataChanged|ProtocolChanged|"
     r"Concurrent(Append|Delete|Transaction|Write)"
 )
-# The newest commit is nearly always a batch: two commits take 1.2 ms of CPU to read, fifty 4.6 (2026-11-26).
-_NEWEST = (2, 50, None)
 
 
 class Overtaken(Exception):
@@ -129,20 +127,18 @@ def read_progress(lake: Lake, name: str) -> TableProgress:
 
 def _newest(lake: Lake, location: str) -> tuple[TableProgress, str]:
     """Return the progress, or why the log does not tell it; commits of upkeep lie between batches."""
-    oldest = 0
-    for limit in _NEWEST:
-        newest, until = 0, None
-        for commit in lake.commits(location, limit=limit):
-            oldest = commit.version
-            progress = TableProgress.from_document(commit.signature)
-            newest = newest if progress is None else max(newest, progress.batch)
-            if until is not None and commit.version > until:
-                continue
-            if commit.operation == "RESTORE" and commit.restored_to < 0:
-                return TableProgress(), "it was restored to a time, and only versions tell which records it has"
-            if progress is not None:
-                return replace(progress, batch=newest, at=commit.at), ""
-            until = commit.restored_to if commit.restored_to >= 0 else until
+    oldest, newest, until = 0, 0, None
+    for commit in lake.commits(location):
+        oldest = commit.version
+        progress = TableProgress.from_document(commit.signature)
+        newest = newest if progress is None else max(newest, progress.batch)
+        if until is not None and commit.version > until:
+            continue
+        if commit.operation == "RESTORE" and commit.restored_to < 0:
+            return TableProgress(), "it was restored to a time, and only versions tell which records it has"
+        if progress is not None:
+            return replace(progress, batch=newest, at=commit.at), ""
+        until = commit.restored_to if commit.restored_to >= 0 else until
     return TableProgress(), "it no longer has the commit with the table's positions" if oldest > 0 else ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -140,7 +141,7 @@ def test_law_f_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
     found = lake.query_rows("SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1")
     assert sorted((row.source, row.n, row.topics) for row in found) == [(name, 2, 2) for name in "abc"]
     assert read_landing_positions(lake, "east") == {SOURCE: 23, other: 23}
-    signed = [commit.signature for commit in lake.commits(seat.path)[:6]]
+    signed = [commit.signature for commit in islice(lake.commits(seat.path), 6)]
     assert [one["batch"] for one in signed] == [*range(5, -1, -1)]
     assert sorted(one["group"] for one in signed) == [0] * 3 + [1] * 3
 

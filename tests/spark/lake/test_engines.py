@@ -216,7 +216,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "sizes": lambda lake: [lake.size(lake.relay_location("east")), lake.size(lake.meta_location(POSITIONS))],
     "properties": lambda lake: lake.properties(lake.relay_location("east")).items() >= RELAY.properties.items(),
     "next version": lambda lake: [lake.has_version(lake.relay_location("east"), n) for n in (3, 4)],
-    "commits": lambda lake: lake.commits(lake.relay_location("east"), limit=3),
+    "commits": lambda lake: list(lake.commits(lake.relay_location("east"), since=0)),
     "topics": lambda lake: SourceTopics(lake, "east").load(),
     "topics of a target": lambda lake: newest_topics(lake, "central", "target"),
     "ACLs": lambda lake: newest_acls(lake, "central"),

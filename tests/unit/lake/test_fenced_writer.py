@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,8 +37,8 @@ class Table:
         self.before.pop("set", lambda: None)()
         self._properties |= values
 
-    def commits(self, _: str, *, limit: int) -> list[Commit]:
-        return self.log[:limit]
+    def commits(self, _: str) -> Iterator[Commit]:
+        return iter(self.log)
 
     def land(
         self, frame: Any, _: str, *, app_id: str, version: int, signature: str, landed_at: datetime | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -24,8 +25,8 @@ class Table:
     def __init__(self) -> None:
         self.log: list[Commit] = []
 
-    def commits(self, _: str, *, limit: int) -> list[Commit]:
-        return self.log[:limit]
+    def commits(self, _: str) -> Iterator[Commit]:
+        return iter(self.log)
 
     def put(self, *signed: LandingCommit | None) -> None:
         for one in signed:

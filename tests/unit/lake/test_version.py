@@ -36,7 +36,7 @@ READS: dict[str, Callable[[Lake], Any]] = {
     "relay": lambda lake: lake.query_rows("SELECT * FROM {relay}", relay="east", part=RelayPart({})),
     "relay_log": lambda lake: lake.relay_log("east"),
     "upkeep": lambda lake: lake.open_maintenance(lake.relay_location("east")),
-    "commits": lambda lake: lake.commits(lake.relay_location("east")),
+    "commits": lambda lake: list(lake.commits(lake.relay_location("east"))),
     "append_rows": lambda lake: lake.append_rows(PROOFS, [{"verification": "x"}]),
     "set_properties": lambda lake: lake.set_properties(lake.relay_location("east"), {"a": "b"}),
     "size": lambda lake: lake.size(lake.relay_location("east")),
