@@ -8,6 +8,7 @@ from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.fenced_writer import FencedRelayWriter
 from mirrorlake.lake.file_spans import FileSpan, spans_from_text
+from mirrorlake.lake.fixed_relay import FixedRelay, LandedCount
 from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_filter, remote_names
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lake_query import LakeQuery

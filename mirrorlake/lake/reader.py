@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -22,7 +22,9 @@ from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.broken import broken_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.duckdb_query import query_files, to_rows
+from mirrorlake.lake.fixed_relay import FixedRelay, FolderRelay, SessionRelay
 from mirrorlake.lake.lake_query import LakeQuery, NamedTable, Relays
+from mirrorlake.lake.relay_files import COLUMNS
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, RELAY
@@ -30,6 +32,8 @@ from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_content import TableContent
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.version import refuse_other_version
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.runtime import Store, load_pyspark, open_folder, require_usable_workers
 
 if TYPE_CHECKING:
@@ -153,6 +157,33 @@ class LakeReader(LakeAddresses):
         """Open the log of a source's relay, or return None if only Spark reaches it."""
         location = self.relay_location(alias)
         return RelayLog(self._folder, location) if self._is_seen(location) else None
+
+    def fixed_relay(self, alias: str) -> FixedRelay:
+        """Open the relay of a source at its newest version."""
+        log = self.relay_log(alias)
+        if log is not None:
+            files = log.files({})
+            return FolderRelay(log.version, files)
+        version = self.version(self.relay_location(alias))
+        # Maintenance cleans a table's log, so a version may be gone from it after minutes.
+        return SessionRelay(version, self.relay(alias, version=version))
+
+    def rows(
+        self, alias: str, source: SourcePartition, ranges: Ranges, columns: Sequence[str] = COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the relay's records of some offsets, each offset once and in order (law D); `columns` begin with `offset`."""
+        log = self.relay_log(alias) if ranges else None
+        if log is None:
+            return SessionRelay(-1, self.relay(alias)).rows(source, ranges, columns) if ranges else iter(())
+        files = log.files_of(source, OffsetRange(ranges.first, ranges.end))
+        return FolderRelay(log.version, files).rows(source, ranges, columns)
+
+    def file_of(self, alias: str, source: SourcePartition, offset: int) -> str:
+        """Return the address of the relay's file with a record, or "" without one."""
+        span, log = OffsetRange(offset, offset + 1), self.relay_log(alias)
+        if log is not None:
+            return next((file.uri for file in log.files_of(source, span)), "")
+        return SessionRelay(-1, self.relay(alias)).file_of(source, span)
 
     def meta(self, table: TableSchema) -> DataFrame:
         return self._through_spark.read(self.meta_location(table))

@@ -158,7 +158,7 @@ def read_records(
     If the file was rewritten and deleted since it was listed, its replacements are read, even from the middle of the file on. Erased
     records are in none of them (law E: the table `removed` lists them).
     """
-    for _, rows in read_file([file], columns=columns):
+    for _, rows in read_file([file], columns=columns, position=position or 0):
         if position is not None and _first(rows) < position:
             offsets = rows.column("offset").to_numpy(zero_copy_only=False)
             rows = rows.slice(int(np.searchsorted(offsets, position)))
@@ -167,9 +167,12 @@ def read_records(
 
 
 def read_file(
-    parts: Sequence[RelayFile], *, columns: Sequence[str] = COLUMNS
+    parts: Sequence[RelayFile], *, columns: Sequence[str] = COLUMNS, position: int = 0
 ) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
-    """Yield the records of parts of one file, sorted by row, each as `read_records` does; the file is opened once."""
+    """Yield the records of parts of one file, sorted by row, each as `read_records` does; the file is opened once.
+
+    Of a file of one source partition, row groups before `position` are left out.
+    """
     uri = parts[0].uri
     filesystem, path = open_address(uri)
     local = Path("/", path) if isinstance(filesystem, fs.LocalFileSystem) else None
@@ -184,7 +187,7 @@ def read_file(
             # Few large reads suit a store. A folder's file is in the page cache, and reading it by another thread costs 0.4 ms.
             parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=local is None)
             left = parts = _with_rows(parquet.metadata, parts)
-            for several in _decoded(parquet, parts, columns):
+            for several in _decoded(parquet, parts, columns, position):
                 yield from several
                 part, rows = several[-1]
                 last = int(rows.column("offset")[-1].as_py())
@@ -222,13 +225,13 @@ def _read_in_its_place(
 
 
 def _decoded(
-    parquet: pq.ParquetFile, parts: Sequence[RelayFile], columns: Sequence[str]
+    parquet: pq.ParquetFile, parts: Sequence[RelayFile], columns: Sequence[str], position: int
 ) -> Iterator[list[tuple[RelayFile, pa.RecordBatch]]]:
     if parts[0].shared and parts[0].first_row is None:
         for part in parts:
             yield from ([(part, rows)] for rows in _filtered(parquet, part, columns) if len(rows))
         return
-    groups, ranges = _places(parquet.metadata, parts)
+    groups, ranges = _places(parquet.metadata, parts, position)
     # Landing writes in order. Another writer's rewrite may not, which the offsets show, a column of 1 byte a record.
     if _are_ordered(parquet.read_row_groups(groups, columns=["offset"], use_threads=False), ranges):
         yield from _sliced(
@@ -265,10 +268,17 @@ def _filtered(parquet: pq.ParquetFile, part: RelayFile, columns: Sequence[str]) 
         yield from _mine(pa.Table.from_batches([batch]), part).select(list(columns)).to_batches()
 
 
-def _places(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> tuple[list[int], list[tuple[int, int]]]:
-    if not parts[0].shared:
+def _places(
+    footer: pq.FileMetaData, parts: Sequence[RelayFile], position: int = 0
+) -> tuple[list[int], list[tuple[int, int]]]:
+    if not parts[0].shared and not position:
         return list(range(footer.num_row_groups)), [(0, footer.num_rows)]
     sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    if not parts[0].shared:
+        column = footer.schema.names.index("offset")
+        ends = [footer.row_group(number).column(column).statistics for number in range(len(sizes))]
+        groups = [n for n, end in enumerate(ends) if end is None or not end.has_min_max or end.max >= position]
+        return groups, [(0, sum(sizes[number] for number in groups))]
     firsts = np.array([part.first_row for part in parts])
     counts = np.array([part.records for part in parts])
     low, high = (np.searchsorted(np.cumsum(sizes), rows, side="right") for rows in (firsts, firsts + counts - 1))

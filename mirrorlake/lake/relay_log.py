@@ -19,6 +19,7 @@ from mirrorlake.lake.opening import read_commit
 from mirrorlake.lake.relay_files import RelayFile, as_utc, build_files, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.ranges import OffsetRange
 from mirrorlake.runtime import open_address, open_folder
 
 # Checking for the next commit costs nothing; listing the log of a month takes seconds.
@@ -48,14 +49,14 @@ class RelayLog:
         except FileNotFoundError as error:
             raise unreadable_error(str(error.filename or error), error) from error
 
-    def holding(self, source: SourcePartition, offset: int) -> list[RelayFile]:
-        """List the files whose first and last offset enclose an offset."""
-        part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
-        _, actions = self._tables.files(self.path, part)
+    def files_of(self, source: SourcePartition, span: OffsetRange) -> list[RelayFile]:
+        """List the files that may have a record of one source partition in a range."""
+        part = RelayPart({source: span.first}, ends={source: span.end}, others=False)
+        self.version, actions = self._tables.files(self.path, part)
         return [
             file
             for file in self._listed(actions)
-            if file.source == source and file.first_offset <= offset <= file.last_offset
+            if file.source == source and file.first_offset < span.end and file.last_offset >= span.first
         ]
 
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:

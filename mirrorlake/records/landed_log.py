@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+
+import pyarrow as pa
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, removed_between
+from mirrorlake.lake import COLUMNS, Lake, RelayPart, landed_positions, micros, removed_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.ranges import Ranges
@@ -19,11 +20,10 @@ from mirrorlake.records.log import HeldOffsets
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
 
-_FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition
-_WIDEST_WINDOW = 1_000_000
-# The limits of one query result: a few records of 1 MB at a time.
-_ANSWER_BYTES = 4 * 2**20
-_ANSWER_RECORDS = 2000
+_COLUMNS = (*COLUMNS, "landed_at")
+_MS = pa.timestamp("ms", "UTC")
+# Rows that become Python objects at once.
+_SLICE = 500
 
 
 class LandedLog:
@@ -54,20 +54,7 @@ class LandedLog:
 
     def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
         """Yield records as `Log.read` does; of an offset that the relay holds twice, the first row."""
-        low, width = start, _FIRST_WINDOW
-        while low < stop:
-            high = min(stop, low + width)
-            sizes = [(int(row.offset), int(row.size)) for row in self._ask(_SIZES, partition, low, high)]
-            for first, last in _answers(sizes):
-                known = -1
-                for row in self._ask(_RECORDS, partition, first, last + 1):
-                    if row.offset > known:
-                        known = row.offset
-                        # The engines round differently.
-                        row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
-                        yield landed_record(row)
-            # Compacted topics and long transactions leave wide ranges without a record.
-            low, width = high, min(width * 10, _WIDEST_WINDOW)
+        yield from read_landed(self._lake, self.cluster, self._source(partition), Ranges([(start, stop)]))
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
         """Return exactly the offsets of records."""
@@ -86,10 +73,29 @@ class LandedLog:
     def _source(self, partition: int) -> SourcePartition:
         return SourcePartition(self.topic, self.held[partition].generation or 1, partition)
 
-    def _ask(self, text: str, partition: int, low: int, high: int) -> list[Any]:
-        source = self._source(partition)
-        part = RelayPart({source: low}, others=False, ends={source: high})
-        return self._lake.query_rows(text, relay=self.cluster, part=part, low=low, high=high, **asdict(source))
+
+def read_landed(lake: Lake, alias: str, source: SourcePartition, ranges: Ranges) -> Iterator[BrowsedRecord]:
+    """Yield the records that the relay holds at some offsets, each offset once and in order."""
+    for batch in lake.rows(alias, source, ranges, _COLUMNS):
+        for at in range(0, len(batch), _SLICE):
+            rows = batch.slice(at, _SLICE)
+            times, landed = (
+                rows.column(name).cast(_MS, safe=False).cast(pa.int64()).to_pylist()
+                for name in ("timestamp", "landed_at")
+            )
+            columns = [rows.column(name).to_pylist() for name in ("offset", "key", "value", "headers")]
+            for offset, key, value, headers, time, landed_at in zip(*columns, times, landed, strict=True):
+                yield BrowsedRecord(
+                    topic=source.topic,
+                    generation=source.generation,
+                    partition=source.partition,
+                    offset=offset,
+                    timestamp_ms=time,
+                    landed_at_ms=landed_at,
+                    key=key,
+                    value=value,
+                    headers=tuple((header["key"], header["value"]) for header in headers or ()),
+                )
 
 
 def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> list[Missing]:
@@ -112,48 +118,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
     return sorted(found, key=attrgetter("first"))
 
 
-def landed_record(row: Any) -> BrowsedRecord:
-    return BrowsedRecord(
-        topic=row.topic,
-        generation=row.generation,
-        partition=row.partition,
-        offset=row.offset,
-        timestamp_ms=row.timestamp_ms,
-        landed_at_ms=row.landed_at_ms,
-        key=_bytes(row.key),
-        value=_bytes(row.value),
-        headers=tuple((header["key"], _bytes(header["value"])) for header in row.headers or ()),
-    )
-
-
-def _answers(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the offset ranges of a window, each within the limits of one query result."""
-    first, held, records, last = -1, 0, 0, -1
-    for offset, size in sizes:
-        if records and (held + size > _ANSWER_BYTES or records == _ANSWER_RECORDS):
-            yield first, last
-            records = held = 0
-        if not records:
-            first = offset
-        last, held, records = offset, held + size, records + 1
-    if records:
-        yield first, last
-
-
-def _bytes(data: Any) -> bytes | None:
-    return None if data is None else bytes(data)
-
-
 _MINE = "topic = :topic AND generation = :generation AND partition = :partition"
-_SIZES = f"""
-    SELECT `offset`, sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS size
-    FROM {{relay}} WHERE {_MINE} AND `offset` >= :low AND `offset` < :high GROUP BY `offset` ORDER BY `offset`
-"""  # noqa: S608 - no value enters the text
-_RECORDS = f"""
-    SELECT topic, generation, partition, `offset`, unix_micros(timestamp) AS timestamp_us, key, value, headers,
-        unix_micros(landed_at) AS landed_at_us
-    FROM {{relay}} WHERE {_MINE} AND `offset` >= :low AND `offset` < :high ORDER BY `offset`
-"""  # noqa: S608 - likewise
 _FROM_TIME = """
     SELECT r.partition, min(r.`offset`) AS first FROM {relay} AS r JOIN {known} AS k
         ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition

@@ -14,13 +14,14 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, load_incarnation_filter, remote_names
+from mirrorlake.lake import GAPS, Lake, landed_positions, load_incarnation_filter, remote_names
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED, lies_in
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
-from mirrorlake.records.landed_log import explain, landed_record
-from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
+from mirrorlake.records.landed_log import explain, read_landed
+from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Origin, Outcome, Passport, in_words
 
 # Longer than most mapped ranges, and short beside a day of a busy partition.
 _NEAR = 1_000_000
@@ -103,20 +104,20 @@ class Registry:
             return None
 
     def _of_source(self, alias: str, where: TopicPartition, offset: int, generation: int | None) -> Passport:
-        row, source = self._landed(alias, where, offset, generation)
-        missing = None if row is not None else self._why_missing(alias, source, offset)
+        record, source = self._landed(alias, where, offset, generation)
+        missing = None if record is not None else self._why_missing(alias, source, offset)
         flows = [flow for flow in self.flows if flow.source == alias]
-        outcomes = tuple(self._outcomes(flows, source, offset, row, missing))
+        outcomes = tuple(self._outcomes(flows, source, offset, record, missing))
         return Passport(
             cluster=alias,
             source=source,
             offset=offset,
             words=in_words(alias, source, offset, missing, outcomes)
-            + ("" if row is not None else _meant(where.topic, {one.topic for one in self._reached(alias)})),
-            record=None if row is None else landed_record(row),
+            + ("" if record is not None else _meant(where.topic, {one.topic for one in self._reached(alias)})),
+            record=record,
             landed=None
-            if row is None
-            else LandedIn(file=self._file_of(alias, source, offset), landed_at_ms=row.landed_at_ms),
+            if record is None
+            else LandedIn(file=self.lake.file_of(alias, source, offset), landed_at_ms=record.landed_at_ms or -1),
             missing=missing,
             outcomes=outcomes,
             came_from=self._origins(alias, where, offset),
@@ -124,28 +125,15 @@ class Registry:
 
     def _landed(
         self, alias: str, where: TopicPartition, offset: int, generation: int | None
-    ) -> tuple[Any, SourcePartition]:
+    ) -> tuple[BrowsedRecord | None, SourcePartition]:
         mine = [s for s in self._reached(alias) if (s.topic, s.partition) == (where.topic, where.partition)]
         lives = [generation] if generation is not None else sorted({1, *(source.generation for source in mine)})
         # The newest generation with this offset counts.
         for life in reversed(lives if mine else []):
             source = SourcePartition(where.topic, life, where.partition)
-            part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
-            for row in self.lake.query_rows(_RECORD, relay=alias, part=part, offset=offset, **asdict(source)):
-                # The engines round differently.
-                row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
-                return row, source
+            for record in read_landed(self.lake, alias, source, Ranges.of([offset])):
+                return record, source
         return None, SourcePartition(where.topic, max(lives), where.partition)
-
-    def _file_of(self, alias: str, source: SourcePartition, offset: int) -> str:
-        log = self.lake.relay_log(alias)
-        if log is not None:
-            return next((file.uri for file in log.holding(source, offset)), "")
-        from pyspark.sql import functions as F
-
-        part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
-        files = part.rows(self.lake.relay(alias)).select(F.col("_metadata.file_path").alias("file"))
-        return next((row.file for row in files.limit(1).collect()), "")
 
     def _why_missing(self, alias: str, source: SourcePartition, offset: int) -> Missing:
         if not self.lake.exists(self.lake.meta_location(GAPS)):
@@ -158,10 +146,15 @@ class Registry:
         return found
 
     def _outcomes(
-        self, flows: Sequence[FlowConfig], source: SourcePartition, offset: int, row: Any, missing: Missing | None
+        self,
+        flows: Sequence[FlowConfig],
+        source: SourcePartition,
+        offset: int,
+        record: BrowsedRecord | None,
+        missing: Missing | None,
     ) -> Iterable[Outcome]:
         has_left = missing is not None and missing.kind in LEFT.values()
-        if row is None and not has_left:
+        if record is None and not has_left:
             for flow in flows:
                 if flow.carries(source.topic):
                     words = (
@@ -181,10 +174,15 @@ class Registry:
                 words = f"{one.words}, in an earlier life of the topic that was deleted"
                 found.setdefault(name, replace(one, status="in_a_deleted_topic", words=words))
         for each in flows:
-            yield found.get(each.name) or self._not_recorded(each, source, offset, row, known)
+            yield found.get(each.name) or self._not_recorded(each, source, offset, record, known)
 
     def _not_recorded(
-        self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: OffsetMaps | None
+        self,
+        flow: FlowConfig,
+        source: SourcePartition,
+        offset: int,
+        record: BrowsedRecord | None,
+        known: OffsetMaps | None,
     ) -> Outcome:
         def outcome(status: Any, words: str) -> Outcome:
             return Outcome(flow=flow.name, target=flow.target, status=status, words=words)
@@ -193,9 +191,9 @@ class Registry:
             return outcome("not_carried", f"not carried: {source.topic} never leaves {flow.source}")
         if not flow.carries(source.topic):
             return outcome("not_carried", f"not carried: the flow does not take {source.topic}")
-        if row is None:
+        if record is None:
             return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
-        if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
+        if flow.start.timestamp_ms is not None and record.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
         if self.lake.query_rows(remote_names(_TAKEN_OVER, flow), flow=flow.name, offset=offset, **asdict(source)):
             return outcome("not_carried", "not carried: it lies before the place where the flow took over")
@@ -281,15 +279,10 @@ def _recorded(flow: FlowConfig, row: Any) -> Outcome:
 
 
 _MINE = "topic = :topic AND generation = :generation AND partition = :partition"
-_RECORD = f"""
-    SELECT topic, generation, partition, `offset`, unix_micros(timestamp) AS timestamp_us, key, value, headers,
-        unix_micros(landed_at) AS landed_at_us
-    FROM {{relay}} WHERE {_MINE} AND `offset` = :offset LIMIT 1
-"""  # noqa: S608 - no value enters the text
 _TAKEN_OVER = f"""
     SELECT 1 AS one FROM {{positions}}
     WHERE flow = :flow AND kind = 'taken_over' AND target_topic = <topic> AND {_MINE} AND position > :offset LIMIT 1
-"""  # noqa: S608 - likewise
+"""  # noqa: S608 - no value enters the text
 _ON_TARGET = (
     "array_contains(:names, flow) AND target_topic = :topic AND target_partition = :partition "
     "AND first_downstream <= :offset AND first_downstream + record_count > :offset"

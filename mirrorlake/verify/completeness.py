@@ -16,16 +16,14 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.lake import Lake, remote_names
+from mirrorlake.lake import FixedRelay, Lake, remote_names
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_positions
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.model.verify import Difference
 from mirrorlake.republish import read_lanes
 from mirrorlake.verify.content import Offsets
 from mirrorlake.verify.cut import FixedCut, read_processed_offsets
-from mirrorlake.verify.feeds import within
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
-from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.target_end import FeedSummary
 
 # A running flow commits every few seconds; without a commit for this long it is idle.
@@ -57,8 +55,8 @@ class SendBounds:
     position: int
 
     @property
-    def span(self) -> OffsetRanges:
-        return OffsetRanges([(self.begins, self.position)])
+    def span(self) -> Ranges:
+        return Ranges([(self.begins, self.position)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +132,12 @@ def count_withheld(cut: FixedCut, flow: str) -> dict[SourcePartition, WithheldCo
 
 def find_lost_and_pending(
     flow: str,
-    relay: Relay,
+    relay: FixedRelay,
     bounds: Mapping[SourcePartition, SendBounds],
     cut: FixedCut,
     mapped: Mapping[SourcePartition, int],
-    removed: Mapping[SourcePartition, OffsetRanges],
-    due: Mapping[SourcePartition, OffsetRanges],
+    removed: Mapping[SourcePartition, Ranges],
+    due: Mapping[SourcePartition, Ranges],
 ) -> tuple[list[LostRecords], dict[SourcePartition, PendingRecords]]:
     """Find landed records that the ledger skipped, and those not yet sent.
 
@@ -149,11 +147,11 @@ def find_lost_and_pending(
     lost: list[LostRecords] = []
     waiting: dict[SourcePartition, PendingRecords] = {}
     for source, one in bounds.items():
-        gone = removed.get(source, OffsetRanges()) & one.span
+        gone = removed.get(source, Ranges()) & one.span
         done = relay.count(source, OffsetRange(one.begins, one.position))
         if gone:
             # Counts prove nothing if records left the relay; proven offsets need no check.
-            lost += _find_lost(flow, source, relay, due.get(source, OffsetRanges()) & one.span, cut, gone)
+            lost += _find_lost(flow, source, relay, due.get(source, Ranges()) & one.span, cut, gone)
         elif done != mapped.get(source, 0):
             lost += _find_lost(flow, source, relay, one.span, cut, gone)
         left = _find_pending(relay, source, one.position)
@@ -162,7 +160,7 @@ def find_lost_and_pending(
     return lost, waiting
 
 
-def _find_pending(relay: Relay, source: SourcePartition, position: int) -> PendingRecords | None:
+def _find_pending(relay: FixedRelay, source: SourcePartition, position: int) -> PendingRecords | None:
     held = relay.landed.get(source)
     if held is None or held.last < position:
         return None
@@ -172,16 +170,16 @@ def _find_pending(relay: Relay, source: SourcePartition, position: int) -> Pendi
 
 
 def _find_lost(
-    flow: str, source: SourcePartition, relay: Relay, among: OffsetRanges, cut: FixedCut, gone: OffsetRanges
+    flow: str, source: SourcePartition, relay: FixedRelay, among: Ranges, cut: FixedCut, gone: Ranges
 ) -> list[LostRecords]:
     if not among:
         return []
     held = np.unique(relay.offsets(source, OffsetRange(among.first, among.end)))
     processed = read_processed_offsets(flow, source, cut)
-    unknown = np.flatnonzero(within(among, held) & ~processed.find(held)[1])
+    unknown = np.flatnonzero(among.contains(held) & ~processed.find(held)[1])
     stretches = np.split(unknown, np.flatnonzero(np.diff(unknown) > 1) + 1)
     found = [_lost(source, held[stretch], where="target") for stretch in stretches if len(stretch)]
-    for span in (OffsetRanges(processed.upstream_spans()) & among) - gone:
+    for span in (Ranges(processed.upstream_spans()) & among) - gone:
         low, high = np.searchsorted(held, span)
         if high - low != span.end - span.first:
             absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
@@ -196,7 +194,7 @@ def _lost(source: SourcePartition, offsets: Offsets, *, where: str) -> LostRecor
 
 
 def wait_for_pending(
-    relay: Relay, waiting: Mapping[SourcePartition, PendingRecords], flow: FlowConfig, context: Context
+    relay: FixedRelay, waiting: Mapping[SourcePartition, PendingRecords], flow: FlowConfig, context: Context
 ) -> dict[SourcePartition, PendingRecords]:
     """Wait while a running flow sends its pending records, and return those that are still pending."""
     if not waiting:

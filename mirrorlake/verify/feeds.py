@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.rules import View
 from mirrorlake.verify.content import Flags, Offsets
 from mirrorlake.verify.offset_columns import OffsetColumns, join_columns
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 
 class FeedKey(NamedTuple):
@@ -48,17 +48,15 @@ class Feed:
     key: FeedKey
     offsets: OffsetColumns
     targets: tuple[FeedTarget, ...]
-    removed: OffsetRanges = field(default_factory=OffsetRanges)
+    removed: Ranges = field(default_factory=Ranges)
 
     @classmethod
-    def identity(
-        cls, source: SourcePartition, spans: Iterable[OffsetRange], removed: OffsetRanges | None = None
-    ) -> Feed:
+    def identity(cls, source: SourcePartition, ranges: Ranges, removed: Ranges | None = None) -> Feed:
         return cls(
             key=FeedKey(None, source),
-            offsets=OffsetColumns.identity((span, 0) for span in spans),
+            offsets=OffsetColumns.identity((span, 0) for span in ranges),
             targets=(FeedTarget(tp=TopicPartition(source.topic, source.partition)),),
-            removed=removed or OffsetRanges(),
+            removed=removed or Ranges(),
         )
 
     @property
@@ -128,14 +126,5 @@ class ReadHorizons:
                 continue
             at = np.searchsorted(downstream, offsets, side="right") - 1
             held = (at >= 0) & (offsets < downstream[at] + lengths[at])
-            flags |= held & within(gone, upstream[at] + offsets - downstream[at])
+            flags |= held & gone.contains(upstream[at] + offsets - downstream[at])
         return flags
-
-
-def within(spans: OffsetRanges, offsets: Offsets) -> Flags:
-    if not spans:
-        return np.zeros(len(offsets), np.bool_)
-    firsts, ends = (np.array(side) for side in zip(*spans, strict=True))
-    at = np.searchsorted(firsts, offsets, side="right") - 1
-    flags: Flags = (at >= 0) & (offsets < ends[at])
-    return flags

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import RELAY_TARGET, Lake, ProvenRange, RangeProof
+from mirrorlake.lake import RELAY_TARGET, Lake, LandedCount, ProvenRange, RangeProof
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.remotes import known_id
 from mirrorlake.verify.completeness import SendBounds, WithheldCount, count_withheld, find_send_bounds
-from mirrorlake.verify.offset_ranges import OffsetRanges
-from mirrorlake.verify.relays import LandedCount
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import FeedSummary, TargetEnd
@@ -32,8 +31,8 @@ class FlowAtCut:
     bounds: Mapping[SourcePartition, SendBounds]
     feeds: Sequence[FeedSummary]
     withheld: Mapping[SourcePartition, WithheldCount]
-    due: Mapping[SourcePartition, OffsetRanges]
-    unproven: Mapping[SourcePartition, OffsetRanges]
+    due: Mapping[SourcePartition, Ranges]
+    unproven: Mapping[SourcePartition, Ranges]
 
     @cached_property
     def landed(self) -> dict[SourcePartition, LandedCount]:
@@ -91,5 +90,5 @@ def read_flow_at_cut(
         feeds=mine,
         withheld=kept,
         due={s: spans for s, spans in due.items() if spans},
-        unproven={s: one.span - proven.proven.get(s, OffsetRanges()) for s, one in bounds.items()},
+        unproven={s: one.span - proven.proven.get(s, Ranges()) for s, one in bounds.items()},
     )

@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import RangeProof
+from mirrorlake.lake import COLUMNS, FixedRelay, RangeProof
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ranges import UNBOUNDED, OffsetRange, Ranges
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.offset_columns import join_columns
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
-from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.stream_comparison import EqualRecords, Mismatch
 from mirrorlake.verify.unit import ComparisonUnit, UnitResult, compare_unit, group_by_shared_feed
@@ -44,9 +43,9 @@ class DueFeed:
     `proofs` that lacks its range and result.
     """
 
-    due: OffsetRanges
+    due: Ranges
     feed: Feed
-    gone: OffsetRanges
+    gone: Ranges
     proof: RangeProof
     end: int = UNBOUNDED
 
@@ -65,12 +64,12 @@ class HopEnds:
     admin: ClusterAdmin
     options: Mapping[str, Any]
     due: Mapping[FeedKey, DueFeed]
-    ranges: Mapping[TopicPartition, OffsetRanges]
+    ranges: Mapping[TopicPartition, Ranges]
     parts: Callable[[TopicPartition, OffsetRange], FetchedPart]
     feeds_into: Callable[[Mapping[TopicPartition, OffsetRange]], Sequence[Feed]]
-    fed_by: Callable[[FeedKey], Relay]
+    fed_by: Callable[[FeedKey], FixedRelay]
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    relay: Relay | None = None
+    relay: FixedRelay | None = None
     differences: Sequence[Difference] = ()
 
 
@@ -97,7 +96,7 @@ def compare_hop(hop: HopEnds, scope: Scope, tell: Callable[[int], None]) -> HopR
     return found
 
 
-def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, OffsetRange]]:
+def range_passes(spans: Mapping[Any, Ranges]) -> Iterable[dict[Any, OffsetRange]]:
     """Yield the first range of each key, then the second of those that have one, and so on."""
     for number in range(max(map(len, spans.values()), default=0)):
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}
@@ -127,7 +126,7 @@ def _units(hop: HopEnds, chosen: Mapping[TopicPartition, OffsetRange]) -> list[C
 def _compare_units(hop: HopEnds, units: Iterable[ComparisonUnit], tell: Callable[[int], None]) -> list[UnitResult]:
     compare = partial(
         compare_unit,
-        rows=lambda feed: hop.fed_by(feed.key).rows(feed.source, feed.span),
+        rows=lambda feed: hop.fed_by(feed.key).rows(feed.source, Ranges([feed.span]), (*COLUMNS, "timestamp_type")),
         earliest=hop.admin.log_start_offsets,
         latest=hop.admin.last_stable_offsets,
         tell=tell,
@@ -180,10 +179,10 @@ def _build_proofs(hop: HopEnds, asked: ComparisonUnit, result: UnitResult) -> It
         if hop.relay:
             doubts.add(hop.relay.find_doubles(feed.source, feed.span, found.read))
         proven = provable_ranges(
-            one.due & OffsetRanges([_grown(one.due, feed.span)]),
+            one.due & Ranges([_grown(one.due, feed.span)]),
             suspects=doubts.offsets,
             end=min(doubts.end, one.end),
-            gone=one.gone + upstream_of(one.feed, left),
+            gone=one.gone | upstream_of(one.feed, left),
         )
         equal = {label: records for (of_feed, label), records in result.proven.items() if of_feed == number}
         is_whole = (
@@ -215,7 +214,7 @@ def _describe(hop: HopEnds, feed: Feed, label: int, part: OffsetRange, whole: Eq
         columns["records"] = hop.relay.count(feed.source, part)
     else:
         mine = feed.offsets.where(feed.offsets.labels == label)
-        columns["records"] = mine.upstream_within(OffsetRanges([part])).records
+        columns["records"] = mine.upstream_within(Ranges([part])).records
     if hop.relay is None:
         columns |= {"target_topic": way.tp.topic, "target_partition": way.tp.partition, "view": way.version}
         columns["downstream_end"] = hop.ends.get(way.tp)
@@ -224,44 +223,44 @@ def _describe(hop: HopEnds, feed: Feed, label: int, part: OffsetRange, whole: Eq
     return columns
 
 
-def provable_ranges(due: OffsetRanges, *, suspects: Iterable[int] = (), end: int, gone: OffsetRanges) -> OffsetRanges:
+def provable_ranges(due: Ranges, *, suspects: Iterable[int] = (), end: int, gone: Ranges) -> Ranges:
     """Return the due offsets that are proven equal: the compared range minus `suspects` and `gone`."""
     if not due:
         return due
-    hull = OffsetRanges([(due.first, min(due.end, end))])
-    return hull - gone - OffsetRanges((offset, offset + 1) for offset in suspects)
+    hull = Ranges([(due.first, min(due.end, end))])
+    return hull - gone - Ranges.of(suspects)
 
 
-def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
+def _grown(due: Ranges, span: OffsetRange) -> OffsetRange:
     """Extend a range by adjoining due offsets that have no record at the other end."""
     touched = [one for one in due if one.first < span.end and one.end > span.first]
     return OffsetRange(touched[0].first, touched[-1].end) if touched else OffsetRange(0, 0)
 
 
-def upstream_of(feed: Feed, spans: Mapping[TopicPartition, OffsetRange]) -> OffsetRanges:
+def upstream_of(feed: Feed, spans: Mapping[TopicPartition, OffsetRange]) -> Ranges:
     """Return the upstream offsets of a feed's records in ranges of fetched partitions, with the gaps that hold no other record.
 
     Where many ranges alternate with other records, some of these are among the returned offsets.
     """
     inside = join_columns(feed.to(tp).downstream_within(*span) for tp, span in spans.items())
     if not len(inside):
-        return OffsetRanges()
+        return Ranges()
     first, end = inside.upstream, np.maximum.accumulate(inside.upstream + inside.lengths)
     others = feed.offsets.records_before(first[1:]) - feed.offsets.records_before(end[:-1])
     breaks = np.flatnonzero(others > 0)
     if len(breaks) >= _MAX_LEFT:
         breaks = np.sort(breaks[np.argsort(others[breaks], kind="stable")[1 - _MAX_LEFT :]])
     begins, ends = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(first) - 1]])
-    return OffsetRanges(zip(first[begins].tolist(), end[ends].tolist(), strict=True))
+    return Ranges.from_columns(first[begins], end[ends])
 
 
 def _proofs_without_records(hop: HopEnds) -> Iterable[RangeProof]:
     """Yield proofs of due offsets without a record at the other end, and of offsets that left an end."""
     for one in hop.due.values():
-        for span in one.gone & one.due & OffsetRanges([(0, one.end)]):
+        for span in one.gone & one.due & Ranges([(0, one.end)]):
             yield one.prove(span, how="gone")
         for span in one.due:
-            rest = OffsetRanges([span])
+            rest = Ranges([span])
             if one.feed.offsets.upstream_within(rest).records:
                 # No comparison comes to what lies beside records that all left an end.
                 rest -= one.gone

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.verify.content import Flags, Offsets
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class OffsetColumns:
         cut_back = np.maximum(0, self.downstream + self.lengths - end)
         return self._trimmed(cut_front, cut_back)
 
-    def upstream_within(self, spans: OffsetRanges) -> OffsetColumns:
+    def upstream_within(self, spans: Ranges) -> OffsetColumns:
         parts = []
         for span in spans:
             cut_front = np.maximum(0, span.first - self.upstream)

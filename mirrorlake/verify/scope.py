@@ -9,8 +9,8 @@ from datetime import datetime
 
 from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import UNBOUNDED, OffsetRange, Ranges
 from mirrorlake.model.remotes import is_different_topic
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
 _BETWEEN = """
     SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) + 1 AS end_at
@@ -33,10 +33,10 @@ class Scope:
     def is_whole(self) -> bool:
         return self.between is None
 
-    def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
+    def of(self, alias: str, source: SourcePartition, due: Ranges) -> Ranges:
         if self.between is not None:
             span = self.between.get(alias, {}).get(source)
-            due &= OffsetRanges([span] if span else [])
+            due &= Ranges([span] if span else [])
         return due
 
 
@@ -64,8 +64,8 @@ def read_time_ranges(
 class KnownRanges:
     """The proven ranges of one hop, by source partition, and the ranges that could not be compared."""
 
-    proven: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
-    gone: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
+    proven: Mapping[SourcePartition, Ranges] = field(default_factory=dict)
+    gone: Mapping[SourcePartition, Ranges] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -85,28 +85,23 @@ class KnownRanges:
             )
             if one.kind == kind and not any(is_different_topic(then or "", now or "") for then, now in ends):
                 found[one.is_gone].setdefault(one.partition, []).append((one.first, one.end))
-        proven, gone = (
-            {source: OffsetRanges(spans) for source, spans in found[which].items()} for which in (False, True)
-        )
+        proven, gone = ({source: Ranges(spans) for source, spans in found[which].items()} for which in (False, True))
         return cls(proven=proven, gone=gone)
 
-    def unproven(self, source: SourcePartition, whole: OffsetRanges, scope: Scope) -> OffsetRanges:
+    def unproven(self, source: SourcePartition, whole: Ranges, scope: Scope) -> Ranges:
         if scope.full:
             return whole
-        return whole - self.proven.get(source, OffsetRanges()) - self.gone.get(source, OffsetRanges())
+        return whole - self.proven.get(source, Ranges()) - self.gone.get(source, Ranges())
 
 
-def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
+def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, Ranges]:
     """Read the offsets that left the relay of a source, explained (law E)."""
-    expired = {source: OffsetRanges([(0, position)]) for source, position in left_before(lake, alias).items()}
+    expired = {source: Ranges([(0, position)]) for source, position in left_before(lake, alias).items()}
     found: dict[SourcePartition, list[tuple[int, int]]] = {}
     for one in removed_from(lake, alias):
         ranges = [(first, first + length) for first, length in one.ranges]
         found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
-    return {
-        source: expired.get(source, OffsetRanges()) + OffsetRanges(found.get(source, ()))
-        for source in {**expired, **found}
-    }
+    return {source: expired.get(source, Ranges()) | Ranges(found.get(source, ())) for source in {**expired, **found}}
 
 
 def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:

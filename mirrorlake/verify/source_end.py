@@ -10,9 +10,8 @@ from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, format_partitions
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import OffsetRange
 from mirrorlake.model.remotes import is_different_topic, known_id
-from mirrorlake.verify.offset_ranges import OffsetRange
-from mirrorlake.verify.relays import open_relay
 from mirrorlake.verify.scope import count_explained_offsets, read_removed_ranges
 
 log = logging.getLogger(__name__)
@@ -28,7 +27,7 @@ class SourceEnd:
     def __init__(self, context: Context, alias: str, *, is_lost: bool = False) -> None:
         self._context, lake = context, context.lake
         self.alias = alias
-        self.relay = open_relay(lake, alias)
+        self.relay = lake.fixed_relay(alias)
         self.is_lake, self.is_lost = context.config.cluster(alias).is_lake, is_lost
         self.recorded = newest_topics(lake, alias, "source")
         self.removed = read_removed_ranges(lake, alias)

@@ -11,10 +11,10 @@ from typing import Any
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import SOURCE_RELAY, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.hop import DueFeed, HopEnds, HopResult
-from mirrorlake.verify.offset_ranges import OffsetRanges
 from mirrorlake.verify.scope import KnownRanges, Scope
 from mirrorlake.verify.source_end import SourceEnd, read_log_ranges
 
@@ -33,8 +33,8 @@ def source_hop(
     sources = {TopicPartition(s.topic, s.partition): s for s in there}
     due, ranges = {}, {}
     for s, held in landed.items():
-        spans = scope.of(end.alias, s, known.unproven(s, OffsetRanges([held.span]), scope))
-        available = OffsetRanges([there[s]] if s in there else [])
+        spans = scope.of(end.alias, s, known.unproven(s, Ranges([held.span]), scope))
+        available = Ranges([there[s]] if s in there else [])
         due[FeedKey(None, s)] = DueFeed(
             due=spans, feed=_feed(end, s, spans), gone=spans - available, proof=_proof(end, s)
         )
@@ -46,7 +46,7 @@ def source_hop(
         due=due,
         ranges=ranges,
         parts=lambda tp, span: FetchedPart(span=span, compacts=end.compacts(tp.topic)),
-        feeds_into=lambda chosen: [_feed(end, sources[tp], OffsetRanges([span])) for tp, span in chosen.items()],
+        feeds_into=lambda chosen: [_feed(end, sources[tp], Ranges([span])) for tp, span in chosen.items()],
         fed_by=lambda _: end.relay,
         relay=end.relay,
     )
@@ -58,9 +58,9 @@ def compare_dense_offsets(end: SourceEnd, topics: Collection[str], known: KnownR
     for source, held in end.relay.landed.items():
         if source.topic not in topics:
             continue
-        whole = OffsetRanges([(0, held.last + 1)])
-        gone = end.removed.get(source, OffsetRanges()) & whole
-        if held.records + gone.size != whole.size:
+        whole = Ranges([(0, held.last + 1)])
+        gone = end.removed.get(source, Ranges()) & whole
+        if held.records + gone.count != whole.count:
             found.differences.append(Difference.at(source, held.first, where="relay", problem="missing"))
             continue
         due = scope.of(end.alias, source, known.unproven(source, whole, scope))
@@ -69,8 +69,8 @@ def compare_dense_offsets(end: SourceEnd, topics: Collection[str], known: KnownR
     return found
 
 
-def _feed(end: SourceEnd, source: SourcePartition, spans: OffsetRanges) -> Feed:
-    return Feed.identity(source, spans, end.removed.get(source, OffsetRanges()))
+def _feed(end: SourceEnd, source: SourcePartition, spans: Ranges) -> Feed:
+    return Feed.identity(source, spans, end.removed.get(source, Ranges()))
 
 
 def _proof(end: SourceEnd, source: SourcePartition) -> RangeProof:

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from mirrorlake.lake import COLUMNS
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
+from mirrorlake.model.ranges import UNBOUNDED, Ranges
 from mirrorlake.model.verify import MAX_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, content_of, differing, values_of
 from mirrorlake.verify.feeds import Feed, FeedTarget, FetchedPart, ReadHorizons
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRanges
 from mirrorlake.verify.windows import FeedRecords, Window
 
 # Past this many suspect offsets of a source partition, the rest is left for the next verification.
@@ -77,8 +77,8 @@ class SuspectOffsets:
             else:
                 self.end = min(self.end, offset)
 
-    def ranges(self, end: int) -> OffsetRanges:
-        return OffsetRanges([*((offset, offset + 1) for offset in self.offsets), (self.end, end)])
+    def ranges(self, end: int) -> Ranges:
+        return Ranges.of(self.offsets) | Ranges([(self.end, end)])
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ranges import UNBOUNDED, OffsetRange, Ranges
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.rules import View
@@ -18,7 +19,6 @@ from mirrorlake.verify.cut import feeds_into, feeds_within
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
 from mirrorlake.verify.flow_at_cut import FlowAtCut
 from mirrorlake.verify.hop import DueFeed, HopEnds, upstream_of
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd, compacting_topics
@@ -46,9 +46,9 @@ def target_hop(
     def source_of(key: FeedKey) -> SourceEnd:
         return sources[cut.flows[str(key.flow)].source]
 
-    def removed(key: FeedKey) -> OffsetRanges:
+    def removed(key: FeedKey) -> Ranges:
         """Return the offsets that the relay no longer holds; each is explained elsewhere."""
-        return source_of(key).removed.get(key.source, OffsetRanges())
+        return source_of(key).removed.get(key.source, Ranges())
 
     spans = {FeedKey(stand.flow.name, s): due for stand in stands for s, due in stand.due.items()}
     feeds = {feed.key: feed for feed in feeds_within(cut, spans)}
@@ -86,17 +86,17 @@ def _settings_of_parts(end: TargetEnd, ids: Mapping[str, str]) -> Callable[[Topi
 
 
 def _due_feed(
-    due: OffsetRanges,
+    due: Ranges,
     feed: Feed | None,
     held: Mapping[TopicPartition, OffsetRange],
-    removed: OffsetRanges,
+    removed: Ranges,
     proof: RangeProof,
 ) -> DueFeed:
     if feed is None:
-        return DueFeed(due=due, feed=Feed.identity(proof.partition, ()), gone=OffsetRanges(), proof=proof)
+        return DueFeed(due=due, feed=Feed.identity(proof.partition, Ranges()), gone=Ranges(), proof=proof)
     there = {way.tp: held[way.tp] for way in feed.targets if way.tp in held}
     left = upstream_of(feed, {tp: OffsetRange(0, span.first) for tp, span in there.items()})
     # A missing topic is a difference, and nothing of it is proven.
     ends = {way.tp: there[way.tp].end if way.tp in there else 0 for way in feed.targets}
     late = upstream_of(feed, {tp: OffsetRange(end, UNBOUNDED) for tp, end in ends.items()})
-    return DueFeed(due=due, feed=feed, gone=left + removed, proof=proof, end=late.first if late else UNBOUNDED)
+    return DueFeed(due=due, feed=feed, gone=left | removed, proof=proof, end=late.first if late else UNBOUNDED)

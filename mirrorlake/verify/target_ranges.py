@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ranges import UNBOUNDED, OffsetRange, Ranges
 from mirrorlake.verify.cut import FixedCut, range_table
 from mirrorlake.verify.feeds import Feed
 from mirrorlake.verify.offset_columns import OffsetColumns, join_columns
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
 
 # Reading this many proven records again costs less than another pass.
@@ -23,13 +23,13 @@ def ranges_to_fetch(
     held: Mapping[TopicPartition, OffsetRange],
     last_ends: Mapping[TopicPartition, int],
     scope: Scope,
-) -> dict[TopicPartition, OffsetRanges]:
+) -> dict[TopicPartition, Ranges]:
     """Return the downstream offsets to fetch: all due ones, up to the nearest proven records."""
     near: dict[TopicPartition, list[OffsetColumns]] = {tp: [] for tp in held}
     for feed in due:
         for tp in {way.tp for way in feed.targets} & held.keys():
             near[tp].append(feed.to(tp).downstream_within(*held[tp]))
-    wanted = {tp: OffsetRanges(_stretched(join_columns(parts))) for tp, parts in near.items()}
+    wanted = {tp: Ranges(_stretched(join_columns(parts))) for tp, parts in near.items()}
     bounds = _neighbours(cut, wanted)
     ranges = {}
     for tp, spans in wanted.items():
@@ -40,7 +40,7 @@ def ranges_to_fetch(
         if scope.is_whole and (not spans or bounds[tp, tuple(spans)[-1]][1] < UNBOUNDED):
             # No record may follow the last record of the flows, so the rest is fetched, too.
             found.append((max(held[tp].first, last_ends[tp]), held[tp].end))
-        ranges[tp] = OffsetRanges(found)
+        ranges[tp] = Ranges(found)
     return ranges
 
 
@@ -57,7 +57,7 @@ def _stretched(places: OffsetColumns) -> Iterable[OffsetRange]:
 
 
 def _neighbours(
-    cut: FixedCut, wanted: Mapping[TopicPartition, OffsetRanges]
+    cut: FixedCut, wanted: Mapping[TopicPartition, Ranges]
 ) -> dict[tuple[TopicPartition, OffsetRange], tuple[int, int]]:
     """Return for each range the end of the records before it and the start of those after it."""
     if not any(wanted.values()):

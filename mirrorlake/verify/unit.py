@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import Fetched, Fetcher, PositionGone
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ranges import OffsetRange
 from mirrorlake.verify.content import content_of, values_of
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
-from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.stream_comparison import EqualRecords, FeedResult, Mismatch, Rows, StreamComparison
 
 _WAIT_S = 0.1

@@ -62,12 +62,11 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.model.ranges import OffsetRange
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.records.passport import Registry
 from mirrorlake.status import Lag, Monitor, PositionSnapshot
 from mirrorlake.status.metrics import Metrics, measure
-from mirrorlake.verify.offset_ranges import OffsetRange
-from mirrorlake.verify.relays import open_relay
 from tests.bench.contest import Contest
 from tests.bench.generated import (
     EACH,
@@ -242,7 +241,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
         assert len(following.new_files(ends)) >= partitions
 
     def verify() -> None:
-        held = open_relay(lake, "east")
+        held = lake.fixed_relay("east")
         assert len(held.landed) == partitions
         assert all(held.count(source, OffsetRange(asked, asked + EACH)) == EACH for source in sources)
 

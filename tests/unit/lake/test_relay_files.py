@@ -60,6 +60,19 @@ def test_law_d_doubled_files_give_each_record_once_and_in_order(
     assert all(row["value"] == str(row["offset"]).encode() for row in rows)
 
 
+@pytest.mark.law("D")
+@given(st.sets(st.integers(0, 60), min_size=1), st.integers(0, 70))
+def test_law_d_a_file_of_many_row_groups_is_read_from_a_position_on(
+    tmp_path_factory: pytest.TempPathFactory, offsets: set[int], position: int
+) -> None:
+    path = tmp_path_factory.mktemp("relay") / "0.parquet"
+    rows_of_file = batch(rows("t", 0, *sorted(offsets)))
+    pq.write_table(pa.Table.from_batches([rows_of_file]), path, row_group_size=5)
+    file = RelayFile(SOURCE, min(offsets), max(offsets), len(offsets), f"file:{path}")
+    found = [offset for part in read_in_order([file], position=position) for offset in part["offset"].to_pylist()]
+    assert found == [offset for offset in sorted(offsets) if offset >= position]
+
+
 class Opened:
     """Count how often files are opened, by name."""
 

@@ -11,10 +11,10 @@ import pytest
 
 from mirrorlake.kafka.fetched_rows import _SCHEMA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.verify.content import Digest, content_of
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget, FetchedPart
 from mirrorlake.verify.offset_columns import OffsetColumns
-from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.stream_comparison import StreamComparison
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
@@ -43,7 +43,7 @@ def tp(number: int) -> TopicPartition:
 
 def compacted(rows: list[Row], *, fed_is_source: bool) -> StreamComparison:
     """Return the comparison of a relay that holds these rows with a compacted log."""
-    feed = Feed.identity(SourcePartition("r", 1, 0), [OffsetRange(0, len(rows))])
+    feed = Feed.identity(SourcePartition("r", 1, 0), Ranges([(0, len(rows))]))
     part = FetchedPart(span=OffsetRange(0, len(rows)), compacts=True)
     return StreamComparison([feed], {tp(0): part}, rows=lambda _: iter([batch(rows)]), fed_is_source=fed_is_source)
 

@@ -1,4 +1,4 @@
-"""Read relays at a fixed version: their counts by source partition, and their rows in order.
+"""Read a relay at a fixed version: its counts by source partition, and its rows in order.
 
 The log of a relay in a folder has most of it, so that no session is needed (`FolderRelay`).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, group_overlapping, quote, read_in_order, read_offsets
+from mirrorlake.lake.reading_order import group_overlapping
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, read_in_order, read_offsets
+from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.verify import MAX_DIFFERENCES, Difference
-from mirrorlake.verify.content import Offsets
-from mirrorlake.verify.offset_ranges import OffsetRange
+from mirrorlake.model.ranges import OffsetRange, Offsets, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ALL_COLUMNS = (*COLUMNS, "timestamp_type")
-# Offsets that one query of the session reads; rows of 1 KB take 200 MB.
-_BATCH_SIZE = 200_000
+# Offsets that a query of the session reads: few for a page of records, then as many as take 200 MB at 1 KB a record.
+_FIRST_BATCH_SIZE, _BATCH_SIZE = 1_000, 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class LandedCount:
         return OffsetRange(self.first, self.last + 1)
 
 
-class Relay(ABC):
+class FixedRelay(ABC):
     """One relay at one version. Threads may share it."""
 
     version: int
@@ -70,45 +69,25 @@ class Relay(ABC):
     def count(self, source: SourcePartition, span: OffsetRange) -> int: ...
 
     @abstractmethod
-    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range in offset order, each offset once."""
-
-    def doubled(self) -> Sequence[SourcePartition]:
-        return [source for source, held in self.landed.items() if held.rows > held.records]
+    def rows(
+        self, source: SourcePartition, ranges: Ranges, columns: Sequence[str] = COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some offsets, each offset once and in order (law D); `columns` begin with `offset`."""
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
         """Return the duplicate offsets of a range of which `rows` yielded `records`, if `landed` did not count them."""
         return ()
 
-    def list_doubles(self, topics: Collection[str]) -> list[Difference]:
-        """List the records of some topics that it holds more than once."""
-        found: list[Difference] = []
-        for source in sorted(source for source in self.doubled() if source.topic in topics):
-            offsets, copies = np.unique(self.offsets(source, self.landed[source].span), return_counts=True)
-            several = np.flatnonzero(copies > 1)[: max(0, MAX_DIFFERENCES - len(found))]
-            found += [
-                Difference.at(source, int(offsets[at]), where="relay", problem="doubled", records=int(copies[at]))
-                for at in several
-            ]
-        return found
 
+class FolderRelay(FixedRelay):
+    """A relay whose files this process reads."""
 
-def open_relay(lake: Lake, alias: str) -> Relay:
-    log = lake.relay_log(alias)
-    return SessionRelay(lake, alias) if log is None else FolderRelay(log)
-
-
-class FolderRelay(Relay):
-    """A relay in a folder of this machine, by the files that its log names."""
-
-    def __init__(self, log: RelayLog) -> None:
+    def __init__(self, version: int, files: Sequence[RelayFile]) -> None:
         super().__init__()
+        self.version = version
         self._files: dict[SourcePartition, list[RelayFile]] = {}
-        for file in log.files({}):
+        for file in sorted(files, key=attrgetter("first_offset", "last_offset")):
             self._files.setdefault(file.source, []).append(file)
-        for files in self._files.values():
-            files.sort(key=attrgetter("first_offset", "last_offset"))
-        self.version = log.version
 
     def _count_landed(self) -> dict[SourcePartition, LandedCount]:
         found = {}
@@ -146,13 +125,18 @@ class FolderRelay(Relay):
             if file.last_offset >= span.first and file.first_offset < span.end
         )
 
-    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, each offset once and in order (law D)."""
-        for rows in read_in_order(self._files_of(source, span), position=span.first, columns=ALL_COLUMNS):
-            low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
-            if low < high:
-                yield rows.slice(low, high - low)
-            if high < len(rows):
+    def rows(
+        self, source: SourcePartition, ranges: Ranges, columns: Sequence[str] = COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        if not ranges:
+            return
+        files = self._files_of(source, OffsetRange(ranges.first, ranges.end))
+        for rows in read_in_order(files, position=ranges.first, columns=columns):
+            offsets = rows.column("offset").to_numpy()
+            chosen = ranges.contains(offsets)
+            if chosen.any():
+                yield rows if chosen.all() else rows.filter(pa.array(chosen))
+            if offsets[-1] >= ranges.end:
                 return
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
@@ -171,28 +155,27 @@ class FolderRelay(Relay):
         return doubled
 
 
-class SessionRelay(Relay):
+class SessionRelay(FixedRelay):
     """A relay that only the session reads: in a catalog, or in an object store without `lake.storage`."""
 
-    def __init__(self, lake: Lake, alias: str) -> None:
+    def __init__(self, version: int, frame: DataFrame) -> None:
         super().__init__()
-        self.version = lake.version(lake.relay_location(alias))
-        # Maintenance cleans a table's log, so a version may be gone from it after minutes.
-        self._frame = lake.relay(alias, version=self.version)
+        self.version = version
+        self._frame = frame
 
     def _count_landed(self) -> dict[SourcePartition, LandedCount]:
         from pyspark.sql import functions as F
 
         # One bit an offset, because counting distinct offsets would shuffle all of them.
-        place = F.col("offset") + 1
-        pieces = self._frame.groupBy(*SOURCE_KEY, F.bitmap_bucket_number(place).alias("bucket")).agg(
+        bit = F.col("offset") + 1
+        buckets = self._frame.groupBy(*SOURCE_KEY, F.bitmap_bucket_number(bit).alias("bucket")).agg(
             F.count("*").alias("rows"),
-            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(place))).alias("records"),
+            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(bit))).alias("records"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
         )
         counts = [F.sum(name).alias(name) for name in ("rows", "records")]
-        found = pieces.groupBy(*SOURCE_KEY).agg(*counts, F.min("first").alias("first"), F.max("last").alias("last"))
+        found = buckets.groupBy(*SOURCE_KEY).agg(*counts, F.min("first").alias("first"), F.max("last").alias("last"))
         return {
             SourcePartition(row.topic, row.generation, row.partition): LandedCount(
                 rows=row["rows"], records=row.records, first=row["first"], last=row["last"]
@@ -210,14 +193,23 @@ class SessionRelay(Relay):
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
 
-    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        for first in range(span.first, span.end, _BATCH_SIZE):
-            part = self._part(source, OffsetRange(first, min(first + _BATCH_SIZE, span.end)))
-            rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()
-            if not len(rows):
-                continue
-            fresh = np.concatenate(([True], np.diff(rows.column("offset").to_numpy()) > 0))
-            yield from (rows if fresh.all() else rows.filter(pa.array(fresh)).combine_chunks()).to_batches()
+    def rows(
+        self, source: SourcePartition, ranges: Ranges, columns: Sequence[str] = COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        count = _FIRST_BATCH_SIZE
+        for low, end in ranges:
+            while low < end:
+                part = self._part(source, OffsetRange(low, min(low + count, end)))
+                low, count = low + count, min(count * 10, _BATCH_SIZE)
+                rows = part.sort("offset", "landed_at").select(*columns).toArrow().combine_chunks()
+                if len(rows):
+                    fresh = np.concatenate(([True], np.diff(rows.column("offset").to_numpy()) > 0))
+                    yield from (rows if fresh.all() else rows.filter(pa.array(fresh)).combine_chunks()).to_batches()
+
+    def file_of(self, source: SourcePartition, span: OffsetRange) -> str:
+        """Return the address of a file with a record of a range, or "" without one."""
+        files = self._part(source, span).select("_metadata.file_path").limit(1).collect()
+        return next((row.file_path for row in files), "")
 
     def _part(self, source: SourcePartition, span: OffsetRange) -> DataFrame:
         return self._frame.where(
