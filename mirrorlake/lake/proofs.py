@@ -6,7 +6,7 @@ records leave an end. Only a full verification detects records that change after
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_fil
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import Ranges
 
 SOURCE_RELAY, RELAY_TARGET = "source-relay", "relay-target"
 FULL, GONE, DIFFERENT = "full", "gone", "different"
@@ -157,7 +158,7 @@ def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tupl
         )
         for row in rows
         for source in [SourcePartition(row.topic, row.generation, row.partition)]
-        for first, end in _without((int(row.first), int(row.end_at)), differing.get((row.kind, source), ()))
+        for first, end in Ranges([(row.first, row.end_at)]) - Ranges(differing.get((row.kind, source), ()))
     ]
     remotes = {topic: flow.remote_topic(topic) for topic in {one.partition.topic for one in found}}
     return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])], bool(differing)
@@ -246,17 +247,6 @@ def _joined(ranges: Iterable[ProvenRange]) -> list[ProvenRange]:
                 held = replace(newest, first=held.first, end=max(held.end, one.end))
         found.append(held)
     return found
-
-
-def _without(span: tuple[int, int], gone: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    first, end = span
-    for begin, after in sorted(gone):
-        if after > first and begin < end:
-            if first < begin:
-                yield first, begin
-            first = max(first, after)
-    if first < end:
-        yield first, end
 
 
 def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:

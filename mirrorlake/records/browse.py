@@ -13,8 +13,9 @@ from heapq import merge
 from itertools import chain, islice
 
 from mirrorlake.errors import UsageError
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.records.log import Log
-from mirrorlake.records.page import Page, Stretch, missing_between
+from mirrorlake.records.page import Page, Stretch
 from mirrorlake.records.record import BrowsedRecord
 from mirrorlake.records.seek import MAX_READ, Seek
 from mirrorlake.render import format_count, format_time
@@ -209,10 +210,9 @@ def _merged(parts: list[_Part], seek: Seek) -> list[BrowsedRecord]:
 
 def _stretch(log: Log, part: _Part, seek: Seek) -> Stretch:
     held = log.held[part.partition]
-    stretches = []
+    absent = Ranges()
     if not seek.match:
-        offsets = [one.offset for one in part.records if part.start <= one.offset < part.next]
-        stretches = missing_between(offsets, part.start, part.next)
+        absent = Ranges([(part.start, part.next)]) - Ranges.of(one.offset for one in part.records)
     return Stretch(
         partition=part.partition,
         generation=held.generation,
@@ -221,7 +221,7 @@ def _stretch(log: Log, part: _Part, seek: Seek) -> Stretch:
         # For a position below `first`, `missing` explains the removed offsets, and the page begins after them.
         start=min(max(part.start, held.first or 0), held.end),
         next=part.next,
-        missing=log.explain(part.partition, stretches),
+        missing=log.explain(part.partition, absent),
     )
 
 

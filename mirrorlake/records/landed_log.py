@@ -66,9 +66,9 @@ class LandedLog:
         found = {row.partition: int(row.first) for row in rows}
         return {one.partition: found.get(one.partition, self.held[one.partition].end) for one in wanted}
 
-    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+    def explain(self, partition: int, absent: Ranges) -> tuple[Missing, ...]:
         """Explain as `Log.explain` does, from the tables `gaps` and `removed`."""
-        return tuple(explain(self._lake, self.cluster, self._source(partition), stretches))
+        return tuple(explain(self._lake, self.cluster, self._source(partition), absent))
 
     def _source(self, partition: int) -> SourcePartition:
         return SourcePartition(self.topic, self.held[partition].generation or 1, partition)
@@ -98,10 +98,10 @@ def read_landed(lake: Lake, alias: str, source: SourcePartition, ranges: Ranges)
                 )
 
 
-def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> list[Missing]:
+def explain(lake: Lake, alias: str, source: SourcePartition, absent: Ranges) -> list[Missing]:
     """Return the reasons of upstream offset ranges without a landed record (law E); each offset gets the best one."""
-    left, found = Ranges((first, last + 1) for first, last in stretches), list[Missing]()
-    if not left:
+    left, found = absent, list[Missing]()
+    if not absent:
         return found
     known = defaultdict[str, list[tuple[int, int]]](list)
     for one in removed_between(lake, alias, source, left.first, left.end - 1):

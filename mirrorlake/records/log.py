@@ -14,6 +14,7 @@ from mirrorlake.config import closest
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import SMALL_QUEUES, ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
 from mirrorlake.render import plural
@@ -43,7 +44,7 @@ class Log(Protocol):
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
         """Return for each partition an offset before which all records are earlier than `at`; the end if all are."""
 
-    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+    def explain(self, partition: int, absent: Ranges) -> tuple[Missing, ...]:
         """Return the reasons of offset ranges without a record (law E)."""
 
 
@@ -111,16 +112,14 @@ class ClusterLog:
         found = self._admin.offsets_for_time(places, max(0, round(at.timestamp() * 1000)))
         return {tp.partition: offset for tp, offset in found.items()}
 
-    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+    def explain(self, partition: int, absent: Ranges) -> tuple[Missing, ...]:
         """Explain as `Log.explain` does; a cluster only shows that offsets were removed or are absent."""
-        first = self.held[partition].first or 0
-        found = []
-        for low, high in stretches:
-            if low < first:
-                found.append(Missing(first=low, last=min(high, first - 1), kind="removed"))
-            if high >= first:
-                found.append(Missing(first=max(low, first), last=high, kind="absent"))
-        return tuple(found)
+        removed = absent & Ranges([(0, self.held[partition].first or 0)])
+        return tuple(
+            Missing(first=first, last=end - 1, kind=kind)
+            for kind, ranges in (("removed", removed), ("absent", absent - removed))
+            for first, end in ranges
+        )
 
 
 def _seen(topic: str, raw: RawRecord) -> BrowsedRecord:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, Literal
 
 from mirrorlake.records.record import BrowsedRecord, Missing
@@ -154,16 +152,6 @@ class Page(Displayable):
 
 
 _OF_ONE = [field.name for field in fields(Stretch)]
-
-
-def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """List the inclusive ranges in `start..end-1` without any of the ascending offsets.
-
-    >>> missing_between([3, 4, 7], 2, 9)
-    [(2, 2), (5, 6), (8, 8)]
-    """
-    held = [start - 1, *offsets, end]
-    return [(before + 1, after - 1) for before, after in pairwise(held) if after - before > 1]
 
 
 def _bytes(data: bytes | None) -> Any:

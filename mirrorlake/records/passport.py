@@ -138,7 +138,7 @@ class Registry:
     def _why_missing(self, alias: str, source: SourcePartition, offset: int) -> Missing:
         if not self.lake.exists(self.lake.meta_location(GAPS)):
             return Missing(first=offset, last=offset, kind="not_landed")
-        [found] = explain(self.lake, alias, source, [(offset, offset)])
+        [found] = explain(self.lake, alias, source, Ranges.of([offset]))
         if found.kind == "unexplained" and self.lake.exists(self.lake.relay_location(alias)):
             landed = landed_positions(self.lake, alias)
             if offset >= landed.reached.get(source, 0):

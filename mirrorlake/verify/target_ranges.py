@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ranges import UNBOUNDED, OffsetRange, Ranges
 from mirrorlake.verify.cut import FixedCut, range_table
@@ -29,7 +27,7 @@ def ranges_to_fetch(
     for feed in due:
         for tp in {way.tp for way in feed.targets} & held.keys():
             near[tp].append(feed.to(tp).downstream_within(*held[tp]))
-    wanted = {tp: Ranges(_stretched(join_columns(parts))) for tp, parts in near.items()}
+    wanted = {tp: _stretched(join_columns(parts)) for tp, parts in near.items()}
     bounds = _neighbours(cut, wanted)
     ranges = {}
     for tp, spans in wanted.items():
@@ -44,16 +42,9 @@ def ranges_to_fetch(
     return ranges
 
 
-def _stretched(places: OffsetColumns) -> Iterable[OffsetRange]:
-    order = np.argsort(places.downstream, kind="stable")
-    first, lengths = places.downstream[order], places.lengths[order]
-    if not len(first):
-        return ()
-    breaks = np.flatnonzero(first[1:] > (first + lengths)[:-1] + _NEAR) + 1
-    starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(first)]]) - 1
-    return [
-        OffsetRange(int(first[start]), int(first[end] + lengths[end])) for start, end in zip(starts, ends, strict=True)
-    ]
+def _stretched(places: OffsetColumns) -> Ranges:
+    joined = Ranges.from_columns(places.downstream, places.downstream + places.lengths + _NEAR)
+    return Ranges.from_columns(joined.firsts, joined.ends - _NEAR)
 
 
 def _neighbours(
