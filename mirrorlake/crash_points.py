@@ -22,7 +22,8 @@ from mirrorlake.errors import UsageError
 DIE_AT, ACT_AT = "MIRRORLAKE_DIE_AT", "MIRRORLAKE_ACT_AT"
 
 # A name says what was done when it is passed, or is about to be. `commit` is any to a table in a folder or store, but those of
-# Spark; `ledger.copied` is passed once a table; `step` is of failover, failback, cutover, drill and replay, and its row.
+# Spark; `ledger.copied` follows each append of a ledger's copy, also one that only fences; `step` is of failover, failback,
+# cutover, drill and replay, and its row.
 POINTS = tuple(
     """
     land.numbered land.claimed land.file_written land.files_flushed land.committed land.gaps_recorded land.accounted

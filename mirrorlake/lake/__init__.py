@@ -6,6 +6,7 @@ from mirrorlake.lake.audit import MAINTAIN, Audit
 from mirrorlake.lake.broken import BrokenFile, broken_files, broken_rows
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.fates import QUARANTINE, WITHHELD, dense_ranges, quarantine_sql, spans_of, withheld_sql
 from mirrorlake.lake.fenced_writer import FencedRelayWriter
 from mirrorlake.lake.file_spans import FileSpan, spans_from_text
 from mirrorlake.lake.fixed_relay import FixedRelay, LandedCount
@@ -50,7 +51,7 @@ from mirrorlake.lake.metadata import (
     next_generation,
     source_at,
 )
-from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale
+from mirrorlake.lake.offset_map import translated, translated_back, with_stale
 from mirrorlake.lake.opening import broken_checkpoints, broken_commits
 from mirrorlake.lake.pace import copy_interval_s, landing_interval_s, poll_interval_s
 from mirrorlake.lake.partitions import folder_values, split_rows
@@ -71,7 +72,7 @@ from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile, land_rows, relay_schema, write_files
 from mirrorlake.lake.removed import erased_from, left_before, removed_between, removed_from, unfinished, write_removed
-from mirrorlake.lake.rows import Row, each_offset, gap_row, position_row
+from mirrorlake.lake.rows import Row, gap_row, position_row
 from mirrorlake.lake.samples import (
     NAME_SQL,
     SUBJECT_SQL,
@@ -92,11 +93,9 @@ from mirrorlake.lake.schema import (
     METADATA,
     OFFSET_MAP,
     POSITIONS,
-    QUARANTINE,
     RELAY,
     SAMPLES,
     SIDE_TABLES,
-    WITHHELD,
 )
 from mirrorlake.lake.side_files import Leaves, delete_rows, read_rows, write_rows
 from mirrorlake.lake.signs import StreamSign, flow_sign

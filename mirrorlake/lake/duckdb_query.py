@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.predicates import engine
@@ -19,17 +19,26 @@ _FEW = 100
 
 
 def query_files(
-    text: str, datasets: Mapping[str, Any], values: Mapping[str, Any], *, has_braces: bool = True
+    text: str,
+    datasets: Mapping[str, Any],
+    values: Mapping[str, Any],
+    *,
+    views: Mapping[str, str] = MappingProxyType({}),
+    has_braces: bool = True,
 ) -> pa.Table:
-    """Return the answer of a query in Spark's SQL over Arrow datasets (see `in_duckdb`)."""
+    """Return the answer of a query in Spark's SQL over Arrow datasets, and views of them (see `in_duckdb`)."""
     with engine() as connection:
         for name, dataset in datasets.items():
             connection.register(name, dataset)
         try:
+            for name, view in views.items():
+                connection.sql(in_duckdb(view, has_braces=has_braces)).create_view(name)
             # DuckDB refuses values that the query does not name.
             named = {name: values[name] for name in _VALUE.findall(text) if name in values}
             return connection.sql(in_duckdb(text, has_braces=has_braces), params=named).to_arrow_table()
         finally:
+            for name in views:
+                connection.execute(f"DROP VIEW IF EXISTS {name}")
             for name in datasets:
                 connection.unregister(name)
 

@@ -79,12 +79,12 @@ class IncarnationFilter:
     def current_rows(self, runs: DataFrame, topic: str = "source_topic") -> DataFrame:
         return runs.where(self.current_sql(topic))
 
-    def current_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str:
-        """Return a SQL filter for rows of current incarnations, of `offset_map` by default.
+    def current_sql(self, topic: str = "source_topic") -> str:
+        """Return a SQL filter for rows of `offset_map` of current incarnations.
 
-        `topic` is the column of the source topic, or "" if rows of every policy's remote topics count; `at` is the time.
+        `topic` is the column of the source topic, or "" if rows of every policy's remote topics count.
         """
-        gone = self.stale_sql("", at)
+        gone = self.stale_sql("")
         return self.named_sql(topic) + (f" AND NOT ({gone})" if gone else "")
 
     def named_sql(self, topic: str) -> str:
@@ -95,10 +95,10 @@ class IncarnationFilter:
             or "true"
         )
 
-    def stale_sql(self, topic: str = "source_topic", at: str = "committed_at") -> str | None:
+    def stale_sql(self, topic: str = "source_topic") -> str | None:
         """Return a SQL filter for rows of deleted incarnations (see `current_sql`), or None if there can be none."""
         gone = [
-            f"(flow IN {_names(flow)} AND target_topic = {quote(remote)} AND {_is_other(life, at)})"
+            f"(flow IN {_names(flow)} AND target_topic = {quote(remote)} AND {_is_other(life)})"
             for flow in self.flows
             for remote in sorted(self._remotes(flow))
             if (life := self._incarnation(flow, remote)) is not None
@@ -134,10 +134,10 @@ def _names(flow: FlowConfig) -> str:
     return f"({quote(flow.name)}, {quote(flow.redrive_name)})"
 
 
-def _is_other(incarnation: TopicIncarnation, at: str) -> str:
+def _is_other(incarnation: TopicIncarnation) -> str:
     if incarnation.topic_id is None:
         return "true"
-    before = "false" if incarnation.since is None else f"unix_micros({at}) < {micros(incarnation.since)}"
+    before = "false" if incarnation.since is None else f"unix_micros(committed_at) < {micros(incarnation.since)}"
     return f"CASE WHEN target_topic_id IS NULL THEN {before} ELSE target_topic_id != {quote(incarnation.topic_id)} END"
 
 

@@ -1,8 +1,8 @@
 """Translate whole tables of offsets by the offset map: set-based, no row goes through Python.
 
 Mapped ranges are split at their holes into dense segments. A window per partition gives each offset the last segment that
-starts at or before it. `mirrorlake.model.offset_map` translates one offset in the same manner. `runs` are always rows of
-`offset_map` of one flow; further columns of the offsets pass through.
+starts at or before it. `mirrorlake.model.offset_map` translates one offset in the same manner. `runs` are always sent
+rows of `offset_map` of one flow; further columns of the offsets pass through.
 
 Law A (never ahead): `position` never skips a source record before the offset.
 Law B (monotonic): a later upstream offset never has an earlier position.
@@ -125,29 +125,6 @@ def with_stale(
             .drop(*[f"gone_{key}" for key in keys])
         )
     return found.drop("asked")
-
-
-def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return the relay's records in the mapped ranges with `topic`, `partition` and `offset` of the target.
-
-    Their origin is in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
-    """
-    from pyspark.sql import functions as F
-
-    found = _with_segment(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
-    return found.where(F.col("part").isNotNull() & _inside()).select(
-        F.col("part.target_topic").alias("topic"),
-        F.col("part.target_partition").alias("partition"),
-        _place().alias("offset"),
-        "key",
-        "value",
-        "headers",
-        "timestamp",
-        F.col("topic").alias("source_topic"),
-        "generation",
-        F.col("partition").alias("source_partition"),
-        F.col("offset").alias("upstream_offset"),
-    )
 
 
 def segments(runs: DataFrame) -> DataFrame:

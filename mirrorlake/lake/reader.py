@@ -245,13 +245,24 @@ class LakeReader(LakeAddresses):
                 self._answers.pop(next(iter(self._answers)), None)
         return table
 
-    def query_named(self, text: str, locations: Mapping[str, str], values: Mapping[str, Any]) -> pa.Table | None:
-        """Return the answer of a user's query over tables by name, or None if only Spark reaches one of them."""
+    def query_named(
+        self,
+        text: str,
+        locations: Mapping[str, str],
+        values: Mapping[str, Any],
+        *,
+        views: Mapping[str, str] = MappingProxyType({}),
+        parts: Mapping[str, RelayPart] = MappingProxyType({}),
+    ) -> pa.Table | None:
+        """Return the answer of a user's query over tables by name, or None if only Spark reaches one of them.
+
+        `views` are queries by name that the query may name, too; of a relay with a part in `parts`, no other file is read.
+        """
         places = locations.values()
         if not (self._without_spark and all(map(self._is_seen, places))) or any(map(self.has_deletion_vectors, places)):
             return None
-        datasets = {name: self._folder.dataset(place, {}) for name, place in locations.items()}
-        return query_files(text, datasets, values, has_braces=False)
+        datasets = {name: self._folder.dataset(place, {}, parts.get(name)) for name, place in locations.items()}
+        return query_files(text, datasets, values, views=views, has_braces=False)
 
     def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
         """Return empty tables for side tables that are not made yet."""

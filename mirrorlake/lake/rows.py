@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Row = dict[str, Any]
 
@@ -53,13 +50,3 @@ def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
         "kind": gap.kind,
         "detected_at": at,
     }
-
-
-def each_offset(withheld: DataFrame) -> DataFrame:
-    """Return a row for every offset in `withheld`: its columns without `ranges`, and `offset`."""
-    from pyspark.sql import functions as F
-
-    def stretch(part: Column) -> Column:
-        return F.sequence(part.first, part.first + part.length - 1)
-
-    return withheld.withColumn("offset", F.explode(F.flatten(F.transform("ranges", stretch)))).drop("ranges")

@@ -41,7 +41,7 @@ RELAY = TableSchema(
 
 OFFSET_MAP = TableSchema(
     name="offset_map",
-    comment="Mapped ranges: which downstream offset belongs to which upstream one; the copy of each flow's ledger",
+    comment="What became of each landed record in each flow (law E), in runs of one fate; the copy of each flow's ledger",
     columns={
         "flow": ("string", "Flow, e.g. east->central"),
         "source_topic": ("string", "Source topic"),
@@ -49,10 +49,21 @@ OFFSET_MAP = TableSchema(
         "source_partition": ("int", "Source partition"),
         "first_upstream": ("bigint", "First upstream offset of the run"),
         "last_upstream": ("bigint", "Last upstream offset of the run"),
-        "holes": (_RANGES, "Upstream offsets inside the run that hold no record: control, aborted or compacted"),
-        "target_topic": ("string", "Remote topic"),
-        "target_partition": ("int", "Target partition"),
-        "first_downstream": ("bigint", "Downstream offset of the first record; the run is dense from here"),
+        "holes": (
+            _RANGES,
+            "Upstream offsets between the two that are not of the run: no record, or a record of another run",
+        ),
+        "kind": (
+            "string",
+            "sent | filtered (withheld by a rule) | quarantined (withheld because a rule could not judge it, or the target "
+            "refuses it)",
+        ),
+        "target_topic": ("string", "Remote topic that they went to, or would have gone to"),
+        "target_partition": ("int", "Target partition; null if withheld"),
+        "first_downstream": (
+            "bigint",
+            "Downstream offset of the first record; the run is dense from here; null if withheld",
+        ),
         "record_count": ("bigint", "Records in the run"),
         "lane": ("int", "Lane that wrote the run"),
         "ledger_seq": ("bigint", "Number of the lane's ledger record that holds the run, or the last of it"),
@@ -61,15 +72,18 @@ OFFSET_MAP = TableSchema(
             "timestamp",
             "Time of the target transaction, or of the last where several follow one another",
         ),
-        "view": ("string", "Version of the rules that the records went through; null if they were sent unchanged"),
-        "target_topic_id": ("string", "Kafka's id of the remote topic then; null in rows older than this column"),
+        "view": ("string", "Version of the rules that sent records went through; null if they were sent unchanged"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null if it was not known"),
+        "rule": ("string", "The rule that withheld them; null if sent"),
+        "rule_version": ("string", "Fingerprint of the rule's definition; the table audit holds the definition"),
+        "reason": ("string", "Why, where the rule could not judge; never holds a part of the record"),
     },
     properties={
         **APPEND_ONLY,
         # Maintenance also sorts by these columns, in this order: by source first.
         "delta.dataSkippingStatsColumns": (
             "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,"
-            "target_topic,target_partition,first_downstream"
+            "target_topic,target_partition,first_downstream,kind"
         ),
     },
 )
@@ -192,26 +206,6 @@ METADATA = TableSchema(
     },
 )
 
-QUARANTINE = TableSchema(
-    name="quarantine",
-    comment="Records that were withheld from a target, with their bytes and the reason",
-    columns={
-        "flow": ("string", "Flow"),
-        **_SOURCE_PARTITION,
-        "offset": ("bigint", "Upstream offset"),
-        "timestamp": ("timestamp", "Record timestamp"),
-        "key": ("binary", "Key bytes"),
-        "value": ("binary", "Value bytes"),
-        "headers": (_HEADERS, "Headers"),
-        "rule": ("string", "The rule that could not judge it"),
-        "rule_version": ("string", "Fingerprint of the rule's definition"),
-        "reason": ("string", "Why it was withheld; never holds a part of the record"),
-        "lane": ("int", "Lane that withheld it"),
-        "ledger_seq": ("bigint", "Number of the lane's ledger record that holds this"),
-        "quarantined_at": ("timestamp", "Time of the decision"),
-    },
-)
-
 BAD_RECORDS = TableSchema(
     name="bad_records",
     comment="Records that are no rows of a typed table, with their bytes and the reason",
@@ -227,32 +221,6 @@ BAD_RECORDS = TableSchema(
         "recorded_at": ("timestamp", "Time of the batch"),
     },
     properties={**APPEND_ONLY, **REMOVABLE},  # rows leave with their relay's records
-)
-
-WITHHELD = TableSchema(
-    name="withheld",
-    comment="Upstream offsets of landed records that a flow withheld from its target, by rule (law E)",
-    columns={
-        "flow": ("string", "Flow"),
-        **_SOURCE_PARTITION,
-        "first_offset": ("bigint", "First upstream offset"),
-        "last_offset": ("bigint", "Last upstream offset"),
-        "ranges": (_RANGES, "The offsets: all of these ranges, none between them"),
-        "record_count": ("bigint", "Records"),
-        "kind": ("string", "filtered (withheld by a rule) | quarantined (they are in the table quarantine, too)"),
-        "rule": ("string", "The rule"),
-        "rule_version": ("string", "Fingerprint of the rule's definition; the table audit holds the definition"),
-        "reason": ("string", "Why, where the rule could not judge; never holds a part of the record"),
-        "lane": ("int", "Lane that withheld them"),
-        "ledger_seq": ("bigint", "Number of the lane's ledger record that holds this"),
-        "withheld_at": ("timestamp", "Time of the target transaction"),
-        "target_topic": ("string", "Remote topic that they would have gone to"),
-        "target_topic_id": ("string", "Kafka's id of the remote topic then; null in rows older than this column"),
-    },
-    properties={
-        **APPEND_ONLY,
-        "delta.dataSkippingStatsColumns": "flow,topic,partition,first_offset,last_offset,lane,ledger_seq",
-    },
 )
 
 PROOFS = TableSchema(
@@ -358,8 +326,6 @@ CONTROL = TableSchema(
 
 SIDE_TABLES = (
     OFFSET_MAP,
-    WITHHELD,
-    QUARANTINE,
     BAD_RECORDS,
     GAPS,
     REMOVED,

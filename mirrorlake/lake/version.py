@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from mirrorlake.errors import SafetyError
 
-LAKE_VERSION = "3"
+LAKE_VERSION = "4"
 VERSION_PROPERTY = "mirrorlake.lakeVersion"
 
 

@@ -10,10 +10,12 @@ from mirrorlake.lake import AUDIT
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.erasure_results import Erasure
-from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger
+from mirrorlake.maintenance.flows import flows_of_other_files, read_ledger
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.maintenance.typed_tables import out_of_typed_tables
 from mirrorlake.model.plan import Change
+from mirrorlake.replay import Register
+from mirrorlake.topics import settings_in_force
 
 # The settings that decide how long a topic retains a record.
 _KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
@@ -39,7 +41,7 @@ def erase_records(
         standing,
         on_target=partial(_kept_there, context),
         now=context.now,
-        foreign_flows=foreign_flows(context, [source])[source],
+        foreign_flows=_foreign_flows(context, source),
         out_of_tables=partial(out_of_typed_tables, context),
     )
     if not apply:
@@ -52,6 +54,14 @@ def erase_records(
     change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
     context.audit().record([change], command="erase")
     return done
+
+
+def _foreign_flows(context: Context, source: str) -> set[str]:
+    """List the flows, redrives and replays of other sources."""
+    flows = (*context.config.flows, *settings_in_force.flows_of_other_files(context.config, context.control().state()))
+    names = {name for flow in flows if flow.source != source for name in (flow.name, flow.redrive_name)}
+    replays = (replay.definition for replay in Register(context).all().values())
+    return names | {definition.name for definition in replays if definition.source != source}
 
 
 def _kept_there(context: Context, standing: SentUpTo, topic: str) -> str:

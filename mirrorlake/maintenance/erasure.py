@@ -6,7 +6,7 @@ The plan reads the topic; `removal.py` carries it out. Offsets, maps and ledgers
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime
 
@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import (
     BAD_RECORDS,
-    QUARANTINE,
     RELAY_ROWS,
     Lake,
     accounted_positions,
@@ -37,7 +36,7 @@ _SENT = """
     SELECT DISTINCT m.flow, m.target_topic FROM {offset_map} AS m JOIN {erased} AS e
     ON m.source_topic = e.topic AND m.generation = e.generation AND m.source_partition = e.partition
         AND m.first_upstream <= e.last AND m.last_upstream >= e.first
-    ORDER BY 1, 2
+    WHERE m.kind = 'sent' ORDER BY 1, 2
 """
 
 
@@ -48,7 +47,6 @@ class _Found:
     offsets: dict[SourcePartition, set[int]] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    quarantined: int = 0
     undecided: int = 0
     waiting: int = 0
 
@@ -62,7 +60,7 @@ class Eraser:
     """Erase records of one topic from a source's data in the lake.
 
     `flows` are the positions up to which each flow of the source has sent. `on_target` returns how long a flow's target retains its
-    copy of a topic.
+    copy of a topic. `foreign_flows` have sent records of other sources, whose topics may have the same names.
     """
 
     lake: Lake
@@ -71,7 +69,7 @@ class Eraser:
     _: KW_ONLY
     on_target: Callable[[SentUpTo, str], str]
     now: Callable[[], datetime]
-    foreign_flows: Sequence[str] = ()
+    foreign_flows: Collection[str] = ()
     out_of_tables: OutOfTables = lambda _alias, _removed: {}
 
     def __post_init__(self) -> None:
@@ -80,10 +78,10 @@ class Eraser:
             raise UsageError(
                 f"the relay of {self.alias} can only be written by Spark",
                 consequence="nothing was erased",
-                remedy="in Spark SQL: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
+                remedy="in Spark SQL: DELETE FROM the relay, then VACUUM it; see docs/erasure.md",
             )
         self._table = table
-        self._removals = Removals(self.lake, self.alias, table, self.foreign_flows, self.out_of_tables)
+        self._removals = Removals(self.lake, self.alias, table, self.out_of_tables)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
         """Return which records would be erased, and where; changes nothing."""
@@ -120,7 +118,7 @@ class Eraser:
             for source, offsets in sorted(found.offsets.items())
         ]
         done = self._removals.take_out(announced)
-        # Records landed or quarantined meanwhile.
+        # Records landed meanwhile.
         left = self._find(topic, selector)
         return replace(
             told,
@@ -196,24 +194,18 @@ class Eraser:
                 yield from _matches(batch, topic, selector, found)
 
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
-        """Add matches in side tables: the relay's copy may have left by its retention."""
-        for schema in (QUARANTINE, BAD_RECORDS):
-            table = self.lake.open_maintenance(self.lake.meta_location(schema))
-            if table is None:
-                continue
-            for path in table.live().column("path").to_pylist():
-                rows = read_rows(table, [path])
-                if schema is QUARANTINE:
-                    foreign = pa.array(self.foreign_flows, pa.string())
-                    mine = pc.invert(pc.is_in(rows.column("flow"), foreign))
-                else:
-                    mine = pc.equal(rows.column("source"), self.alias)
-                    headers = RELAY_ROWS.field("headers")
-                    rows = rows.append_column(headers, pa.nulls(len(rows), headers.type))
-                for batch in rows.filter(mine).combine_chunks().to_batches():
-                    for source, offsets in _matches(batch, topic, selector, found):
-                        found.quarantined += len(offsets) if schema is QUARANTINE else 0
-                        found.offsets.setdefault(source, set()).update(offsets)
+        """Add matches in `bad_records`: the relay's copy may have left by its retention."""
+        table = self.lake.open_maintenance(self.lake.meta_location(BAD_RECORDS))
+        if table is None:
+            return
+        headers = RELAY_ROWS.field("headers")
+        for path in table.live().column("path").to_pylist():
+            rows = read_rows(table, [path])
+            rows = rows.filter(pc.equal(rows.column("source"), self.alias))
+            rows = rows.append_column(headers, pa.nulls(len(rows), headers.type))
+            for batch in rows.combine_chunks().to_batches():
+                for source, offsets in _matches(batch, topic, selector, found):
+                    found.offsets.setdefault(source, set()).update(offsets)
 
     def _refuse_streams(self, found: _Found) -> None:
         for standing in self.flows:
@@ -243,7 +235,6 @@ class Eraser:
             ),
             files=found.files,
             bytes=found.bytes,
-            quarantined=found.quarantined,
             undecided=found.undecided,
             waiting=found.waiting,
             targets=tuple(

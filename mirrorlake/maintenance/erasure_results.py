@@ -47,7 +47,6 @@ class Erasure(JsonDisplayable):
         parts: the records by source partition.
         files: the number of relay files with these records.
         bytes: the size of these files.
-        quarantined: copies of them in the table `quarantine`.
         undecided: records that the predicate cannot decide: the value is not JSON, or names a member twice. They stay.
         waiting: chosen records that landing has not accounted for yet. They stay.
         targets: these records on the targets.
@@ -68,7 +67,6 @@ class Erasure(JsonDisplayable):
     parts: tuple[ErasedPart, ...]
     files: int = 0
     bytes: int = 0
-    quarantined: int = 0
     undecided: int = 0
     waiting: int = 0
     targets: tuple[OnTarget, ...] = ()
@@ -98,7 +96,6 @@ class Erasure(JsonDisplayable):
         facts.append(
             f"{plural(self.files, 'file')} of {format_size(self.bytes)} {'hold them' if self.planned else 'held them'}"
         )
-        facts += [f"quarantined copies: {self.quarantined}"] if self.quarantined else []
         facts += [f"{plural(self.finished, 'record')} of an erasure that was killed"] if self.finished else []
         if not self.planned and self.removal:
             facts.append(

@@ -1,4 +1,4 @@
-"""What the lake's known flows still need of relays and quarantine."""
+"""What the lake's known flows still need of relays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.results import TrimmedLedger
-from mirrorlake.maintenance.retention import Guard, replaying
+from mirrorlake.maintenance.retention import Guard, quarantined, replaying
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_positions
 from mirrorlake.replay import Register
-from mirrorlake.republish import LedgerCopy, read_lanes
+from mirrorlake.republish import LedgerCopy, find_waiting, read_lanes
 from mirrorlake.topics import settings_in_force
 
 # A replay that nobody resumes must not hold back records for ever.
@@ -60,11 +60,12 @@ def unfinished_replays(context: Context) -> dict[str, list[Guard]]:
     return found
 
 
-def foreign_flows(context: Context, aliases: Iterable[str]) -> dict[str, list[str]]:
-    """List, by source, the names under which the other sources' records are quarantined."""
-    others = settings_in_force.flows_of_other_files(context.config, context.control().state())
-    flows = (*context.config.flows, *others)
-    names = [(flow.source, name) for flow in flows for name in (flow.name, flow.redrive_name)]
-    replays = Register(context).all().values()
-    names += [(one.definition.source, one.definition.name) for one in replays]
-    return {alias: sorted({name for source, name in names if source != alias}) for alias in aliases}
+def quarantined_records(context: Context, flows: Iterable[FlowConfig]) -> dict[str, list[Guard]]:
+    """Return guards for what flows have quarantined, by source."""
+    found = dict[str, list[Guard]]()
+    for flow in flows:
+        retention = context.config.clusters[flow.source].retention if flow.source in context.config.clusters else None
+        if retention and (waiting := find_waiting(context.lake, flow)):
+            firsts = {source: min(offsets) for source, offsets in waiting.items()}
+            found.setdefault(flow.source, []).append(quarantined(flow.name, firsts))
+    return found

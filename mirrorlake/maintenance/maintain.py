@@ -52,9 +52,8 @@ _Left = tuple[Expired, tuple[HeldBack, ...]]
 class LakeUpkeep:
     """Maintain the tables of one lake.
 
-    `needed` are further guards of each source's records, beside its flows. `foreign_flows` are the names, by source, under which
-    records of other sources are quarantined. `out_of_tables` erases the rows of typed tables, for an erasure that was killed.
-    `is_stopped` is called between two steps; a stopped pass leaves the rest to the next pass.
+    `needed` are further guards of each source's records, beside its flows. `out_of_tables` erases the rows of typed tables, for
+    an erasure that was killed. `is_stopped` is called between two steps; a stopped pass leaves the rest to the next pass.
     """
 
     lake: Lake
@@ -63,7 +62,6 @@ class LakeUpkeep:
     now: Callable[[], datetime]
     clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
     needed: Mapping[str, Sequence[Guard]] = field(default_factory=dict)
-    foreign_flows: Mapping[str, Sequence[str]] = field(default_factory=dict)
     out_of_tables: OutOfTables = lambda _alias, _removed: {}
     is_stopped: Callable[[], bool] = lambda: False
 
@@ -94,7 +92,7 @@ class LakeUpkeep:
 
     def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Finish announced removals, then take out records past the relay's retention."""
-        removals = Removals(self.lake, alias, table, self.foreign_flows.get(alias, ()), self.out_of_tables)
+        removals = Removals(self.lake, alias, table, self.out_of_tables)
         if not plan:
             removals.finish()
         cluster, now = self.clusters.get(alias), self.now()

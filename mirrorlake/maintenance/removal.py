@@ -2,7 +2,7 @@
 
     1  a row of `removed` announces the records
     2  one or several commits take them out, each the very next version after the snapshot that lists its files
-    3  an erasure deletes every file on disk with one of the records, their quarantined copies, and their rows in typed tables
+    3  an erasure deletes every file on disk with one of the records, and their rows in typed tables
     4  a second row of `removed` names the first version without them
 
 Law E: no record is ever missing without a reason. A death between two steps leaves an announced act, which the next pass
@@ -12,7 +12,7 @@ finishes (`finish`). Doing it twice takes nothing else out.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,14 +29,12 @@ from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
     BAD_RECORDS,
-    QUARANTINE,
     RELAY_ROWS,
     REMOVABLE,
     Lake,
     Leaves,
     LiveFile,
     TableMaintenance,
-    TableSchema,
     WrittenFile,
     delete_rows,
     folder_values,
@@ -61,16 +59,11 @@ OutOfTables = Callable[[str, Sequence[Removed]], Mapping[str, int]]
 
 @dataclass(eq=False, repr=False)
 class Removals:
-    """Take records out of the relay of one source; several processes may do so at once.
-
-    `foreign_flows` are the names under which records of other sources are quarantined. Rows of every other flow count as copies
-    of this source's records, also if that flow was renamed or removed since.
-    """
+    """Take records out of the relay of one source; several processes may do so at once."""
 
     lake: Lake
     alias: str
     table: TableMaintenance
-    foreign_flows: Collection[str] = ()
     out_of_tables: OutOfTables = lambda _alias, _removed: {}
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
@@ -102,11 +95,11 @@ class Removals:
         if erased:
             evidence["deleted_files"] = purge(self.table, partial(erased.are_in, self.table))
             crash_point("remove.purged")
-            copies = partial(erased.quarantined, foreign_flows=self.foreign_flows)
-            evidence["quarantined"] = self._out_of(QUARANTINE, copies)
             evidence["tables"] = self._out_of_typed_tables(erased, removals)
             # After the tables: a batch that these dropped has recorded its bad records.
-            evidence["bad_records"] = self._out_of(BAD_RECORDS, partial(erased.copied, alias=self.alias))
+            table = self.lake.open_maintenance(self.lake.meta_location(BAD_RECORDS))
+            copies = partial(erased.copied, alias=self.alias)
+            evidence["bad_records"] = 0 if table is None else out_of_side_table(table, copies)
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -115,10 +108,6 @@ class Removals:
         write_removed(self.lake, self.alias, done)
         crash_point("remove.confirmed")
         return done
-
-    def _out_of(self, schema: TableSchema, leaves: Leaves) -> int:
-        table = self.lake.open_maintenance(self.lake.meta_location(schema))
-        return 0 if table is None else out_of_side_table(table, leaves)
 
     def _out_of_typed_tables(self, gone: _Gone, removals: Sequence[Removed]) -> Mapping[str, int]:
         """Erase the rows of typed tables, and the files on disk that held them; return their number by table."""
@@ -212,12 +201,6 @@ class _Gone:
 
     def __bool__(self) -> bool:
         return bool(self._until or self._firsts)
-
-    def quarantined(self, rows: pa.Table, *, foreign_flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows of `quarantine` are copies of these records."""
-        mine = pc.invert(pc.is_in(rows.column("flow"), pa.array(sorted(foreign_flows), pa.string()))).to_numpy()
-        found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
-        return found
 
     def copied(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
         mine = pc.equal(rows.column("source"), alias).to_numpy()

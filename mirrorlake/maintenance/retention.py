@@ -188,6 +188,19 @@ def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callabl
     return needs
 
 
+def quarantined(flow: str, firsts: Mapping[SourcePartition, int]) -> Guard:
+    """Hold back records from the first one on that a flow has quarantined and that was neither sent nor filtered since."""
+
+    def needs(file: KeptFile) -> KeepReason | None:
+        first = firsts.get(file.source)
+        if first is None or file.last_offset < first:
+            return None
+        remedy = f"mend the rule or the cause, then: mirrorlake quarantine --flow '{flow}' --redrive (docs/rules.md)"
+        return KeepReason(flow, f"{flow} has quarantined {file.source} at {first}", remedy)
+
+    return needs
+
+
 def replaying(name: str, spans: Mapping[SourcePartition, tuple[int, int]]) -> Guard:
     """Hold back records that an unfinished replay reads: `[first, end)` of each span."""
 

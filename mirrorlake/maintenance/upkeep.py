@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, StoreError, UsageError
 from mirrorlake.lake import StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance.compaction import SentUpTo
-from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
+from mirrorlake.maintenance.flows import (
+    flows_of_other_files,
+    quarantined_records,
+    read_ledger,
+    unfinished_replays,
+)
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable, Maintained, Retirement
 from mirrorlake.maintenance.retention import Guard
@@ -42,8 +48,7 @@ def maintain_lake(
         config.maintenance,
         now=context.now,
         clusters=config.clusters,
-        needed=_needed(context),
-        foreign_flows=foreign_flows(context, config.sources),
+        needed=_needed(context, [one.flow for several in standing.values() for one in several]),
         out_of_tables=partial(out_of_typed_tables, context),
         is_stopped=is_stopped,
     )
@@ -59,9 +64,9 @@ def _with_expired(kept: KeptTable, expired: KeptTable | None) -> KeptTable:
     return replace(kept, expired=expired.expired, why_not=kept.why_not or expired.why_not)
 
 
-def _needed(context: Context) -> dict[str, list[Guard]]:
-    replays, tables = unfinished_replays(context), unread_by_tables(context)
-    return {source: [*replays.get(source, ()), *tables.get(source, ())] for source in {*replays, *tables}}
+def _needed(context: Context, flows: Iterable[FlowConfig]) -> dict[str, list[Guard]]:
+    guards = unfinished_replays(context), unread_by_tables(context), quarantined_records(context, flows)
+    return {source: [guard for one in guards for guard in one.get(source, ())] for source in set().union(*guards)}
 
 
 def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicTask:

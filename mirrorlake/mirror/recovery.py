@@ -170,7 +170,7 @@ class RecoveryMethods(MirrorBase):
         where: str = "",
         apply: bool = False,
     ) -> Erasure:
-        """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` nothing changes.
+        """Erase records of a topic from the relay of a source, for good; without `apply` nothing changes.
 
         They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will;
         offsets stay exact, and are explained as `erased`. Source (law H) and targets are not touched:

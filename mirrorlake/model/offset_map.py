@@ -169,7 +169,7 @@ class Filtered(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined(_OneLine, Displayable):
-    """The record went to the table `quarantine` instead of the target: the rule could not judge it."""
+    """The record is quarantined: the rule could not judge it, or it cannot be sent unchanged."""
 
     resume_at: int | None
     reason: str

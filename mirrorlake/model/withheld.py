@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition
 
+# What became of a record in a flow: the values of `kind` in the table `offset_map`.
+SENT = "sent"
 FILTERED = "filtered"
 QUARANTINED = "quarantined"
 
@@ -32,6 +35,16 @@ class Withheld:
     @property
     def count(self) -> int:
         return sum(length for _, length in self.ranges)
+
+    @property
+    def first(self) -> int:
+        return self.ranges[0][0]
+
+    @property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """The offsets between the ranges, as pairs `(first offset, length)`."""
+        ends = ((first + length, following) for (first, length), (following, _) in pairwise(self.ranges))
+        return tuple((end, following - end) for end, following in ends)
 
     @property
     def last(self) -> int:

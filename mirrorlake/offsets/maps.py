@@ -1,6 +1,6 @@
-"""The present offset map of flows: the tables `offset_map` and `withheld`, and the newer records of the ledgers.
+"""The present offset map of flows: the table `offset_map`, and the newer records of the ledgers.
 
-The ledger is the truth and the tables its copies: while a republisher runs, or after one was killed, the newest
+The ledger is the truth and the table its copy: while a republisher runs, or after one was killed, the newest
 mapped ranges are in the ledger only. Later appends are not included. Ranges into deleted remote topics are left out
 (law A).
 """
@@ -25,16 +25,13 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions, wait_until
 from mirrorlake.lake import (
     OFFSET_MAP,
-    WITHHELD,
     IncarnationFilter,
     KnownTopic,
     Lake,
     LakeQuery,
     Row,
     SourceTopics,
-    TableSchema,
     arrow_table,
-    list_tables,
     load_incarnation_filter,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -42,7 +39,8 @@ from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.loops.routes import TopicPlace, ways_from
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
-from mirrorlake.republish import LedgerCopy, inspect_remote_topics, map_rows, read_lanes, withheld_rows
+from mirrorlake.model.withheld import SENT
+from mirrorlake.republish import LedgerCopy, fate_rows, inspect_remote_topics, read_lanes
 
 log = logging.getLogger(__name__)
 
@@ -151,21 +149,20 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     return stable
 
 
-Copied = Mapping[tuple[str, str, int], int]
-"""The `seq` of the newest ledger record that a table has, by table, flow and lane."""
+Copied = Mapping[tuple[str, int], int]
+"""The `seq` of the newest ledger record that the table has, by flow and lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMaps:
-    """The mapped ranges, the withheld records and the positions of some flows.
+    """What became of the records of some flows, and their positions.
 
     `positions` is the next upstream offset to republish of each source partition, by flow. `lost_topics` are remote
     topics that were lost and wait for a choice. `begins` is, by flow, the first upstream offset in a remote topic
     that was lost before.
 
-    The other fields select the rows that count: `copied` is the newest ledger record of the tables when they were
-    read, `newer_runs` and `newer_withheld` are later rows from the ledgers, `current_runs` and `current_withheld` are
-    conditions in SQL.
+    The other fields select the rows that count: `copied` is the newest ledger record of the table when it was read,
+    `newer` are later rows from the ledgers, `current` is a condition in SQL.
     """
 
     lake: Lake
@@ -174,16 +171,14 @@ class OffsetMaps:
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
     copied: Copied = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    newer_runs: tuple[Row, ...] = ()
-    newer_withheld: tuple[Row, ...] = ()
-    current_runs: str = "true"
-    current_withheld: str = "true"
+    newer: tuple[Row, ...] = ()
+    current: str = "true"
 
     def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
         """Query these maps with `Lake.query_rows`.
 
-        `{runs}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{kept}` for
-        rows of `withheld`.
+        `{fates}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{runs}` for
+        those of sent records.
         """
         text, own = self._question(text)
         return self.lake.query_rows(text, tables={**own, **tables}, **values)
@@ -193,27 +188,21 @@ class OffsetMaps:
         return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
-        text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.current_runs))
-        text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.current_withheld))
+        text = text.replace("{runs}", f"(SELECT * FROM {{fates}} WHERE kind = '{SENT}')")  # noqa: S608
+        rows = (
+            f"SELECT {_COLUMNS} FROM {{offset_map}} JOIN {{copied}} USING (flow, lane) WHERE ledger_seq <= seq "  # noqa: S608
+            f"UNION ALL SELECT {_COLUMNS} FROM {{newer}}"
+        )
+        fates = f"(SELECT {_COLUMNS}, source FROM ({rows}) JOIN {{known_flows}} USING (flow) WHERE {self.current})"  # noqa: S608
+        text = text.replace("{fates}", fates)
+        # A running flow may append the newer rows to the table before the query runs.
+        copied = [{"flow": flow, "lane": lane, "seq": seq} for (flow, lane), seq in self.copied.items()]
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
-        tables = {
-            "copied_runs": self._copied(OFFSET_MAP),
-            "copied_withheld": self._copied(WITHHELD),
-            "newer_runs": arrow_table(OFFSET_MAP, self.newer_runs),
-            "newer_withheld": arrow_table(WITHHELD, self.newer_withheld),
+        return text, {
+            "copied": pa.Table.from_pylist(copied, _COPIED),
+            "newer": arrow_table(OFFSET_MAP, self.newer),
             "known_flows": pa.Table.from_pylist(flows, _FLOWS),
         }
-        named = set(list_tables(text))
-        return text, {name: table for name, table in tables.items() if name in named}
-
-    def _copied(self, table: TableSchema) -> pa.Table:
-        # A running flow may append the newer rows to the table before the query runs.
-        rows = [
-            {"flow": flow, "lane": lane, "seq": seq}
-            for (name, flow, lane), seq in self.copied.items()
-            if name == table.name
-        ]
-        return pa.Table.from_pylist(rows, _COPIED)
 
     def resume_blocker(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
         """Return why a reader at `offset` cannot resume in a remote topic that was lost, or "" if none was lost (law A).
@@ -236,24 +225,15 @@ class OffsetMaps:
             begins={**self.begins, **other.begins},
             copied={**self.copied, **other.copied},
             sources={**self.sources, **other.sources},
-            newer_runs=self.newer_runs + other.newer_runs,
-            newer_withheld=self.newer_withheld + other.newer_withheld,
+            newer=self.newer + other.newer,
             # Each condition names its own flows.
-            current_runs=f"({self.current_runs}) AND ({other.current_runs})",
-            current_withheld=f"({self.current_withheld}) AND ({other.current_withheld})",
+            current=f"({self.current}) AND ({other.current})",
         )
 
 
 _COPIED = pa.schema({"flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string()})
-
-
-def _rows_of(table: TableSchema, name: str, which: str) -> str:
-    names = ", ".join(table.columns)
-    return (
-        f"(SELECT {names}, source FROM (SELECT {names} FROM {{{table.name}}} JOIN {{copied_{name}}} USING (flow, lane) "  # noqa: S608
-        f"WHERE ledger_seq <= seq UNION ALL SELECT {names} FROM {{newer_{name}}}) JOIN {{known_flows}} USING (flow) WHERE {which})"
-    )
+_COLUMNS = ", ".join(OFFSET_MAP.columns)
 
 
 def to_mapped_range(row: Any) -> MappedRange:
@@ -270,7 +250,7 @@ def to_mapped_range(row: Any) -> MappedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LedgerTail:
-    """The end of a flow's ledger; `newer` are records that a table lacks, `is_trimmed` if some before them are gone."""
+    """The end of a flow's ledger; `newer` are records that the table lacks, `is_trimmed` if some before them are gone."""
 
     positions: Mapping[SourcePartition, int]
     lost: Sequence[LostTopic] = ()
@@ -279,11 +259,11 @@ class _LedgerTail:
 
 
 def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
-    """Read the tables and ledgers of the flows; the ledgers in parallel."""
+    """Read the table and the ledgers of the flows; the ledgers in parallel."""
     flows = list(flows)
     copied = _read_copied(lake)
     tails = _read_ledgers(copied, flows, clusters)
-    # A ledger is trimmed as soon as the tables have its records: they may have moved since the tables were read.
+    # A ledger is trimmed as soon as the table has its records: they may have moved since it was read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
         copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
     return _build_maps(lake, flows, copied, tails)
@@ -292,7 +272,7 @@ def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context)
 def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
     """Read the maps that decide the positions of readers on a flow's remote topics.
 
-    If the flow's source does not answer, the tables alone are safe for the way back: records that only its ledgers
+    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
     know count as unread (law A).
     """
     found = load_offset_maps(lake, related.flows, clusters)
@@ -308,21 +288,18 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
 def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
     current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     sources = {flow.name: flow.source for flow in flows}
-    newer_runs, newer_withheld = list[Row](), list[Row]()
+    newer = list[Row]()
     for flow, tail in zip(flows, tails, strict=True):
-        newer_runs += map_rows(flow.name, _newer_records(copied, OFFSET_MAP, flow.name, tail.newer))
-        newer_withheld += withheld_rows(flow.name, _newer_records(copied, WITHHELD, flow.name, tail.newer))
+        newer += fate_rows(flow.name, tail.newer)
     return OffsetMaps(
         lake=lake,
         positions={flow.name: tail.positions for flow, tail in zip(flows, tails, strict=True)},
         lost_topics=current.lost,
         begins=_read_beginnings(lake, current) if current else {},
-        copied={key: seq for key, seq in copied.items() if key[1] in sources},
+        copied={(flow, lane): seq for (flow, lane), seq in copied.items() if flow in sources},
         sources=sources,
-        newer_runs=tuple(newer_runs),
-        newer_withheld=tuple(newer_withheld),
-        current_runs=current.current_sql(),
-        current_withheld=current.current_sql("topic", "withheld_at"),
+        newer=tuple(newer),
+        current=current.current_sql(),
     )
 
 
@@ -342,17 +319,8 @@ def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[S
 
 
 def _read_copied(lake: Lake) -> Copied:
-    rows = lake.query_rows(
-        "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
-        "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
-    )
-    return {(row.name, row.flow, row.lane): int(row.seq) for row in rows}
-
-
-def _newer_records(
-    copied: Copied, table: TableSchema, flow: str, records: Iterable[LedgerRecord]
-) -> list[LedgerRecord]:
-    return [record for record in records if record.seq > copied.get((table.name, flow, record.claim.lane), -1)]
+    rows = lake.query_rows("SELECT flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane")
+    return {(row.flow, row.lane): int(row.seq) for row in rows}
 
 
 def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
@@ -370,12 +338,11 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
         for lane, newest in last.items():
             if newest is None:
                 continue
-            in_map, in_withheld = (copied.get((table.name, flow.name, lane), -1) for table in (OFFSET_MAP, WITHHELD))
-            # `withheld` is written after `offset_map`, so every record in it is in `offset_map`, too.
-            if newest.seq > in_withheld and (newest.withheld or newest.seq > in_map):
+            before = copied.get((flow.name, lane), -1)
+            if newest.seq > before:
                 records = [record for _, record in reader.since(lane, 0)]
-                is_trimmed |= bool(records) and records[0].seq > max(in_map, in_withheld) + 1
-                newer += records
+                is_trimmed |= bool(records) and records[0].seq > before + 1
+                newer += (record for record in records if record.seq > before)
     sent = merged_positions(last, flow.remote_topic)
     lost, _ = inspect_remote_topics(flow, target, sent)
     return _LedgerTail(positions=sent.positions, lost=lost, newer=newer, is_trimmed=is_trimmed)

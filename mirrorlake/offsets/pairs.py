@@ -22,6 +22,7 @@ from itertools import pairwise
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, list_partitions
+from mirrorlake.lake import spans_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.offset_map import resume_offset
@@ -327,11 +328,10 @@ class Pairs:
         """The records that rules withheld, without loops: a looping record came from the other side."""
         found: dict[_Key, list[Span]] = {}
         for row in self._maps.ask(_WITHHELD, flows=self._flows, loop=RULE):
-            valid_to = self._valid_to(row.flow, SourcePartition(row.topic, row.generation, row.partition))
-            for part in row.ranges:
-                first, end = part["first"], min(part["first"] + part["length"], valid_to)
-                if first < end:
-                    found.setdefault((row.flow, row.topic, row.partition), []).append((first, end))
+            source = SourcePartition(row.source_topic, row.generation, row.source_partition)
+            valid_to = self._valid_to(row.flow, source)
+            spans = ((first, min(end, valid_to)) for first, end in spans_of(row) if first < valid_to)
+            found.setdefault((row.flow, source.topic, source.partition), []).extend(spans)
         return found
 
     @property
@@ -358,6 +358,6 @@ _SENT = """
     FROM {runs} WHERE array_contains(:flows, flow)
 """
 _WITHHELD = """
-    SELECT flow, topic, generation, partition, ranges FROM {kept}
-    WHERE array_contains(:flows, flow) AND (rule IS NULL OR rule <> :loop)
+    SELECT flow, source_topic, generation, source_partition, first_upstream, last_upstream, holes FROM {fates}
+    WHERE kind <> 'sent' AND array_contains(:flows, flow) AND (rule IS NULL OR rule <> :loop)
 """

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import describe_with_leaders, list_partitions
-from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions
+from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions, spans_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets.maps import OffsetMaps
@@ -45,11 +45,11 @@ _LEFT_OUT = """
         < coalesce(min(CASE WHEN unix_micros(r.timestamp) >= :start THEN r.`offset` END), 9223372036854775807)
 """
 _WITHHELD = """
-    SELECT w.topic, w.generation, w.partition, s.at, s.low, s.high, w.ranges
-    FROM {kept} AS w JOIN {spans} AS s
-        ON w.topic = s.topic AND w.generation = s.generation AND w.partition = s.partition
-        AND w.last_offset >= s.low AND w.first_offset < s.high
-    WHERE w.flow = :flow
+    SELECT s.topic, s.generation, s.partition, s.at, s.low, s.high, f.first_upstream, f.last_upstream, f.holes
+    FROM {fates} AS f JOIN {spans} AS s
+        ON f.source_topic = s.topic AND f.generation = s.generation AND f.source_partition = s.partition
+        AND f.last_upstream >= s.low AND f.first_upstream < s.high
+    WHERE f.flow = :flow AND f.kind <> 'sent'
 """
 
 
@@ -184,9 +184,8 @@ class PositionChecker:
         found: dict[ReadPosition, int] = {}
         for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables):
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
-            for part in row.ranges:
-                end = part["first"] + part["length"]
-                found[one] = found.get(one, 0) + max(0, min(row.high, end) - max(row.low, part["first"]))
+            for first, end in spans_of(row):
+                found[one] = found.get(one, 0) + max(0, min(row.high, end) - max(row.low, first))
         return found
 
 

@@ -35,7 +35,7 @@ from mirrorlake.model.offset_map import (
     standing_at,
 )
 from mirrorlake.model.removed import why_left
-from mirrorlake.model.withheld import QUARANTINED, lies_in
+from mirrorlake.model.withheld import QUARANTINED, SENT, lies_in
 from mirrorlake.offsets.maps import to_mapped_range
 
 if TYPE_CHECKING:
@@ -99,15 +99,20 @@ def _hint(topic: str, known: Collection[str]) -> str:
     return "" if topic in known else closest(topic, known).rstrip()
 
 
-_WITHHELD = "SELECT * FROM {withheld} WHERE flow = :flow AND target_topic = <topic>"
+_WITHHELD = """
+    SELECT kind, rule, rule_version, reason, holes FROM {offset_map}
+    WHERE flow = :flow AND kind <> 'sent' AND target_topic = <source_topic> AND source_topic = :topic
+        AND generation = :generation AND source_partition = :partition
+        AND first_upstream <= :offset AND last_upstream >= :offset
+"""
 
 
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
-    for row in _rows_at(lake, remote_names(_WITHHELD, flow), source, offset, flow=flow.name):
-        if not lies_in(offset, ((part["first"], part["length"]) for part in row.ranges)):
+    for row in lake.query_rows(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
+        if lies_in(offset, ((hole["first"], hole["length"]) for hole in row.holes)):
             continue
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
         if row.kind != QUARANTINED:
@@ -118,14 +123,6 @@ def _withheld(
                 return Exact(downstream, run.target)
         return Quarantined(resume_at, row.reason, row.rule, row.rule_version)
     return None
-
-
-def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **values: Any) -> list[Any]:
-    here = (
-        "topic = :topic AND generation = :generation AND partition = :partition "
-        "AND first_offset <= :offset AND last_offset >= :offset"
-    )
-    return list(lake.query_rows(f"{select} AND {here}", offset=offset, **asdict(place), **values))
 
 
 class _MappedRanges:
@@ -170,7 +167,8 @@ class _MappedRanges:
 
     def _ask(self, text: str, which: str, **values: Any) -> list[Any]:
         mine = (
-            "SELECT * FROM {offset_map} WHERE flow = :flow AND source_topic = :topic AND source_partition = :partition"
+            "SELECT * FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND source_topic = :topic "
+            "AND source_partition = :partition"
         )
         return self._lake.query_rows(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
 
@@ -178,11 +176,14 @@ class _MappedRanges:
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: NoRecord) -> Translation:
     """Law E: return the hole with the reason why it has no landed record."""
     # Gaps are written once an account: a transactional gap may surround a range that retention removed.
-    gaps = "SELECT DISTINCT kind FROM {gaps} WHERE source = :source"
+    gaps = (
+        "SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation "
+        "AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
+    )
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
     if left is not None:
         return replace(hole, kind=left)
-    kinds = {row.kind for row in _rows_at(lake, gaps, source, offset, source=flow.source)}
+    kinds = {row.kind for row in lake.query_rows(gaps, source=flow.source, offset=offset, **asdict(source))}
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
@@ -194,7 +195,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     """Return the upstream record at a downstream offset; `topic` is the remote topic."""
     kept = load_incarnation_filter(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
-    mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
+    mine = "FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = :topic AND target_partition = :partition"
     standing = f"SELECT * {mine} AND ({kept.current_sql('')}) AND first_downstream"
     rows = []
     for side, bound, nearest in (
@@ -233,7 +234,8 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    kept, runs = load_incarnation_filter(lake, [flow]), lake.meta(OFFSET_MAP).where(F.col("flow") == flow.name)
+    kept, sent = load_incarnation_filter(lake, [flow]), (F.col("flow") == flow.name) & (F.col("kind") == SENT)
+    runs = lake.meta(OFFSET_MAP).where(sent)
     asked, topic = (offsets, "") if reverse else (_with_generations(lake, flow.source, offsets), "source_topic")
     gone = kept.stale_sql(topic)
     stale = None if gone is None else runs.where(gone)

@@ -18,7 +18,7 @@ from mirrorlake.lake import GAPS, Lake, landed_positions, load_incarnation_filte
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import LEFT
-from mirrorlake.model.withheld import QUARANTINED, lies_in
+from mirrorlake.model.withheld import FILTERED, QUARANTINED, SENT, lies_in
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 from mirrorlake.records.landed_log import explain, read_landed
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Origin, Outcome, Passport, in_words
@@ -28,10 +28,11 @@ _NEAR = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Maps:
+class _Fates:
+    """A source of rows of `offset_map`: how to ask it, and the SQL of the rows."""
+
     ask: Callable[..., list[Any]]
-    runs: str
-    kept: str = ""
+    rows: str
 
 
 class Registry:
@@ -90,11 +91,11 @@ class Registry:
         )
         # Only the ledgers may hold the newest mapped ranges.
         if not found and (known := self._known(flows)) is not None:
-            found = tuple(_standing(flows, _Maps(known.ask, "{runs}"), where, offset))
+            found = tuple(_standing(flows, _Fates(known.ask, "{fates}"), where, offset))
         return found
 
-    def _recorded(self, which: str, kept: str = "") -> _Maps:
-        return _Maps(self.lake.query_rows, f"(SELECT * FROM {{offset_map}} WHERE {which})", kept)  # noqa: S608  conditions of this lake
+    def _recorded(self, which: str) -> _Fates:
+        return _Fates(self.lake.query_rows, f"(SELECT * FROM {{offset_map}} WHERE {which})")  # noqa: S608  conditions of this lake
 
     def _known(self, flows: Sequence[FlowConfig]) -> OffsetMaps | None:
         try:
@@ -164,13 +165,13 @@ class Registry:
             return
         known: OffsetMaps | None = None
         lives = load_incarnation_filter(self.lake, flows)
-        kept = f"(SELECT * FROM {{withheld}} WHERE {lives.current_sql('topic', 'withheld_at')})"  # noqa: S608
-        found = _recorded_outcomes(flows, self._recorded(lives.current_sql(), kept), source, offset)
+        found = _recorded_outcomes(flows, self._recorded(lives.current_sql()), source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
         if missing_in and (known := self._known(missing_in)) is not None:
-            found |= _recorded_outcomes(missing_in, _Maps(known.ask, "{runs}", "{kept}"), source, offset)
+            found |= _recorded_outcomes(missing_in, _Fates(known.ask, "{fates}"), source, offset)
         if (fallen := lives.stale_sql()) is not None:
-            for name, one in _recorded_outcomes(flows, self._recorded(fallen), source, offset).items():
+            sent = self._recorded(f"kind = 'sent' AND {fallen}")
+            for name, one in _recorded_outcomes(flows, sent, source, offset).items():
                 words = f"{one.words}, in an earlier life of the topic that was deleted"
                 found.setdefault(name, replace(one, status="in_a_deleted_topic", words=words))
         for each in flows:
@@ -218,51 +219,47 @@ def _names(flows: Sequence[FlowConfig]) -> dict[str, FlowConfig]:
     return {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
 
 
-def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, offset: int) -> Iterator[Origin]:
+def _standing(flows: Sequence[FlowConfig], fates: _Fates, where: TopicPartition, offset: int) -> Iterator[Origin]:
     names, values = _names(flows), {"offset": offset, "topic": where.topic, "partition": where.partition}
-    text = f"SELECT * FROM {maps.runs} WHERE {_ON_TARGET}"  # noqa: S608  conditions of this lake
+    text = f"SELECT * FROM {fates.rows} WHERE {_ON_TARGET}"  # noqa: S608  conditions of this lake
     # Ranges further back (a month of them) are read only if none begins near the offset.
     near = f"{text} AND first_downstream >= {offset - _NEAR} LIMIT 1"
-    for row in maps.ask(near, names=[*names], **values) or maps.ask(f"{text} LIMIT 1", names=[*names], **values):
+    for row in fates.ask(near, names=[*names], **values) or fates.ask(f"{text} LIMIT 1", names=[*names], **values):
         flow, run = names[row.flow], to_mapped_range(row)
         yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
 
 
 def _recorded_outcomes(
-    flows: Sequence[FlowConfig], maps: _Maps, source: SourcePartition, offset: int
+    flows: Sequence[FlowConfig], fates: _Fates, source: SourcePartition, offset: int
 ) -> dict[str, Outcome]:
     """Return the newest outcome of a record by flow (or its redrive); omit flows that recorded none."""
     names, found = _names(flows), {}
-
-    def rows(table: str, which: str, at: str) -> list[Any]:
-        text = f"SELECT *, unix_micros({at}) AS at_us FROM {table} WHERE {which}"  # noqa: S608  conditions of this lake
-        return maps.ask(text, names=[*names], offset=offset, **asdict(source))
-
-    held = rows(maps.kept, _WITHHELD_AT, "withheld_at") if maps.kept else []
-    kept = [row for row in held if lies_in(offset, ((part["first"], part["length"]) for part in row.ranges or ()))]
+    text = f"SELECT *, unix_micros(committed_at) AS at_us FROM {fates.rows} WHERE {_AT}"  # noqa: S608  conditions of this lake
+    rows = fates.ask(text, names=[*names], offset=offset, **asdict(source))
+    rows = [row for row in rows if not lies_in(offset, ((hole["first"], hole["length"]) for hole in row.holes))]
     # A sent record wins, then a redrive that filtered it, then the newest row.
-    for row in sorted(kept, key=lambda row: (row.kind != QUARANTINED, row.at_us)):
-        is_quarantined = row.kind == QUARANTINED
-        why = f", because {row.reason}" if row.reason else ""
-        found[names[row.flow].name] = replace(
-            _recorded(names[row.flow], row),
-            status="quarantined" if is_quarantined else "filtered",
-            words=f"{'quarantined' if is_quarantined else 'filtered'} by the rule {row.rule}{why}",
-            rule=row.rule,
-            rule_version=row.rule_version,
-            reason=row.reason or None,
-        )
-    for row in rows(maps.runs, _RUN_AT, "committed_at"):
-        if (downstream := to_mapped_range(row).downstream_of(offset)) is not None:
-            flow, place = names[row.flow], TopicPartition(row.target_topic, row.target_partition)
+    for row in sorted(rows, key=lambda row: (_WEIGHT[row.kind], row.at_us)):
+        flow, outcome = names[row.flow], _recorded(names[row.flow], row)
+        if row.kind == SENT:
+            place = TopicPartition(row.target_topic, row.target_partition)
+            downstream = to_mapped_range(row).downstream_of(offset)
             again = ", sent again from the quarantine" if row.flow == flow.redrive_name else ""
+            words = f"{flow.target} {place}@{downstream}{again}"
+            found[flow.name] = replace(outcome, words=words, place=place, offset=downstream)
+        else:
+            why = f", because {row.reason}" if row.reason else ""
             found[flow.name] = replace(
-                _recorded(flow, row),
-                words=f"{flow.target} {place}@{downstream}{again}",
-                place=place,
-                offset=downstream,
+                outcome,
+                status=row.kind,
+                words=f"{row.kind} by the rule {row.rule}{why}",
+                rule=row.rule,
+                rule_version=row.rule_version,
+                reason=row.reason or None,
             )
     return found
+
+
+_WEIGHT = {QUARANTINED: 0, FILTERED: 1, SENT: 2}
 
 
 def _recorded(flow: FlowConfig, row: Any) -> Outcome:
@@ -284,11 +281,10 @@ _TAKEN_OVER = f"""
     WHERE flow = :flow AND kind = 'taken_over' AND target_topic = <topic> AND {_MINE} AND position > :offset LIMIT 1
 """  # noqa: S608 - no value enters the text
 _ON_TARGET = (
-    "array_contains(:names, flow) AND target_topic = :topic AND target_partition = :partition "
+    "kind = 'sent' AND array_contains(:names, flow) AND target_topic = :topic AND target_partition = :partition "
     "AND first_downstream <= :offset AND first_downstream + record_count > :offset"
 )
-_RUN_AT = (
+_AT = (
     "array_contains(:names, flow) AND source_topic = :topic AND generation = :generation AND source_partition = :partition "
     "AND first_upstream <= :offset AND last_upstream >= :offset"
 )
-_WITHHELD_AT = f"array_contains(:names, flow) AND {_MINE} AND first_offset <= :offset AND last_offset >= :offset"

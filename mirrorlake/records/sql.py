@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import SIDE_TABLES, Lake, quote
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    QUARANTINE,
+    SIDE_TABLES,
+    WITHHELD,
+    Lake,
+    RelayPart,
+    quarantine_sql,
+    quote,
+    withheld_sql,
+)
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.tables import RECORDS, find_tables, view_name
+from mirrorlake.topics import settings_in_force
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +36,11 @@ log = logging.getLogger(__name__)
 
 _PLACE = ("topic", "generation", "partition", "offset", "timestamp", "timestamp_type")
 _BYTES = ("key", "value")
+_QUARANTINED = """
+    SELECT source_topic AS topic, generation, source_partition AS partition, min(first_upstream) AS first,
+        max(last_upstream) + 1 AS end_at
+    FROM {offset_map} WHERE kind = 'quarantined' GROUP BY source_topic, generation, source_partition
+"""
 _QUESTION = re.compile(r"\s*(?:\(\s*)*(?:SELECT|WITH)\b", re.IGNORECASE)
 
 
@@ -34,9 +51,16 @@ def run_sql(context: Context, query: str, values: Mapping[str, Any]) -> DataFram
     """
     lake = context.lake
     if RECORDS in _words(query):
-        _make(lake, RECORDS, records_sql(_relays(lake, context.config.sources)))
+        _make(lake, RECORDS, records_sql(_relay_names(context, RECORDS)))
     for name, location in _named_tables(context, query).items():
-        _make(lake, name, f"TABLE {lake.sql_name(location)}")
+        table = lake.sql_name(location)
+        if name == WITHHELD:
+            text = withheld_sql(table)
+        elif name == QUARANTINE:
+            text = quarantine_sql(table, _relay_names(context, name), _flow_sources(context))
+        else:
+            text = f"TABLE {table}"
+        _make(lake, name, text)
     return lake.spark.sql(query, args=dict(values))
 
 
@@ -51,8 +75,21 @@ def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Tab
     tables = _named_tables(context, query)
     if RECORDS in _words(query):
         return run_sql(context, query, values).toArrow()
+    lake, views, part = context.lake, dict[str, str](), None
+    if location := tables.pop(WITHHELD, None):
+        tables[OFFSET_MAP.name] = location
+        views[WITHHELD] = withheld_sql(OFFSET_MAP.name)
+    if location := tables.pop(QUARANTINE, None):
+        if lake.is_spark_only:
+            return run_sql(context, query, values).toArrow()
+        relays = {alias: f"quarantined_{view_name(alias)}" for alias in _relays(context, QUARANTINE)}
+        tables |= {name: lake.relay_location(alias) for alias, name in relays.items()}
+        tables[OFFSET_MAP.name] = location
+        views[QUARANTINE] = quarantine_sql(OFFSET_MAP.name, relays, _flow_sources(context))
+        part = _quarantined_part(lake)
+    parts = {name: part for name in tables if part and name.startswith("quarantined_")}
     try:
-        answer = context.lake.query_named(query, tables, values)
+        answer = context.lake.query_named(query, tables, values, views=views, parts=parts)
     except (duckdb.Error, SqlglotError) as error:
         raise UsageError(
             f"DuckDB cannot answer the query: {str(error).splitlines()[0]}",
@@ -62,12 +99,33 @@ def run_query(context: Context, query: str, values: Mapping[str, Any]) -> pa.Tab
     return run_sql(context, query, values).toArrow() if answer is None else answer
 
 
-def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    places = {alias: lake.relay_location(alias) for alias in sources}
-    found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
+def _flow_sources(context: Context) -> dict[str, str]:
+    """Return the aliases of the sources of the known flows and their redrives."""
+    others = settings_in_force.flows_of_other_files(context.config, context.control().state())
+    flows = [flow for flow in (*context.config.flows, *others) if flow.source in context.config.sources]
+    return {name: flow.source for flow in flows for name in (flow.name, flow.redrive_name)}
+
+
+def _quarantined_part(lake: Lake) -> RelayPart:
+    rows = lake.query_rows(_QUARANTINED)
+    sources = [SourcePartition(row.topic, row.generation, row.partition) for row in rows]
+    firsts = {source: int(row.first) for source, row in zip(sources, rows, strict=True)}
+    ends = {source: int(row.end_at) for source, row in zip(sources, rows, strict=True)}
+    return RelayPart(firsts, ends=ends, others=False)
+
+
+def _relays(context: Context, view: str) -> list[str]:
+    """Return the aliases of the sources with a relay, which a view reads."""
+    lake = context.lake
+    found = [alias for alias in context.config.sources if lake.exists(lake.relay_location(alias))]
     if not found:
-        raise _missing(RECORDS)
+        raise _missing(view)
     return found
+
+
+def _relay_names(context: Context, view: str) -> dict[str, str]:
+    lake = context.lake
+    return {alias: lake.sql_name(lake.relay_location(alias)) for alias in _relays(context, view)}
 
 
 def _words(query: str) -> set[str]:
@@ -107,7 +165,8 @@ def _tables(context: Context, *, told: Collection[str] = ()) -> dict[str, list[s
                 "sql.hidden name=%s is a table of mirrorlake; the typed table is %s", name, lake.sql_name(location)
             )
     relays = {f"relay_{view_name(alias)}": [lake.relay_location(alias)] for alias in context.config.sources}
-    return typed | relays | {table.name: [lake.meta_location(table)] for table in SIDE_TABLES}
+    views = {name: [lake.meta_location(OFFSET_MAP)] for name in (WITHHELD, QUARANTINE)}
+    return typed | relays | views | {table.name: [lake.meta_location(table)] for table in SIDE_TABLES}
 
 
 def _missing(name: str) -> UsageError:

@@ -22,11 +22,8 @@ from mirrorlake.rules import TIMES
 log = logging.getLogger(__name__)
 
 _COUNTS = """
-    SELECT 'sent' AS what, '' AS rule, '' AS reason, coalesce(sum(record_count), 0) AS records
-    FROM {offset_map} WHERE flow = :flow
-    UNION ALL
-    SELECT kind, rule, coalesce(reason, ''), sum(record_count) FROM {withheld} WHERE flow = :flow
-    GROUP BY kind, rule, coalesce(reason, '')
+    SELECT kind, rule, coalesce(reason, '') AS reason, sum(record_count) AS records
+    FROM {offset_map} WHERE flow = :flow GROUP BY kind, rule, coalesce(reason, '')
 """
 
 
@@ -94,8 +91,8 @@ def _read_result(context: Context, definition: Definition, *, sent: int, done: b
     rows = context.lake.query_rows(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
 
-    def of(what: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:
-        return sum(int(row.records) for row in rows if row.what == what and chosen(row))
+    def of(kind: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:
+        return sum(int(row.records) for row in rows if row.kind == kind and chosen(row))
 
     return ReplayResult(
         name=definition.name,

@@ -1,65 +1,49 @@
-"""Copy a flow's ledger to the tables `offset_map`, `withheld` and `quarantine`.
+"""Copy a flow's ledger to the table `offset_map`.
 
-Law F: the ledger is the truth and the tables are its copies; after a crash the records missing in a table are read again. Each
-table is appended to on its own, so each has its own last ledger record.
+Law F: the ledger is the truth and the table its copy; after a crash the records missing in the table are read again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
-from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.crash_points import crash_point
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset, remote_names
+from mirrorlake.lake import OFFSET_MAP, Lake, Row, remote_names
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
-from mirrorlake.model.withheld import FILTERED, QUARANTINED
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from mirrorlake.model.withheld import SENT
 
 log = logging.getLogger(__name__)
 
 _APP = "mirrorlake.ledger"
 # A row's commit time yields delays, so only ranges of one second are merged.
 _MERGE_WINDOW_MS = 1000
-# In the order of writing: no table has a ledger record that the table before it lacks.
-_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
-_SOURCE_KEY = ["topic", "generation", "partition"]
-# Only the offset map has epochs; an epoch from a broken clock must not be continued.
+# An epoch from a broken clock must not be continued.
 _NEWEST = """
-    SELECT 'offset_map' AS name, lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
+    SELECT lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
     FROM {offset_map} WHERE flow = :flow GROUP BY lane
-    UNION ALL SELECT 'withheld', lane, max(ledger_seq), NULL FROM {withheld} WHERE flow = :flow GROUP BY lane
-    UNION ALL SELECT 'quarantine', lane, max(ledger_seq), NULL FROM {quarantine} WHERE flow = :flow GROUP BY lane
 """
-
-
-# A mapped range of another incarnation of its topic does not count; without an id it belongs to the one at its commit time.
+# A row of another incarnation of its topic does not count; without an id it belongs to the one at its commit time.
 _POSITIONS = """
-    WITH sent AS (
-        SELECT source_topic AS topic, generation, source_partition AS partition, last_upstream AS reached, target_topic_id,
-            committed_at AS at
+    WITH done AS (
+        SELECT source_topic AS topic, generation, source_partition AS partition, last_upstream AS reached, kind,
+            target_topic_id, committed_at AS at
         FROM {offset_map} WHERE flow = :flow AND target_topic = <source_topic>
     ),
-    done AS (
-        SELECT * FROM sent
-        UNION ALL
-        SELECT topic, generation, partition, last_offset, target_topic_id, withheld_at FROM {withheld}
-        WHERE flow = :flow AND target_topic = <topic>
+    lives AS (
+        SELECT topic, nullif(max_by(coalesce(target_topic_id, ''), at), '') AS life
+        FROM done WHERE kind = 'sent' GROUP BY topic
     ),
-    lives AS (SELECT topic, nullif(max_by(coalesce(target_topic_id, ''), at), '') AS life FROM sent GROUP BY topic),
     begun AS (
         SELECT topic, generation, partition, max_by(position, observed_at) AS begins, max(observed_at) AS since
         FROM {positions} WHERE flow = :flow AND kind = :begun AND target_topic = <topic> GROUP BY topic, generation, partition
@@ -82,20 +66,23 @@ _POSITIONS = """
 """
 _ENDS = """
     SELECT target_topic, target_partition, max(first_downstream + record_count) AS sent, target_topic_id
-    FROM {offset_map} WHERE flow = :flow AND target_topic_id IS NOT NULL
+    FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic_id IS NOT NULL
     GROUP BY target_topic, target_partition, target_topic_id
 """
 _REMOTES = """
     SELECT source_topic, target_topic, target_topic_id FROM (
         SELECT source_topic, target_topic, target_topic_id,
             row_number() OVER (PARTITION BY source_topic ORDER BY committed_at DESC) AS rank
-        FROM {offset_map} WHERE flow = :flow AND target_topic = <source_topic>)
+        FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = <source_topic>)
     WHERE rank = 1
 """
 
 
 class LedgerCopy:
-    """Maintain the copies of one flow's ledger; the relay of its source has the bytes of quarantined records."""
+    """Maintain the copy of one flow's ledger.
+
+    `copied_seqs` are the newest ledger records of the lanes in the table, `copied_epoch` is the newest owner's.
+    """
 
     def __init__(self, lake: Lake, flow: FlowConfig) -> None:
         self._lake = lake
@@ -104,13 +91,7 @@ class LedgerCopy:
         self._epoch = 0
         self._appends = 0
         self.copied_epoch = 0
-        self._copied: dict[str, dict[int, int]] = {table.name: {} for table in _TABLES}
-
-    @property
-    def copied_seqs(self) -> dict[int, int]:
-        """The newest ledger record of each lane in any of the tables."""
-        lanes = {lane for held in self._copied.values() for lane in held}
-        return {lane: max(held.get(lane, -1) for held in self._copied.values()) for lane in lanes}
+        self.copied_seqs: dict[int, int] = {}
 
     def owned_by(self, epoch: int) -> LedgerCopy:
         """Append under the epoch of the flow's owner from now on."""
@@ -118,21 +99,20 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        self._copied = {table.name: {} for table in _TABLES}
-        for row in self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
-            self._copied[row.name][row.lane] = int(row.seq)
-            self.copied_epoch = max(self.copied_epoch, row.epoch or 0)
+        rows = self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1)
+        self.copied_seqs = {row.lane: int(row.seq) for row in rows}
+        self.copied_epoch = max([self.copied_epoch, *(row.epoch or 0 for row in rows)])
         return self.copied_seqs
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
-        """Append the ledger records that the tables lack, and return them.
+        """Append the ledger records that the table lacks, and return them.
 
-        Older ledger records that the tables have are deleted afterwards, except the last full one of a lane and later ones.
+        Older ledger records that the table has are deleted afterwards, except the last full one of a lane and later ones.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         if self._find_missing(ledger):
             # An older owner may be about to append the same records: fence it, then check which are still missing.
-            self._fence()
+            self._append([], table_version(self._epoch, 0))
             self.load()
         missing = self._find_missing(ledger)
         self.add(missing)
@@ -144,18 +124,46 @@ class LedgerCopy:
         return missing
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Delete the ledger records that the tables have. Return how many were deleted.
+        """Delete the ledger records that the table has. Return how many were deleted.
 
         The last full record of a lane and later ones stay (law F: the ledger never knows less). The flow may run meanwhile:
-        the tables only grow.
+        the table only grows.
 
         Raises:
             ClusterError: the target does not answer, or does not let records be deleted.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
-        # Read after the ledger: a record that is missing in an older state of the tables would only be deleted later.
+        # Read after the ledger: a record that is missing in an older state of the table would only be deleted later.
         self.load()
         return self._delete_copied(reader.topic, admin, ledger)
+
+    def add(self, records: Sequence[LedgerRecord]) -> None:
+        """Append the contents of ledger records that the table lacks."""
+        self._appends += 1
+        missing = [record for record in records if self._is_missing(record)]
+        if not missing:
+            return
+        self._append(fate_rows(self._flow, missing), table_version(self._epoch, self._appends))
+        for record in missing:
+            lane = record.claim.lane
+            self.copied_seqs[lane] = max(self.copied_seqs.get(lane, -1), record.seq)
+
+    def _append(self, rows: Sequence[Row], version: int) -> None:
+        """Append rows, or none to fence older owners: the epochs of these are older, and what they append is dropped."""
+        crash_point("ledger.copying")
+        app_id = f"{_APP}.{self._flow}"
+        if rows:
+            self._lake.append_rows(OFFSET_MAP, rows, app_id=app_id, version=version)
+        else:
+            self._lake.fence(OFFSET_MAP, app_id=app_id, version=version)
+        crash_point("ledger.copied")
+
+    def _find_missing(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
+        return [record for records in ledger.values() for _, record in records if self._is_missing(record)]
+
+    def _is_missing(self, record: LedgerRecord) -> bool:
+        # A record without fates has no row.
+        return bool(record.runs or record.withheld) and record.seq > self.copied_seqs.get(record.claim.lane, -1)
 
     def _delete_copied(
         self, topic: str, admin: ClusterAdmin, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]
@@ -164,10 +172,8 @@ class LedgerCopy:
         deleted = 0
         for lane, records in ledger.items():
             last_full = max((index for index, (_, record) in enumerate(records) if record.is_whole), default=0)
-            before = records[:last_full]
-            missing = [any(self._is_missing(table, record) for table in _TABLES) for _, record in before]
-            below = missing.index(True) if True in missing else len(missing)
-            if below:
+            missing = (index for index, (_, record) in enumerate(records[:last_full]) if self._is_missing(record))
+            if below := next(missing, last_full):
                 keep[TopicPartition(topic, lane)] = records[below][0]
                 deleted += below
         if keep:
@@ -176,21 +182,8 @@ class LedgerCopy:
             crash_point("ledger.trimmed")
         return deleted
 
-    def _find_missing(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
-        everything = [record for records in ledger.values() for _, record in records]
-        return [record for record in everything if any(self._is_missing(table, record) for table in _TABLES)]
-
-    def _is_missing(self, table: TableSchema, record: LedgerRecord) -> bool:
-        # Decided by the record's content: making rows only to count them would double the cost of each batch.
-        holds = {
-            OFFSET_MAP.name: bool(record.runs),
-            WITHHELD.name: bool(record.withheld),
-            QUARANTINE.name: any(item.kind == QUARANTINED for item in record.withheld),
-        }
-        return holds[table.name] and record.seq > self._copied[table.name].get(record.claim.lane, -1)
-
     def positions(self) -> dict[SourcePartition, int]:
-        """Read the next upstream offset of each source partition from the tables, in the remote topics of the flow's policy.
+        """Read the next upstream offset of each source partition from the table, in the remote topics of the flow's policy.
 
         Positions taken over from another mirror count: such a partition need not have a mapped range yet. After a choice for
         a lost remote topic, only records sent since count, and its chosen first offset.
@@ -216,77 +209,63 @@ class LedgerCopy:
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
         return bool(self._lake.query_rows(taken, flow=self._flow))
 
-    def _fence(self) -> None:
-        # An empty append under this epoch: later appends of an older owner are dropped.
-        for table in _TABLES:
-            self._lake.fence(table, app_id=self._app, version=table_version(self._epoch, 0))
 
-    def add(self, records: Sequence[LedgerRecord]) -> None:
-        """Append the contents of ledger records; an append of a fenced owner is dropped, because its epoch is old."""
-        self._appends += 1
-        version = table_version(self._epoch, self._appends)
-        for table in _TABLES:
-            fresh = [record for record in records if self._is_missing(table, record)]
-            if not fresh:
-                continue
-            rows = _ROWS[table.name](self._flow, fresh)
-            crash_point("ledger.copying")
-            if table is QUARANTINE:
-                location = self._lake.meta_location(table)
-                self._lake.append(self._with_bytes(rows), location, app_id=self._app, version=version)
-            else:
-                self._lake.append_rows(table, rows, app_id=self._app, version=version)
-            crash_point("ledger.copied")
-            for record in fresh:
-                held = self._copied[table.name]
-                held[record.claim.lane] = max(held.get(record.claim.lane, -1), record.seq)
-
-    @property
-    def _app(self) -> str:
-        return f"{_APP}.{self._flow}"
-
-    def _with_bytes(self, rows: list[Row]) -> DataFrame:
-        """Return the quarantined records with their bytes from the relay."""
-        from pyspark.sql import functions as F
-
-        offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
-        # Delta skips files by literals, but not by a join.
-        relay = self._lake.relay(self._config.source).where(
-            F.col("topic").isin(sorted({row["topic"] for row in rows}))
-            & F.col("offset").between(min(row["first_offset"] for row in rows), max(row["last_offset"] for row in rows))
-        )
-        offsets = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
-        joined = relay.join(offsets, [*_SOURCE_KEY, "offset"])
-        return joined.select(*QUARANTINE.columns).coalesce(1)
-
-
-def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
-    """Return rows of `offset_map` for ledger records; ranges that adjoin on both sides become one row.
+def fate_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
+    """Return rows of `offset_map` for ledger records; sent ranges that adjoin on both sides become one row.
 
     A row has the `ledger_seq` of its last record, so the newest record of a lane stays the newest in the table.
     """
-    return [
+    sent = [
         {
-            "flow": flow,
-            "source_topic": run.source.topic,
-            "generation": run.source.generation,
-            "source_partition": run.source.partition,
+            **_shared_columns(flow, record, run.source),
             "first_upstream": run.first_upstream,
             "last_upstream": run.last_upstream,
             "holes": _range_structs(run.holes),
+            "kind": SENT,
             "target_topic": run.target.topic,
             "target_partition": run.target.partition,
             "first_downstream": run.first_downstream,
             "record_count": run.count,
-            "lane": record.claim.lane,
-            "ledger_seq": record.seq,
-            "epoch": record.claim.epoch,
-            "committed_at": _committed_at(record),
             "view": record.view or None,
-            "target_topic_id": _topic_id(record, run.source.topic),
         }
         for record, run in _merge_ranges(records)
     ]
+    withheld = [
+        {
+            **_shared_columns(flow, record, item.source),
+            "first_upstream": item.first,
+            "last_upstream": item.last,
+            "holes": _range_structs(item.holes),
+            "kind": item.kind,
+            "target_topic": record.remotes[item.source.topic].name if item.source.topic in record.remotes else None,
+            "record_count": item.count,
+            "rule": item.rule,
+            "rule_version": item.version,
+            "reason": item.reason,
+        }
+        for record in records
+        for item in record.withheld
+    ]
+    return sent + withheld
+
+
+def _shared_columns(flow: str, record: LedgerRecord, source: SourcePartition) -> Row:
+    remote = record.remotes.get(source.topic)
+    return {
+        "flow": flow,
+        "source_topic": source.topic,
+        "generation": source.generation,
+        "source_partition": source.partition,
+        "lane": record.claim.lane,
+        "ledger_seq": record.seq,
+        "epoch": record.claim.epoch,
+        "committed_at": datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc),
+        "target_topic_id": remote.topic_id or None if remote is not None else None,
+    }
+
+
+def _range_structs(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+    return [{"first": first, "length": length} for first, length in pairs]
 
 
 def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, MappedRange]]:
@@ -329,52 +308,3 @@ def _join(earlier: MappedRange, run: MappedRange) -> MappedRange:
         count=earlier.count + run.count,
         holes=(*earlier.holes, *between, *run.holes),
     )
-
-
-def _topic_id(record: LedgerRecord, topic: str) -> str | None:
-    remote = record.remotes.get(topic)
-    return remote.topic_id or None if remote is not None else None
-
-
-def withheld_rows(
-    flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
-) -> list[Row]:
-    return [
-        {
-            "flow": flow,
-            "topic": item.source.topic,
-            "generation": item.source.generation,
-            "partition": item.source.partition,
-            "first_offset": item.ranges[0][0],
-            "last_offset": item.last,
-            "ranges": _range_structs(item.ranges),
-            "record_count": item.count,
-            "kind": item.kind,
-            "rule": item.rule,
-            "rule_version": item.version,
-            "reason": item.reason,
-            "lane": record.claim.lane,
-            "ledger_seq": record.seq,
-            "withheld_at": _committed_at(record),
-            "target_topic": record.remotes[item.source.topic].name if item.source.topic in record.remotes else None,
-            "target_topic_id": _topic_id(record, item.source.topic),
-        }
-        for record in records
-        for item in record.withheld
-        if item.kind in kinds
-    ]
-
-
-def _range_structs(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
-    return [{"first": first, "length": length} for first, length in pairs]
-
-
-def _committed_at(record: LedgerRecord) -> datetime:
-    return datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc)
-
-
-_ROWS: Mapping[str, Callable[[str, Sequence[LedgerRecord]], list[Row]]] = {
-    OFFSET_MAP.name: map_rows,
-    WITHHELD.name: withheld_rows,
-    QUARANTINE.name: partial(withheld_rows, kinds=(QUARANTINED,)),
-}

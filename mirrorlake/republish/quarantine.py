@@ -7,23 +7,17 @@ of one partition that are redriven together.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, lost_topic_error
-from mirrorlake.lake import (
-    OFFSET_MAP,
-    QUARANTINE,
-    WITHHELD,
-    Audit,
-    Lake,
-    each_offset,
-    load_incarnation_filter,
-    with_downstream,
-)
-from mirrorlake.model.flow import SOURCE_KEY
+from mirrorlake.lake import RELAY, Audit, Lake, LakeQuery, RelayPart, load_incarnation_filter, removed_from, spans_of
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress import Board
@@ -33,8 +27,6 @@ from mirrorlake.topics import rule_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_RECORD = [*SOURCE_KEY, "offset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,42 +81,40 @@ class Quarantine:
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
-        from pyspark.sql import functions as F
-
-        mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
-        again = self._flow.redrive_name
-        # Records that went into a deleted remote topic must be sent again, and none that the flow itself has sent since.
-        runs = (
-            load_incarnation_filter(self._lake, [self._flow])
-            .current_rows(self._lake.meta(OFFSET_MAP))
-            .where(F.col("flow").isin(again, self._flow.name))
-        )
-        sent = with_downstream(mine, runs).select(
-            F.col("source_topic").alias("topic"),
-            "generation",
-            F.col("source_partition").alias("partition"),
-            F.col("upstream_offset").alias("offset"),
-        )
-        withheld = self._lake.meta(WITHHELD).where((F.col("flow") == again) & (F.col("kind") != QUARANTINED))
-        filtered = each_offset(withheld).select(*_RECORD)
-        return mine.join(sent.unionByName(filtered), _RECORD, "left_anti").select(*mine.columns)
+        waiting = find_waiting(self._lake, self._flow)
+        columns = {
+            **{
+                name: [getattr(source, name) for source, several in waiting.items() for _ in several]
+                for name in SOURCE_KEY
+            },
+            "offset": [offset for several in waiting.values() for offset in several],
+            **{
+                name: [getattr(cause, name) for several in waiting.values() for cause in several.values()]
+                for name in Cause._fields
+            },
+        }
+        firsts = {source: min(several) for source, several in waiting.items()}
+        ends = {source: max(several) + 1 for source, several in waiting.items()}
+        part = RelayPart(firsts, ends=ends, others=False)
+        tables = {"waiting": pa.table(columns, _WAITING)}
+        return self._lake.query_frame(LakeQuery(_RECORDS, {RELAY.name: (self._flow.source, part)}, tables))
 
     def summary(self) -> list[QuarantinedRecords]:
         """Count the quarantined records by topic, rule and reason."""
-        from pyspark.sql import functions as F
-
-        rows = (
-            self.records()
-            .groupBy("topic", "rule", "rule_version", "reason")
-            .agg(
-                F.count("*").alias("records"),
-                F.min("offset").alias("first_offset"),
-                F.max("offset").alias("last_offset"),
+        offsets: dict[tuple[str, Cause], list[int]] = {}
+        for source, several in find_waiting(self._lake, self._flow).items():
+            for offset, cause in several.items():
+                offsets.setdefault((source.topic, cause), []).append(offset)
+        return [
+            QuarantinedRecords(
+                topic=topic,
+                **cause._asdict(),
+                records=len(several),
+                first_offset=min(several),
+                last_offset=max(several),
             )
-            .orderBy("topic", "rule", "reason")
-            .collect()
-        )
-        return [QuarantinedRecords(**row.asDict()) for row in rows]
+            for (topic, cause), several in sorted(offsets.items())
+        ]
 
     def redrive(self) -> Redriven:
         """Send the quarantined records through the flow's present rules to the target, each once.
@@ -154,3 +144,63 @@ class Quarantine:
             filtered=sum(item.count for item in withheld if item.kind != QUARANTINED),
             still_quarantined=sum(item.count for item in withheld if item.kind == QUARANTINED),
         )
+
+
+class Cause(NamedTuple):
+    """The rule that quarantined a record, its version, and why."""
+
+    rule: str
+    rule_version: str
+    reason: str
+
+
+def find_waiting(lake: Lake, flow: FlowConfig) -> dict[SourcePartition, dict[int, Cause]]:
+    """Return the offsets that a flow quarantined, that were neither sent nor filtered since, and that did not leave the relay.
+
+    A record that went into a remote topic that was deleted since waits again.
+    """
+    waiting: dict[SourcePartition, dict[int, Cause]] = {}
+    for row in lake.query_rows(_QUARANTINED, flow=flow.name, missing_ok=True):
+        several = waiting.setdefault(SourcePartition(row.topic, row.generation, row.partition), {})
+        cause = Cause(row.rule, row.rule_version, row.reason or "")
+        several.update((offset, cause) for first, end in spans_of(row) for offset in range(first, end))
+    if not waiting:
+        return {}
+    spans = [{**asdict(source), "first": min(held), "last": max(held)} for source, held in waiting.items()]
+    text = _DONE.replace("<current>", load_incarnation_filter(lake, [flow]).current_sql())
+    tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
+    done: dict[SourcePartition, list[tuple[int, int]]] = {}
+    for row in lake.query_rows(text, tables=tables, flow=flow.name, again=flow.redrive_name):
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        done.setdefault(source, []).extend(spans_of(row))
+    for one in removed_from(lake, flow.source):
+        done.setdefault(one.source, []).extend((first, first + length) for first, length in one.all_ranges)
+    for source, several in waiting.items():
+        offsets = sorted(several)
+        for first, end in done.get(source, ()):
+            for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]:
+                several.pop(offset, None)
+    return {source: several for source, several in waiting.items() if several}
+
+
+_SOURCE = [("topic", pa.string()), ("generation", pa.int32()), ("partition", pa.int32())]
+_SPANS = pa.schema([*_SOURCE, ("first", pa.int64()), ("last", pa.int64())])
+_WAITING = pa.schema([*_SOURCE, ("offset", pa.int64()), *((name, pa.string()) for name in Cause._fields)])
+_ROW = """m.source_topic AS topic, m.generation, m.source_partition AS partition, m.first_upstream, m.last_upstream, m.holes"""
+_QUARANTINED = f"""
+    SELECT {_ROW}, m.rule, m.rule_version, m.reason FROM {{offset_map}} AS m
+    WHERE m.flow = :flow AND m.kind = 'quarantined' ORDER BY m.committed_at
+"""  # noqa: S608  names of columns
+# What a redrive filtered stays so in each incarnation of the remote topic.
+_DONE = f"""
+    SELECT {_ROW} FROM {{offset_map}} AS m JOIN {{spans}} AS s
+        ON m.source_topic = s.topic AND m.generation = s.generation AND m.source_partition = s.partition
+        AND m.last_upstream >= s.first AND m.first_upstream <= s.last
+    WHERE m.flow IN (:flow, :again) AND m.kind <> 'quarantined'
+        AND ((m.flow = :again AND m.kind = 'filtered') OR (<current>))
+"""  # noqa: S608  likewise
+_RECORDS = """
+    SELECT r.topic, r.generation, r.partition, r.`offset`, r.timestamp, r.key, r.value, r.headers, w.rule, w.rule_version, w.reason
+    FROM {relay} AS r JOIN {waiting} AS w
+        ON r.topic = w.topic AND r.generation = w.generation AND r.partition = w.partition AND r.`offset` = w.`offset`
+"""

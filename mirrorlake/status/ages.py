@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, RecordReader
-from mirrorlake.lake import Lake, PositionKey, RelayPart, from_micros
+from mirrorlake.lake import Lake, PositionKey, RelayPart, dense_ranges, from_micros
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.late_times import relay_us
 from mirrorlake.offsets import OffsetMaps, to_mapped_range
@@ -138,25 +138,23 @@ _PLACES = pa.schema(
         "until": pa.int64(),
     }
 )
-_OLDEST = """
-    WITH stretches AS (
-        SELECT number, stretch.first AS first_offset, stretch.first + stretch.length AS next_offset
-        FROM (
-            SELECT p.number, explode(w.ranges) AS stretch
-            FROM {withheld} AS w JOIN {places} AS p
-                ON w.flow = p.flow AND w.topic = p.topic AND w.generation = p.generation AND w.partition = p.partition
-            WHERE w.last_offset >= p.position AND w.first_offset < p.until
-        )
-    )
+_OLDEST = f"""
+    WITH withheld AS (
+        SELECT p.number, m.first_upstream, m.last_upstream, m.holes, m.lane, m.ledger_seq
+        FROM {{offset_map}} AS m JOIN {{places}} AS p
+            ON m.flow = p.flow AND m.source_topic = p.topic AND m.generation = p.generation AND m.source_partition = p.partition
+        WHERE m.kind <> 'sent' AND m.last_upstream >= p.position AND m.first_upstream < p.until
+    ),
+    stretches AS ({dense_ranges("withheld", "number")})
     SELECT p.number, min_by(r.timestamp, r.`offset`) AS since
-    FROM {relay} AS r JOIN {places} AS p
+    FROM {{relay}} AS r JOIN {{places}} AS p
         ON r.topic = p.topic AND r.generation = p.generation AND r.partition = p.partition
     WHERE r.`offset` >= :lowest AND r.`offset` < :highest
         AND r.`offset` >= p.position AND r.`offset` < p.until AND NOT EXISTS (
         SELECT 1 FROM stretches AS s
-        WHERE s.number = p.number AND s.first_offset <= r.`offset` AND r.`offset` < s.next_offset)
+        WHERE s.number = p.number AND s.first <= r.`offset` AND r.`offset` <= s.last)
     GROUP BY p.number
-"""
+"""  # noqa: S608  names of columns
 
 
 def read_next_timestamps(

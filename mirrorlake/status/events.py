@@ -328,10 +328,10 @@ _COUNTED = """
     FROM {gaps} WHERE unix_micros(detected_at) >= :since AND kind IN ('expired', 'recreated', 'truncated')
     GROUP BY source, topic, kind, floor(unix_micros(detected_at) / 3600000000)
     UNION ALL
-    SELECT 'quarantined', min(quarantined_at), NULL, max(quarantined_at), topic, flow, '', concat(rule, ': ', min(reason)),
-        'record', count(*), 'withheld from the target', 0
-    FROM {quarantine} WHERE unix_micros(quarantined_at) >= :since
-    GROUP BY flow, topic, rule, floor(unix_micros(quarantined_at) / 3600000000)
+    SELECT 'quarantined', min(committed_at), NULL, max(committed_at), source_topic, flow, '', concat(rule, ': ', min(reason)),
+        'record', sum(record_count), 'withheld from the target', 0
+    FROM {offset_map} WHERE kind = 'quarantined' AND unix_micros(committed_at) >= :since
+    GROUP BY flow, source_topic, rule, floor(unix_micros(committed_at) / 3600000000)
     UNION ALL
     SELECT 'upkeep', max(removed_at), NULL, NULL, concat('relay of ', source), '', source, reason,
         'record', sum(record_count), 'left by its retention', 0

@@ -162,7 +162,7 @@ LATENCY = f"""
 WITH runs AS (
   SELECT {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source, any_value(m.last_upstream) AS last_upstream,
     any_value(m.holes) AS holes, min(m.committed_at) AS committed_at
-  FROM {{offset_map}} AS m JOIN {{flows}} AS f ON m.flow = f.flow WHERE {{sent}}
+  FROM {{offset_map}} AS m JOIN {{flows}} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {{sent}}
   GROUP BY {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source
 ),
 cuts AS (
@@ -189,7 +189,7 @@ FROM records GROUP BY began, flow, topic
 _SENT_OFFSETS = """
     SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
         min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
-    FROM {offset_map} AS m JOIN {flows} AS f ON m.flow = f.flow WHERE {sent}
+    FROM {offset_map} AS m JOIN {flows} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {sent}
     GROUP BY f.source, m.source_topic, m.generation, m.source_partition
 """
 

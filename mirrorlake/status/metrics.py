@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema
+from mirrorlake.lake import GAPS, OFFSET_MAP, Lake, TableSchema
 from mirrorlake.landing import LandListener
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.ledger import LedgerRecord
@@ -111,7 +111,7 @@ def measure(lake: Lake, lag: Lag, verdict: LagVerdict, *, at: datetime) -> Figur
         latency = lag.query_latency("10m", bucket="5m").rows("SELECT * FROM {answer} ORDER BY bucket")
     except UsageError:
         latency = []
-    gaps, withheld = _sums(lake, GAPS, "source", "missing"), _sums(lake, WITHHELD, "flow", "record_count")
+    gaps, withheld = _sums(lake, GAPS, "source", "missing"), _sums(lake, OFFSET_MAP, "flow", "record_count")
     return Figures(
         at=at,
         lag=verdict,
@@ -123,7 +123,7 @@ def measure(lake: Lake, lag: Lag, verdict: LagVerdict, *, at: datetime) -> Figur
 
 
 def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:
-    text = f"SELECT {place} AS place, kind, sum({column}) AS total FROM {{{table.name}}} GROUP BY {place}, kind"  # noqa: S608
+    text = f"SELECT {place} AS place, kind, sum({column}) AS total FROM {{{table.name}}} WHERE kind <> 'sent' GROUP BY {place}, kind"  # noqa: S608
     return {(row.place, row.kind): int(row.total or 0) for row in lake.query_rows(text, missing_ok=True)}
 
 

@@ -13,7 +13,7 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import MirrorConfig, TableConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ColumnUnknown, UsageError
-from mirrorlake.lake import APPEND_ONLY, REMOVABLE, SIDE_TABLES, newest_topics
+from mirrorlake.lake import APPEND_ONLY, QUARANTINE, REMOVABLE, SIDE_TABLES, WITHHELD, newest_topics
 from mirrorlake.model.parked import table_stream
 from mirrorlake.rules import View, make_flow_view
 from mirrorlake.tables.registry import SchemaRegistry
@@ -107,7 +107,7 @@ class TypedTable:
 def list_tables(config: MirrorConfig, topics: Mapping[str, Iterable[str]]) -> list[TypedTable]:
     """List the typed tables with a topic among those of each source, sorted by name."""
     relays = (f"relay_{view_name(alias)}".lower() for alias in config.sources)
-    own = {RECORDS, *relays, *(table.name for table in SIDE_TABLES)}
+    own = {RECORDS, WITHHELD, QUARANTINE, *relays, *(table.name for table in SIDE_TABLES)}
     made: dict[str, list[TypedTable]] = {}
     for entry in config.tables:
         for name, of_table in _tables_of(entry, topics).items():

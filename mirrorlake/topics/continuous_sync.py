@@ -110,7 +110,9 @@ class ContinuousSync:
         return [change for change in found if may(change)]
 
     def _has_sent_to(self, remote: str) -> bool:
-        sent = "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND target_topic = :remote LIMIT 1"
+        sent = (
+            "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = :remote LIMIT 1"
+        )
         return bool(self.lake.query_rows(sent, flow=self.flow.name, remote=remote))
 
     def acls(self, *, correct: bool) -> None:

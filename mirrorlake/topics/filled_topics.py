@@ -122,5 +122,5 @@ class FilledTopics:
 
 
 _MAPPED = """
-    SELECT 1 AS one FROM {offset_map} WHERE flow IN (:flow, :again) AND target_topic = :remote LIMIT 1
+    SELECT 1 AS one FROM {offset_map} WHERE flow IN (:flow, :again) AND kind = 'sent' AND target_topic = :remote LIMIT 1
 """

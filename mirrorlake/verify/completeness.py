@@ -118,13 +118,13 @@ def _read_takeover_offsets(lake: Lake, flow: FlowConfig) -> dict[SourcePartition
 
 def count_withheld(cut: FixedCut, flow: str) -> dict[SourcePartition, WithheldCount]:
     rows = cut.maps.ask(
-        "SELECT topic, generation, partition, sum(record_count) AS records, min(first_offset) AS first_offset "
-        "FROM {kept} WHERE flow = :flow GROUP BY topic, generation, partition",
+        "SELECT source_topic, generation, source_partition, sum(record_count) AS records, min(first_upstream) AS first "
+        "FROM {fates} WHERE flow = :flow AND kind <> 'sent' GROUP BY source_topic, generation, source_partition",
         flow=flow,
     )
     return {
-        SourcePartition(row.topic, row.generation, row.partition): WithheldCount(
-            records=int(row.records), first=int(row.first_offset)
+        SourcePartition(row.source_topic, row.generation, row.source_partition): WithheldCount(
+            records=int(row.records), first=int(row.first)
         )
         for row in rows
     }

@@ -17,13 +17,13 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import newest_topics
+from mirrorlake.lake import newest_topics, spans_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, stable_ends
 from mirrorlake.rules import View
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
 from mirrorlake.verify.offset_columns import OffsetColumns
-from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 _FEED_COLUMNS = ("flow", "source_topic", "generation", "source_partition")
 _RUN_COLUMNS = (
@@ -137,17 +137,10 @@ def _feeds(runs: pa.Table, views: Mapping[str, View]) -> list[Feed]:
 
 def read_processed_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
     """Read the offsets of a source partition's records that a flow sent or withheld."""
-    sent = [feed.offsets for feed in feeds_within(cut, {FeedKey(flow, source): OffsetRanges([(0, UNBOUNDED)])})]
-    withheld = cut.maps.ask(
-        "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
-        "AND partition = :partition",
+    rows = cut.maps.ask(
+        "SELECT first_upstream, last_upstream, holes FROM {fates} WHERE flow = :flow AND source_topic = :topic "
+        "AND generation = :generation AND source_partition = :partition",
         flow=flow,
         **asdict(source),
     )
-    spans = OffsetRanges(
-        [
-            *(span for one in sent for span in one.upstream_spans()),
-            *((part["first"], part["first"] + part["length"]) for row in withheld for part in row.ranges),
-        ]
-    )
-    return OffsetColumns.identity((span, 0) for span in spans)
+    return OffsetColumns.identity((span, 0) for span in OffsetRanges([span for row in rows for span in spans_of(row)]))

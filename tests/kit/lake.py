@@ -59,7 +59,7 @@ def _documented() -> dict[str, pa.Schema]:
 TABLES = _documented()
 # Columns that a row of `LakeBuilder.add` has where it names none.
 _PLAIN = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "lane": 0, "ledger_seq": 0}
-_PLAIN |= dict.fromkeys(("at", "committed_at", "withheld_at", "quarantined_at", "recorded_at", "detected_at"), NOON)
+_PLAIN |= dict.fromkeys(("at", "committed_at", "recorded_at", "detected_at"), NOON)
 _PLAIN |= dict.fromkeys(("removed_at", "proven_at", "observed_at"), NOON) | {"evidence": "{}"}
 
 
@@ -96,7 +96,17 @@ def map_row(offsets: Sequence[int], downstream: int, topic: str = "orders", part
     ends = {"first_upstream": offsets[0], "last_upstream": offsets[-1], "first_downstream": downstream}
     source = {"flow": FLOW, "source_topic": topic, "generation": 1, "source_partition": partition}
     target = {"target_topic": f"east.{topic}", "target_partition": partition, "record_count": len(offsets)}
-    return {**source, **ends, "holes": holes, **target, "lane": 0, "ledger_seq": 0, "epoch": 1, **columns}
+    return {
+        **source,
+        **ends,
+        "holes": holes,
+        "kind": "sent",
+        **target,
+        "lane": 0,
+        "ledger_seq": 0,
+        "epoch": 1,
+        **columns,
+    }
 
 
 def at(seconds: float) -> datetime:
@@ -156,9 +166,9 @@ class LakeBuilder:
         return self.add("offset_map", **map_row(offsets, downstream, **columns))
 
     def withhold(self, *offsets: int, **columns: Any) -> LakeBuilder:
-        ranges = [{"first": offset, "length": 1} for offset in offsets]
-        ends = {"first_offset": offsets[0], "last_offset": offsets[-1], "record_count": len(offsets)}
-        return self.add("withheld", **{"flow": FLOW, "kind": "filtered", **ends, "ranges": ranges, **columns})
+        """Add what a rule withheld, by default of orders-0 of east."""
+        row = map_row(offsets, 0, **{"kind": "filtered", "target_partition": None, "first_downstream": None, **columns})
+        return self.add("offset_map", **row)
 
     def sample(self, at: datetime, *, complete: bool = True, error: str = "", **seen: Any) -> LakeBuilder:
         """Add a sample of all subjects and the positions that it saw (see `position_rows`)."""
@@ -197,7 +207,7 @@ def _empty_lake() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as root:
         for name, schema in TABLES.items():
             config = {"delta.appendOnly": "false" if name in _REMOVABLE else "true"}
-            config |= {"mirrorlake.lakeVersion": "3"} if name == "gaps" else {}
+            config |= {"mirrorlake.lakeVersion": "4"} if name == "gaps" else {}
             DeltaTable.create(f"{root}/{_folder(name)}", schema, configuration=config, raise_if_key_not_exists=False)
         return {str(file.relative_to(root)): file.read_bytes() for file in Path(root).rglob("*.json")}
 

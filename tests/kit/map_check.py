@@ -17,7 +17,12 @@ Place = tuple[str, int, int]
 
 def read_map(lake: Path, flow: str, topic: str, *, generation: int = 1) -> dict[tuple[int, int], Place]:
     """Return topic, partition and offset of the copy by upstream partition and offset, as docs/tables.md says it."""
-    filters = [("flow", "=", flow), ("source_topic", "=", topic), ("generation", "=", generation)]
+    filters = [
+        ("flow", "=", flow),
+        ("source_topic", "=", topic),
+        ("generation", "=", generation),
+        ("kind", "=", "sent"),
+    ]
     found: dict[tuple[int, int], Place] = {}
     for row in DeltaTable(lake / "meta" / "offset_map").to_pyarrow_table(filters=filters).to_pylist():
         holes = {hole["first"] + n for hole in row["holes"] for n in range(hole["length"])}

@@ -55,7 +55,7 @@ def erase(
 ) -> int:
     """Erase records from the lake for good.
 
-    By key, header or predicate, from relay and quarantine. Exit 1 if some remain.
+    By key, header or predicate, from relay and tables. Exit 1 if some remain.
     """
     name, equals, value = (header or "").partition("=")
     if header is not None and not (equals and name):

@@ -21,6 +21,7 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.fates import quarantine_sql, withheld_sql
 from mirrorlake.lake.incarnations import read_incarnations
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_state import accounted_positions, landed_positions, summarize_landed_after
@@ -35,11 +36,9 @@ from mirrorlake.lake.schema import (
     OFFSET_MAP,
     POSITIONS,
     PROOFS,
-    QUARANTINE,
     RELAY,
     SAMPLES,
     SIDE_TABLES,
-    WITHHELD,
     TableSchema,
 )
 from mirrorlake.model.acls import Acl
@@ -51,6 +50,7 @@ from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neigh
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.quarantine import find_waiting
 from mirrorlake.status.ages import Ages, WaitPosition
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
@@ -160,11 +160,18 @@ _CUT = {"partition": 0, "generation": 2, "first_offset": 150}
 _HOLES = [_stretch(3, 2), _stretch(9, 1)]
 _ROWS: dict[str, list[tuple[Any, ...]]] = {
     OFFSET_MAP.name: [
-        ("a->b", "t", 1, 0, 0, 9, _HOLES, "a.t", 0, 0, 7, 0, seq, epoch, AT, None, "id1")
+        ("a->b", "t", 1, 0, 0, 9, _HOLES, "sent", "a.t", 0, 0, 7, 0, seq, epoch, AT, None, "id1", None, None, None)
         for seq, epoch in ((1, 10), (2, 11), (3, 2**40))
+    ]
+    + [
+        ("a->b", topic, 1, 0, first, first + 2, [_stretch(first + 1, 1)], kind, f"a.{topic}", None, None, 2, lane, seq, 11, AT,
+         None, "id1", "r", "1", why)
+        for topic, first, kind, lane, seq, why in (
+            ("t", 3, "filtered", 1, 7, ""),
+            (f"{LONG}a", 7, "filtered", 1, 7, ""),
+            (f"{LONG}a", 4, "quarantined", 0, 5, "why"),
+        )
     ],
-    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [_stretch(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "a.t", "id1")],
-    QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", _headers(b"x"), "r", "1", "why", 0, 5, AT)],
     POSITIONS.name: [
         ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position, AT + TICK, *[None] * 4)
         for name in "ab"
@@ -249,7 +256,10 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ),
     "read again": lambda lake: count_read_again(_maps(lake), "a->b", [ReadPast("t", 1, 0, 8, "a.t", 0, 2)]),
     "all runs": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {runs}")),
-    "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {kept}")),
+    "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {fates} WHERE kind <> 'sent'")),
+    "the view withheld": lambda lake: _sorted(lake.query_rows(withheld_sql("{offset_map}"))),
+    "the view quarantine": lambda lake: _sorted(_quarantined(lake)),
+    "what waits in quarantine": lambda lake: find_waiting(lake, AB),
     "what stands between": lambda lake: PositionChecker(
         lake,
         AB.model_copy(update={"source": "east"}),
@@ -299,11 +309,15 @@ def _maps(lake: Lake) -> OffsetMaps:
     return OffsetMaps(
         lake=lake,
         positions={"a->b": {SourcePartition(f"{LONG}a", 1, 0): 6}},
-        copied={(OFFSET_MAP.name, "a->b", 0): 2, (WITHHELD.name, "a->b", 1): 7},
+        copied={("a->b", 0): 2, ("a->b", 1): 7},
         sources={"a->b": "east"},
-        newer_runs=(newer,),
-        current_runs="NOT (target_topic = 'gone')",
+        newer=(newer,),
+        current="NOT (target_topic = 'gone')",
     )
+
+
+def _quarantined(lake: Lake) -> list[Any]:
+    return lake.query_rows(quarantine_sql("{offset_map}", {"east": "{relay}"}, {"a->b": "east"}), relay="east")
 
 
 def _sorted(rows: list[Any]) -> list[str]:
@@ -324,6 +338,7 @@ def test_the_answers_are_right(lake: Lake) -> None:
     }
     [span] = summarize_landed_after(lake, "east", {}, AT, AT + TICK)
     assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
+    assert sorted(row.offset for row in _quarantined(lake)) == [4, 6], "not the offset between them"
     copy = LedgerCopy(lake, AB)
     assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"
     assert newest_topics(lake, "central", "target")["a.t"].topic_id == "id9"
@@ -336,10 +351,10 @@ def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_n
 ) -> None:
     """Delta protocol, SetTransaction: each engine sees the transactions of the other."""
     first, second = FolderTables(), FolderTables()
-    place, rows = lake.meta_location(WITHHELD), arrow_table(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]))
+    place, rows = lake.meta_location(GAPS), arrow_table(GAPS, named(GAPS, _ROWS[GAPS.name]))
 
     def count() -> int:
-        return lake.meta(WITHHELD).count()
+        return lake.meta(GAPS).count()
 
     before = count()
     for table in (first, second):
@@ -348,13 +363,13 @@ def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_n
     first.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=4)
-    through_spark.append_rows(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]), app_id="owner", version=5)
+    through_spark.append_rows(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=5)
     assert count() == before + 1, "law F: told twice"
-    through_spark.fence(WITHHELD, app_id="owner", version=7)
+    through_spark.fence(GAPS, app_id="owner", version=7)
     first.append(place, rows, app_id="owner", version=6)
     assert count() == before + 1, "law F: a fenced owner has written"
     first.append(place, pa.table(rows).slice(0, 0), app_id="owner", version=9)
-    through_spark.append_rows(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]), app_id="owner", version=8)
+    through_spark.append_rows(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=8)
     assert count() == before + 1, "law F: a fenced owner has written"
 
 

@@ -20,8 +20,8 @@ from deltalake.exceptions import CommitFailedError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
+    BAD_RECORDS,
     POSITIONS,
-    QUARANTINE,
     SAMPLES,
     FolderTables,
     Lake,
@@ -119,10 +119,10 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
 
 def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:
     """Statistics are not erased with their file: they name no key and no value."""
-    tables, place = FolderTables(), str(tmp_path / "quarantine")
-    tables.create(place, QUARANTINE)
-    record = {"key": b"ada-17", "value": b"ada-17", "headers": [{"key": "ada-17", "value": b"ada-17"}], "topic": "t"}
-    tables.append(place, arrow_table(QUARANTINE, [record]))
+    tables, place = FolderTables(), str(tmp_path / "bad_records")
+    tables.create(place, BAD_RECORDS)
+    record = {"key": b"ada-17", "value": b"ada-17", "topic": "t"}
+    tables.append(place, arrow_table(BAD_RECORDS, [record]))
     upkeep = TableMaintenance(place)
     assert upkeep.checkpoint(after=1)
     assert all(b"ada-17" not in file.read_bytes() for file in Path(place, "_delta_log").iterdir())

@@ -145,18 +145,18 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
 
 
 def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
-    withheld = {"flow": "a->b", "key": b"k", "value": b"v" * 1000, "headers": [{"key": "h", "value": None}]}
+    bad = {"table_name": "sales", "key": b"k", "value": b"v" * 1000}
     for number in range(FANOUT):
         world.add("samples", name=str(number), observed_at=LANDED_AT)
-        world.add("quarantine", offset=number, **withheld)
+        world.add("bad_records", offset=number, **bad)
     world.land_some(FANOUT)
     min(Path(world.path).glob("*.parquet")).unlink()
     kept = world.keep()
     assert kept["relay of east"].why_not
-    assert (kept["samples"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
-    held = DeltaTable(world.location("quarantine")).to_pyarrow_table().to_pylist()
+    assert (kept["samples"].compacted.into, kept["bad_records"].compacted.into) == (1, 1)
+    held = DeltaTable(world.location("bad_records")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in held) == [*range(FANOUT)]
-    assert all(row.items() >= withheld.items() for row in held), "bytes are what they were"
+    assert all(row.items() >= bad.items() for row in held), "bytes are what they were"
     [greatest] = DeltaTable(world.location("samples")).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= LANDED_AT
     asked = "SELECT count(*) AS rows FROM {samples} WHERE observed_at >= :since"

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorlake.lake import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps
 from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours
@@ -32,9 +31,9 @@ def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> OffsetMaps
     return OffsetMaps(
         lake=built.lake,
         positions={},
-        copied={(OFFSET_MAP.name, FLOW, 0): COPIED_TO},
+        copied={(FLOW, 0): COPIED_TO},
         sources={FLOW: "east"},
-        newer_runs=tuple(rows[COPIED_TO + 1 :]),
+        newer=tuple(rows[COPIED_TO + 1 :]),
     )
 
 
@@ -74,9 +73,7 @@ def test_a_partition_that_nothing_is_known_of(maps: OffsetMaps) -> None:
 
 @pytest.mark.law("A")
 def test_law_a_runs_into_a_topic_that_is_gone_do_not_stand(placed: Placed, maps: OffsetMaps) -> None:
-    gone = replace(
-        maps, current_runs="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)"
-    )
+    gone = replace(maps, current="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)")
     one = SourcePartition("orders", 1, 1), 20
     assert TopicPartition("a.orders", 0) in find_neighbours(maps, FLOW, [one])[one].by_target
     assert TopicPartition("a.orders", 0) not in find_neighbours(gone, FLOW, [one])[one].by_target, (

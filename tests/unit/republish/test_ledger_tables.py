@@ -16,7 +16,7 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import MappedRange, OffsetMap
 from mirrorlake.model.remotes import Remote
 from mirrorlake.offsets import to_mapped_range
-from mirrorlake.republish import LedgerCopy, map_rows
+from mirrorlake.republish import LedgerCopy, fate_rows
 from tests.builders import ledger_record, run, run_over
 
 
@@ -56,7 +56,7 @@ class Ledger:
 def test_law_f_the_last_full_record_and_what_follows_it_is_never_deleted(
     records: list[LedgerRecord], held: int, trimmed: dict[int, int], repaired: dict[int, int]
 ) -> None:
-    row = SimpleNamespace(name="offset_map", lane=0, seq=held, epoch=1)
+    row = SimpleNamespace(lane=0, seq=held, epoch=1)
     appended: list[Any] = []
     lake = SimpleNamespace(
         query_rows=lambda *_, **__: [row],
@@ -91,7 +91,7 @@ def chunk(seq: int, sent: MappedRange, **more: Any) -> LedgerRecord:
     ids=["marker", "owner", "view", "topic", "lane", "target", "time"],
 )
 def test_runs_of_another_transaction_owner_topic_or_second_are_rows_of_their_own(second: LedgerRecord) -> None:
-    assert [row["ledger_seq"] for row in map_rows("f", [chunk(5, run(0, 9, 100)), second])] == [5, 6]
+    assert [row["ledger_seq"] for row in fate_rows("f", [chunk(5, run(0, 9, 100)), second])] == [5, 6]
 
 
 @pytest.mark.law("A", "B")
@@ -102,7 +102,7 @@ def test_laws_a_b_joined_rows_translate_as_the_runs_did(sent: list[tuple[set[int
         downstream += gap
         runs.append(run_over(sorted(16 * number + offset for offset in offsets), downstream))
         downstream += len(offsets)
-    rows = map_rows("f", [chunk(seq, one) for seq, one in enumerate(runs)])
+    rows = fate_rows("f", [chunk(seq, one) for seq, one in enumerate(runs)])
     joined = [to_mapped_range(SimpleNamespace(**row)) for row in rows]
     assert len(joined) == 1 + sum(gap for _, gap in sent[1:])
     before, now = OffsetMap(runs), OffsetMap(joined)

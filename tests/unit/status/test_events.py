@@ -205,15 +205,14 @@ def test_an_operation_that_spans_the_window_keeps_its_begin_and_is_told_once(liv
     assert lived.told(since=9 * hours + 1800) == []
 
 
-ODD = {"flow": "east->west", "rule": "redact", "rule_version": "1", "reason": "no JSON"}
+ODD = {"flow": "east->west", "kind": "quarantined", "rule": "redact", "rule_version": "1", "reason": "no JSON"}
 
 
 def test_quarantined_records_of_an_hour_are_one_event_and_told_once(lived: Lived) -> None:
     feed, told = EventFeed(lived.mirror.events, mark=NOON), []
     for minute in (10, 30, 50, 70):
         at = NOON + minute * 60 * S
-        for offset in range(5):
-            lived.built.add("quarantine", **ODD, offset=offset, quarantined_at=at)
+        lived.built.withhold(*range(5), **ODD, committed_at=at)
         lived.clock.to(minute * 60)
         told += told_by(feed)
     assert told == [("quarantined", NOON + minute * 60 * S, None) for minute in (10, 70)]
@@ -227,7 +226,7 @@ def test_lost_and_quarantined_records_upkeep_and_proofs_are_events(lived: Lived)
     for partition, kind in ((0, "expired"), (1, "expired"), (0, "compacted")):
         built.add("gaps", partition=partition, first_offset=0, last_offset=6, missing=7, kind=kind)
     for minute in (1, 2, 3, 60):
-        built.add("quarantine", **ODD, offset=1, quarantined_at=NOON + minute * 60 * S)
+        built.withhold(1, **ODD, committed_at=NOON + minute * 60 * S)
     left = {"removal": "r", "first_offset": 0, "last_offset": 9, "record_count": 10, "kind": "expired", "reason": "30d"}
     built.add("removed", **left, removed_at=later).add("removed", **left, removed_at=later, relay_version=4)
     proof = {"kind": "relay-target", "flow": "east->west"}

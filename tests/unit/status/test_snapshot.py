@@ -131,7 +131,7 @@ def test_law_a_a_group_on_the_target_has_read_up_to_its_oldest_unread_record_on_
     # 3 is a hole; a second source partition feeds the same target partition.
     built.send([0, 1, 2, 4, 5], 100).send([7, 8], 110).send([0, 1], 105, source_partition=1, target_partition=0)
     other = SourcePartition("orders", 1, 1)
-    maps = OffsetMaps(lake=lake, positions={}, copied={("offset_map", FLOW, 0): 0}, sources={FLOW: "east"})
+    maps = OffsetMaps(lake=lake, positions={}, copied={(FLOW, 0): 0}, sources={FLOW: "east"})
     for position, mine, others in (
         (100, 0, 0),
         (102, 2, 0),

@@ -175,20 +175,16 @@ class World:
                 to, first = self.places[number, left[0]]
                 more = {**known, "target_partition": to, "view": self.versions[number, left[0]]}
                 runs.append(map_row(left, first, "orders", number, **more))
+        withheld = {**known, "kind": "filtered", "target_partition": None, "first_downstream": None}
         kept = [
-            {**known, "topic": "orders", "generation": 1, "partition": number, "record_count": len(offsets)}
-            | {"first_offset": offsets[0], "last_offset": offsets[-1]}
-            | {"ranges": [{"first": offset, "length": 1} for offset in offsets]}
-            for number, offsets in enumerate(self.withheld)
-            if offsets
+            map_row(offsets, 0, "orders", number, **withheld) for number, offsets in enumerate(self.withheld) if offsets
         ]
         positions = {SourcePartition("orders", 1, number): at for number, at in enumerate(self.positions)}
         return OffsetMaps(
             lake=lake,
             positions={FLOW.name: positions},
             sources={FLOW.name: "east"},
-            newer_runs=tuple(runs),
-            newer_withheld=tuple(kept),
+            newer=(*runs, *kept),
         )
 
 
