@@ -183,7 +183,7 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
     @property
     def quarantine(self) -> Quarantine:
         """The quarantined records, and the call that redrives them."""
-        return republish.open_quarantine(self._context, self.config)
+        return republish.Quarantine(self._context, self.config)
 
     # -- consumer groups ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from mirrorlake.republish.lost_topics import (
     read_owner,
     resolve_lost_topic,
 )
-from mirrorlake.republish.make import make_republisher, open_quarantine
+from mirrorlake.republish.make import make_republisher
 from mirrorlake.republish.prepare import fingerprint_selection, republish_settings, sending_settings
 from mirrorlake.republish.quarantine import Quarantine, find_waiting
 from mirrorlake.republish.republisher import Republisher

@@ -1,16 +1,10 @@
-"""Build the objects that send a flow's records, from the context of its mirror."""
+"""Build what sends a flow's records, from the context of its mirror."""
 
 from __future__ import annotations
 
-from functools import partial
-
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import StreamSign, flow_sign
 from mirrorlake.progress import ProgressCallback, ignore_progress
-from mirrorlake.republish.lost_topics import find_lost_topics
-from mirrorlake.republish.prepare import sending_settings
-from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.tenure import Tenure
@@ -30,15 +24,3 @@ def make_republisher(
     audit.record(rule_changes(flow, audit), command="republish")
     tell = StreamSign(context.lake, flow_sign(flow.name)).signing(tell)
     return Republisher(context.lake, context.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure)
-
-
-def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:
-    context.lake.create_all([flow.source])
-    return Quarantine(
-        context.lake,
-        context.admin(flow.target),
-        sending_settings(context, flow),
-        audit=context.audit(),
-        watching=context.board,
-        lost_topics=partial(find_lost_topics, context, flow),
-    )

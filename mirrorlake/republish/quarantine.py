@@ -8,21 +8,20 @@ of one partition that are redriven together.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, lost_topic_error
-from mirrorlake.lake import RELAY, Audit, Lake, LakeQuery, RelayPart, load_incarnation_filter, removed_from, spans_of
-from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.remotes import LostTopic
+from mirrorlake.context import Context
+from mirrorlake.kafka import lost_topic_error
+from mirrorlake.lake import RELAY, Lake, LakeQuery, RelayPart, load_incarnation_filter, removed_from, spans_of
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.progress import Board
+from mirrorlake.republish.lost_topics import find_lost_topics
+from mirrorlake.republish.prepare import sending_settings
 from mirrorlake.republish.republisher import Republisher
-from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.topics import rule_changes
 
 if TYPE_CHECKING:
@@ -61,48 +60,29 @@ class Quarantine:
         Redriven(flow='east->central', sent=12, filtered=0, still_quarantined=0)
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        target: ClusterAdmin,
-        settings: RepublishSettings,
-        *,
-        audit: Audit,
-        watching: Callable[[], Board],
-        lost_topics: Callable[[], Sequence[LostTopic]],
-    ) -> None:
-        self._lake = lake
-        self._target = target
-        self._settings = settings
-        self._flow: FlowConfig = settings.flow
-        self._audit = audit
-        self._watching = watching
-        self._lost_topics = lost_topics
+    def __init__(self, context: Context, flow: FlowConfig) -> None:
+        self._context = context
+        self._flow = flow
+        context.lake.create_all([flow.source])
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
-        waiting = find_waiting(self._lake, self._flow)
-        columns = {
-            **{
-                name: [getattr(source, name) for source, several in waiting.items() for _ in several]
-                for name in SOURCE_KEY
-            },
-            "offset": [offset for several in waiting.values() for offset in several],
-            **{
-                name: [getattr(cause, name) for several in waiting.values() for cause in several.values()]
-                for name in Cause._fields
-            },
-        }
+        waiting = find_waiting(self._context.lake, self._flow)
+        rows = [
+            {**asdict(source), "offset": offset, **cause._asdict()}
+            for source, several in waiting.items()
+            for offset, cause in several.items()
+        ]
         firsts = {source: min(several) for source, several in waiting.items()}
         ends = {source: max(several) + 1 for source, several in waiting.items()}
-        part = RelayPart(firsts, ends=ends, others=False)
-        tables = {"waiting": pa.table(columns, _WAITING)}
-        return self._lake.query_frame(LakeQuery(_RECORDS, {RELAY.name: (self._flow.source, part)}, tables))
+        relays = {RELAY.name: (self._flow.source, RelayPart(firsts, ends=ends, others=False))}
+        tables = {"waiting": pa.Table.from_pylist(rows, _WAITING)}
+        return self._context.lake.query_frame(LakeQuery(_RECORDS, relays, tables))
 
     def summary(self) -> list[QuarantinedRecords]:
         """Count the quarantined records by topic, rule and reason."""
         offsets: dict[tuple[str, Cause], list[int]] = {}
-        for source, several in find_waiting(self._lake, self._flow).items():
+        for source, several in find_waiting(self._context.lake, self._flow).items():
             for offset, cause in several.items():
                 offsets.setdefault((source.topic, cause), []).append(offset)
         return [
@@ -127,16 +107,18 @@ class Quarantine:
             UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
             ClusterError, StoreError: the target or the lake failed.
         """
-        if held := self._lost_topics():
+        context, audit = self._context, self._context.audit()
+        if lost := find_lost_topics(context, self._flow):
             topics = {one.topic for one in self.summary()}
-            if waiting := [one for one in held if topics & set(one.topics)]:
+            if waiting := [one for one in lost if topics & set(one.topics)]:
                 raise lost_topic_error(*waiting)
-        self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
+        settings = sending_settings(context, self._flow)
+        audit.record(rule_changes(settings.flow, audit), command="redrive")
         # It writes the remote topics of this flow on purpose.
-        others = [flow for flow in self._settings.all_flows if flow.name != self._flow.name]
-        again = replace(self._settings, flow=self._flow.redrive(), all_flows=others, filled_topics=None)
-        with self._watching() as board:
-            sender = Republisher(self._lake, self._target, again, audit=self._audit, tell=board.tell)
+        others = [flow for flow in settings.all_flows if flow.name != self._flow.name]
+        again = replace(settings, flow=settings.flow.redrive(), all_flows=others, filled_topics=None)
+        with context.board() as board:
+            sender = Republisher(context.lake, context.admin(self._flow.target), again, audit=audit, tell=board.tell)
             withheld = [item for record in sender.resend(self.records) for item in record.withheld]
         return Redriven(
             flow=self._flow.name,

@@ -215,13 +215,17 @@ def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
 def test_law_f_a_redrive_sends_nothing_to_a_topic_that_waits_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
     waits = LostTopic(flow="f", target="west", remote="east.a", topics=("a",))
-    given: Any = SimpleNamespace(flow=None, record=lambda *_, **__: sent.append(_))
-    desk = Quarantine(given, given, given, audit=given, watching=lambda: given, lost_topics=lambda: [waits])
+    context: Any = SimpleNamespace(
+        lake=SimpleNamespace(create_all=lambda _: None),
+        audit=lambda: SimpleNamespace(record=lambda *_, **__: sent.append(_)),
+    )
+    desk = Quarantine(context, SimpleNamespace(source="east"))  # type: ignore[arg-type]
+    monkeypatch.setattr(quarantine, "find_lost_topics", lambda *_: [waits])
     monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="a")])
     with pytest.raises(RemoteTopicLost, match=r"--send-again"):
         desk.redrive()
     assert not sent
     monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="b")])
-    monkeypatch.setattr(quarantine, "rule_changes", lambda *_: 1 / 0)
+    monkeypatch.setattr(quarantine, "sending_settings", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.redrive()
