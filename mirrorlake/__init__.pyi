@@ -32,8 +32,9 @@ from mirrorlake.model.policy import original_topic as original_topic
 from mirrorlake.model.verify import VerifyReport as VerifyReport
 from mirrorlake.notebook import charts as charts
 from mirrorlake.notebook import show as show
-from mirrorlake.notebook.console import console as console
 from mirrorlake.notebook.params import params as params
+from mirrorlake.notebook.start import console as console
+from mirrorlake.notebook.start import setup as setup
 from mirrorlake.rules.functions import rule_function as rule_function
 from mirrorlake.status.status import FlowStatus as FlowStatus
 from mirrorlake.status.status import PartitionStatus as PartitionStatus

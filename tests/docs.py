@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mirrorlake.doctor import list_checks
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
-from mirrorlake.notebook.console.unit import systemd_unit
 from tests.bench.results import load, markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,24 +20,6 @@ _LAYERS = {
     "lake": "The lake",
     "flow": "Flows, their topics and groups",
 }
-UNIT = DOCS.parent / "jobs" / "systemd" / "mirrorlake.service"
-_UNIT_HEAD = """\
-# A mirror as a service (docs/kubernetes.md#systemd): made from mirrorlake/notebook/console/unit.py by `make docs`.
-# useradd --system mirrorlake; cp mirrorlake.service /etc/systemd/system/; systemctl enable --now mirrorlake
-"""
-_UNIT_OWN = (
-    "User=mirrorlake",
-    "StateDirectory=mirrorlake",
-    "CacheDirectory=mirrorlake",
-    "WorkingDirectory=/var/lib/mirrorlake",
-    "# ${secret:kafka/east} is read from /etc/mirrorlake/secrets/kafka/east: of root, and for the group mirrorlake to read.",
-    "Environment=HOME=/var/lib/mirrorlake MIRRORLAKE_CACHE=/var/cache/mirrorlake MIRRORLAKE_SECRETS_DIR=/etc/mirrorlake/secrets",
-    "NoNewPrivileges=yes",
-    "PrivateTmp=yes",
-    "ProtectSystem=strict",
-    "ProtectHome=yes",
-    "MemoryMax=4G",
-)
 Columns = Mapping[str, tuple[str, str]]
 # A column that means the same in so many side tables is described once.
 _MIN_TABLES = 3
@@ -107,21 +88,7 @@ def _column_rows(columns: Columns) -> Iterator[str]:
         yield f"|`{name}`|`{kind}`|{comment.replace('|', 'or')}|"
 
 
-def systemd_unit_file() -> str:
-    """Return `jobs/systemd/mirrorlake.service`: what the console shows, hardened, with places of its own."""
-    command = [
-        "/opt/mirrorlake/bin/mirrorlake",
-        "run",
-        "--conf",
-        "/etc/mirrorlake/mirror.yml",
-        "--metrics-port",
-        "9464",
-    ]
-    return f"{_UNIT_HEAD}{systemd_unit(command, settings='/etc/mirrorlake/mirror.yml', more=_UNIT_OWN)}\n"
-
-
 if __name__ == "__main__":
-    UNIT.write_text(systemd_unit_file())
     (DOCS / "tables.md").write_text(tables_page())
     (DOCS / "benchmarks.md").write_text(benchmarks_page())
     (DOCS / "doctor.md").write_text(doctor_page())

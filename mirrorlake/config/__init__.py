@@ -6,6 +6,7 @@ from mirrorlake.config.faults import closest
 from mirrorlake.config.find import find_settings, usual_settings
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.loading import load, loads
+from mirrorlake.config.preview import FlowPreview, find_unmirrored, preview
 from mirrorlake.config.secrets import (
     BadReferenceError,
     expand,
@@ -14,5 +15,5 @@ from mirrorlake.config.secrets import (
     redact,
     typed_values,
 )
-from mirrorlake.config.times import EXAMPLES, when
+from mirrorlake.config.times import when
 from mirrorlake.config.values import length_of

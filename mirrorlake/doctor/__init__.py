@@ -4,4 +4,4 @@
 import mirrorlake.doctor.machine_checks
 import mirrorlake.doctor.topic_checks
 from mirrorlake.doctor.examination import Findings, examine, list_checks
-from mirrorlake.doctor.trial import Tried, group_names, try_cluster
+from mirrorlake.doctor.trial import Tried, try_cluster

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from mirrorlake.config.edit import find_unmirrored
+from mirrorlake.config import find_unmirrored
 from mirrorlake.doctor.examination import Problem, Severity, check, some
 from mirrorlake.doctor.inputs import FlowInputs, Inputs, value
 from mirrorlake.errors import MirrorlakeError, NotAuthorized

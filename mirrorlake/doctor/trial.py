@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.kafka import ClusterAdmin, Groups, librdkafka_options
+from mirrorlake.kafka import ClusterAdmin, librdkafka_options
 from mirrorlake.render import Displayable, Sheet, badge, plural
 
 
@@ -37,10 +37,3 @@ def try_cluster(config: ClusterConfig, alias: str) -> Tried:
         return Tried(alias=alias, ok=True, brokers=admin.broker_count(), cluster_id=admin.cluster_id(), topics=topics)
     except MirrorlakeError as error:
         return Tried(alias=alias, ok=False, problem=error.cause, remedy=error.remedy)
-
-
-def group_names(config: ClusterConfig, alias: str) -> tuple[str, ...]:
-    """Return the consumer groups of a cluster, sorted; () for a lake cluster."""
-    if config.is_lake:
-        return ()
-    return tuple(sorted(Groups(alias, librdkafka_options(config, role="consumer"), probes=True).states()))

@@ -3,6 +3,5 @@
 from mirrorlake.context import utc_now
 from mirrorlake.mirror.loading import from_settings, load
 from mirrorlake.mirror.mirror import Mirror
-from mirrorlake.mirror.results import Ran
 
 __all__ = ["Mirror", "Ran", "from_settings", "load", "utc_now"]

@@ -22,7 +22,7 @@ from mirrorlake.model.verify import VerifyReports
 from mirrorlake.status import Events, Lag, Monitor, Status, read_events
 
 if TYPE_CHECKING:
-    from mirrorlake.config.edit import FlowPreview
+    from mirrorlake.config import FlowPreview
     from mirrorlake.doctor import Findings
     from mirrorlake.mm2 import TakeoverPlan
     from mirrorlake.verify import ProofReport
@@ -66,7 +66,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             ClusterError: the source does not answer.
         """
         settings = self.config.flow(flow)
-        from mirrorlake.config.edit import preview
+        from mirrorlake.config import preview
 
         return preview(settings, self._context.source(settings.source).topic_names())
 

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import landing, mm2, offsets, republish, rules, tables
-from mirrorlake.config import identity, plain
-from mirrorlake.config.edit import find_unmirrored
+from mirrorlake.config import find_unmirrored, identity, plain
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import write_plan_checkpoints

@@ -56,20 +56,6 @@ def running_shell() -> Any:
     return get_ipython()
 
 
-def keep_all_messages() -> None:
-    """Let the running kernel keep all messages for the pages that are connected now, however late they read.
-
-    ZeroMQ drops those past a thousand that wait, and a console that opens has 1 031: on a busy machine, it stayed empty. Without a
-    kernel of ipykernel, nothing happens.
-    """
-    thread = getattr(getattr(running_shell(), "kernel", None), "iopub_thread", None)
-    if thread is not None:
-        import zmq
-
-        # A socket is its thread's alone.
-        thread.schedule(lambda: thread.socket.setsockopt(zmq.SNDHWM, 0))
-
-
 def _injected(shell: Any, name: str) -> Callable[[Any], object] | None:
     found = None if shell is None else shell.user_ns.get(name)
     return found if callable(found) else None

@@ -6,7 +6,18 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from mirrorlake.records.record import BrowsedRecord, Missing
-from mirrorlake.render import Displayable, Sheet, by_fields, format_size, headers, payload, plural, table
+from mirrorlake.render import (
+    Displayable,
+    LinkedText,
+    Sheet,
+    by_fields,
+    format_size,
+    headers,
+    link,
+    payload,
+    plural,
+    table,
+)
 
 Side = Literal["cluster", "relay"]
 # A page of many partitions shows only the first reasons for absent records; `missing` has all.
@@ -124,7 +135,7 @@ class Page(Displayable):
         rows = [
             (
                 *([str(r.partition)] if several else []),
-                str(r.offset),
+                LinkedText(str(r.offset), link("passport", self.cluster, self.topic, r.partition, r.offset)),
                 r.time,
                 _bytes(r.key),
                 _bytes(r.value),

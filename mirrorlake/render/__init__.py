@@ -15,9 +15,6 @@ from mirrorlake.render.chart import (
     split_limits,
 )
 from mirrorlake.render.content import (
-    BREAK,
-    SHORT_NAME,
-    UNBROKEN,
     breakable,
     brief,
     clean,

@@ -1,4 +1,4 @@
-"""Names in tables that the console opens: a link there, and plain text anywhere else."""
+"""Names in tables that the page of `mirrorlake console` opens: a link there, and plain text anywhere else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 
 def link(*parts: Any) -> str:
-    """Return the path by which the console shows something (`mirrorlake.notebook.console.links`).
+    """Return the path by which the page shows something (docs/console.md#the-page).
 
     >>> link("topic", "east", "orders/eu")
     'topic/east/orders%2Feu'

@@ -34,7 +34,7 @@ _FRAME = (
 )
 
 
-# The console makes a link of what has this attribute.
+# The page makes a link of an element with this attribute; anywhere else it is plain text.
 OPENS = "data-opens"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -290,7 +290,7 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
     if isinstance(value, LinkedText):
-        return f'<span {OPENS}="{escape(value.path)}">{cell_html(value.text, zone=zone, whole=whole)}</span>'
+        return f'<a {OPENS}="{escape(value.path)}">{cell_html(value.text, zone=zone, whole=whole)}</a>'
     shown = cell(value, zone=zone, whole=whole)
     if len(shown) > MAX_NAME and (isinstance(value, Name) or (not whole and _NAME.fullmatch(shown))):
         return f'<span title="{escape(shown)}">{breakable(middle(shown, MAX_NAME))}</span>'
@@ -322,6 +322,8 @@ def _words(value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, LinkedText):
+        value = value.text
     if isinstance(value, str):
         return value.isascii() and value.isdigit()
     return isinstance(value, int | float | timedelta) and not isinstance(value, bool)

@@ -10,5 +10,5 @@ from mirrorlake.topics.remote_topics import RemoteTopics, target_of, wanted_remo
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, rule_changes, try_rules
 from mirrorlake.topics.setup import apply_plan, carry_out, make_plan
 from mirrorlake.topics.sources import LakeTopics, TopicSource
-from mirrorlake.topics.topic_list import TopicLine, TopicList, list_topics, partition_counts
+from mirrorlake.topics.topic_list import TopicList, list_topics, partition_counts
 from mirrorlake.topics.topic_plan import require_source

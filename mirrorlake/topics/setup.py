@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
-from mirrorlake.config.edit import find_unmirrored
+from mirrorlake.config import find_unmirrored
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, ClusterUnreachable, TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics

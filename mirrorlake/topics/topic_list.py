@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
-from mirrorlake.config.edit import find_unmirrored, preview
+from mirrorlake.config import find_unmirrored, preview
 from mirrorlake.config.schema import FlowConfig, NameMatcher
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.model.plan import Note
-from mirrorlake.render import JsonDisplayable, Sheet, format_count, plural, table
+from mirrorlake.render import JsonDisplayable, LinkedText, Sheet, format_count, link, plural, table
 from mirrorlake.topics.sources import TopicSource
 
 How = Literal[
@@ -85,7 +85,10 @@ class TopicList(JsonDisplayable, Sequence[TopicLine]):
 
     def sheet(self) -> Sheet:
         """Show the topics by name."""
-        rows = [(line.topic, line.partitions, line.mirrored or None) for line in self.topics]
+        rows = [
+            (LinkedText(line.topic, link("topic", self.cluster, line.topic)), line.partitions, line.mirrored or None)
+            for line in self.topics
+        ]
         facts = (
             plural(len(self), "topic"),
             plural(sum(line.partitions for line in self.topics), "partition"),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -51,12 +51,10 @@ _SETTINGS = {
     "docmanager-extension/plugin": {"autosave": False},
 }
 
-# Names of what is wider than its place: the console, its tables, the labels of its tabs.
-CUT = """() => [...document.querySelectorAll(".ml-console, .ml-grid-frame, .ml-console .lm-TabBar-tabLabel")]
+# Names of tabs whose labels are cut.
+CUT = """() => [...document.querySelectorAll(".ml-console .lm-TabBar-tabLabel, .ml-setup .lm-TabBar-tabLabel")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
-  .map((one) => `cut: ${one.className} ${one.ariaLabel ?? one.textContent.slice(0, 40)}`)"""
-# A page so slow that anywidget gives up on scripts: it gives one 2 s, and here none is in time.
-SLOW = "const limit = AbortSignal.timeout; AbortSignal.timeout = (ms) => limit.call(AbortSignal, ms === 2000 ? 0 : ms);"
+  .map((one) => `cut: ${one.textContent}`)"""
 
 
 class Lab:
@@ -114,27 +112,6 @@ class Lab:
 
     def address(self, notebook: str) -> str:
         return f"http://{LOOPBACK}:{self._port}/lab/tree/{notebook}?token={self._token}&reset"
-
-    @contextmanager
-    def kernel_suspended(self) -> Iterator[None]:
-        """Let the only kernel do nothing while the block runs."""
-        kernels = list[psutil.Process]()
-        for one in psutil.Process(self._process.pid).children(recursive=True):
-            # What a kernel starts may end meanwhile.
-            with suppress(psutil.Error):
-                kernels += [one] if "ipykernel_launcher" in " ".join(one.cmdline()) else []
-        # What it forks has its command line.
-        kernel = min(kernels, key=psutil.Process.create_time)
-        kernel.suspend()
-        try:
-            yield
-        finally:
-            kernel.resume()
-
-    def restart_kernel(self) -> None:
-        """Restart the only kernel, as its menu does."""
-        [kernel] = self._ask("api/kernels")
-        self._ask(f"api/kernels/{kernel['id']}/restart", method="POST")
 
     def end_kernels(self) -> None:
         """End every kernel with what it started, as closing a notebook does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-_ELEMENTS = {"div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
+_ELEMENTS = {"a", "div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
 _ATTRIBUTES = {"style", "title", "data-opens"}
 _PATH = re.compile(r"[A-Za-z0-9._~%/-]+")
 

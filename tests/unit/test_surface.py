@@ -14,7 +14,7 @@ import pytest
 
 import mirrorlake as ml
 from mirrorlake import errors
-from tests.docs import DOCS, UNIT, benchmarks_page, systemd_unit_file, tables_page
+from tests.docs import DOCS, benchmarks_page, tables_page
 from tests.kit.commands import write_conf
 
 
@@ -109,7 +109,6 @@ def test_an_error_names_cause_consequence_and_next_step() -> None:
 
 def test_the_page_of_tables_is_in_step_with_the_schemas() -> None:
     assert (DOCS / "tables.md").read_text() == tables_page(), "docs/tables.md is out of date; next: make docs"
-    assert UNIT.read_text() == systemd_unit_file(), f"{UNIT.name} is out of date; next: make docs"
 
 
 def test_the_page_of_benchmarks_is_in_step_with_the_figures() -> None:

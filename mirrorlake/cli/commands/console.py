@@ -1,4 +1,4 @@
-"""The console as a page in any browser."""
+"""The console as a read-only page in any browser."""
 
 from __future__ import annotations
 
@@ -21,42 +21,38 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 @command()
 def console(
     cli: Invocation,
-    write: Annotated[
-        bool, typer.Option("--write", help="Let the page change things: apply, run, pause, move groups, cut over.")
-    ] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Listen at this port.")] = 8866,
     host: Annotated[
         str, typer.Option("--host", help="Listen at this address; only loopback keeps the link on this machine.")
     ] = _LOOPBACK,
 ) -> int:
-    """Serve the console as a page in any browser.
+    """Serve the console as a read-only page in any browser.
 
-    It is read-only without --write, and ends by Ctrl-C.
+    It ends by Ctrl-C.
     """
     try:
-        from mirrorlake.notebook.web import serve
+        from mirrorlake.notebook.web import build_app, serve
     except ImportError as error:
         raise UsageError(
-            f"the page needs Voilà and Jupyter's widgets, and {error.name} is not installed",
+            f"the page needs Starlette and uvicorn, and {error.name} is not installed",
             consequence="nothing was started",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
-    # Mistakes in the settings belong here, and not on the page.
-    conf = str(cli.mirror.config.path or cli.conf)
+    from mirrorlake.mirror import utc_now
+
     token = secrets.token_urlsafe(24)
-    code = f"from mirrorlake.notebook.console.page import open_console\nopen_console({conf!r}, write={write})"
+    app = build_app(cli.mirror, token=token, port=port, now=utc_now)
     link = page_link(host, port, token)
 
     def ready() -> None:
-        cli.document({"link": link, "write": write})
+        cli.document({"link": link})
         cli.say(f"console: {link}")
         # Whoever started it reads the link now, and not when it ends.
         sys.stdout.flush()
-        cli.note("may change things" if write else "read-only; --write lets it change things")
         if host not in (_LOOPBACK, "localhost", "::1"):
             cli.note(f"{host} is not loopback: whoever reads the traffic reads the token, too")
 
-    asyncio.run(serve(code, host=host, port=port, token=token, ready=ready))
+    asyncio.run(serve(app, host=host, port=port, ready=ready))
     return 0
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.mm2.client import Clients, Pair
 from mirrorlake.config.mm2.flow import Mm2Flow
 from mirrorlake.config.mm2.properties import PropertyLine, Status
 from mirrorlake.config.mm2.read import read
 from mirrorlake.config.mm2.table import TRANSLATED, why_not
+from mirrorlake.config.text.yaml_text import sections
 from mirrorlake.errors import ConfigError, Fault
 
 Fate = tuple[Status, str]

@@ -1,6 +1,3 @@
-"""The console served as a page of its own: Voilà's parts behind a token, one kernel per open page.
+"""The console as a read-only page; only this package needs Starlette and uvicorn."""
 
-Each kernel runs `notebook/console/page.py`, which must not load this package, as that loads the server.
-"""
-
-from mirrorlake.notebook.web.server import serve
+from mirrorlake.notebook.web.page import build_app, serve

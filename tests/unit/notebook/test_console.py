@@ -1,31 +1,32 @@
-"""The console without a browser: traits and handlers of real widgets, secrets, injection, stale data, gates."""
+"""The console without a browser: what its buttons call, what it shows of what others wrote, and what a refresh leaves alone."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import ipywidgets as widgets
 import pytest
 
 import mirrorlake as ml
-from mirrorlake.config import secrets
-from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.config import keep_for_session, secrets
+from mirrorlake.errors import ClusterError, StoreError
 from mirrorlake.mirror import Mirror
-from mirrorlake.notebook.console.error_panel import ErrorPanel
-from mirrorlake.notebook.console.poller import Poller
-from mirrorlake.notebook.console.task_runner import TaskRunner
-from mirrorlake.notebook.console.window import Console
+from mirrorlake.model.group_overview import ABSENT, GroupMember, GroupOnCluster, GroupOverview, GroupOverviewRow
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.notebook import console as console_module
+from mirrorlake.notebook.console import TABS, Console
+from mirrorlake.status.status import Status
 from tests.builders import mirror_config
-from tests.unit.markup import unwrapped
-from tests.unit.notebook.kit import EVIL, Clock, everything, fill, page_html, texts
+from tests.unit.notebook.kit import EVIL, NOW, Clock, click, control, state
+from tests.unit.values import group_position, partition_status, status
 
+FLOW = "east->west"
 SECRET = "hunter2verysecret"  # noqa: S105
 
 
@@ -35,186 +36,249 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def console(clock: Clock) -> Iterator[Console]:
-    with Console(now=clock) as made:
-        yield made
-    secrets._TYPED.clear()
+def mirror(clock: Clock, tmp_path: Path) -> Mirror:
+    return Mirror(mirror_config(lake={"root": str(tmp_path)}), now=clock, display=lambda: None)
 
 
-def state(widget: Any) -> str:
-    """Return all state that a notebook would save."""
-    return json.dumps([one.get_state() for one in everything(widget)], default=str)
-
-
-def test_events_are_rows_the_newest_first_and_marks_on_the_lag_chart(clock: Clock, tmp_path: Path) -> None:
-    mirror = Mirror(mirror_config(lake={"root": str(tmp_path)}), now=clock, display=lambda: None)
-    mirror.pause(flow="east->west", reason=EVIL)
-    clock.time += timedelta(seconds=30)
-    mirror.resume(flow="east->west")
-    mirror.pause(cluster="east")
+@pytest.fixture
+def console(mirror: Mirror, clock: Clock) -> Iterator[Console]:
     with Console(mirror, now=clock) as made:
-        assert made.events.events is None
-        asyncio.run(made.events.poller.once())
-        shown = texts(made.events.rows.rows)
-        assert [(row["what"], row["until"], row["took"]) for row in shown] == [
-            ("cluster east", "still", None),
-            ("flow east->west", "2026-01-01 00:00:30", "30.0 s"),
-        ]
-        assert shown[1]["why"] == EVIL, "as text"
-        assert made.session.errors.errors == []
-        assert made.events.events is made.status.lag._events()
+        yield made
 
 
-def test_the_preview_follows_every_key(console: Console) -> None:
-    fill(console, topics="orders")
-    view = console.wizard.clusters
-    view.list.buttons["east", "Edit"].click()
-    view.never_leave.value = "pii.*"
-    view.add.click()
-    flow = console.wizard.flow
-    flow.topics_there["east"] = ("clicks", "orders", "pii-names", "west.orders", "__consumer_offsets", EVIL)
-    flow.render()
-    assert "east.orders" in unwrapped(flow.preview.value)
-    assert "clicks" not in unwrapped(flow.preview.value)
-    flow.topics.value = "orders, cli"
-    flow.topics.value = "orders, clicks*"
-    assert "dangling star" in flow.preview.value, "said where it is typed"
-    assert console.session.errors.errors == [], "half-typed patterns are not an alarm"
-    flow.topics.value = ".*"
-    for word in ("east.clicks", "never_leave keeps it", "it came from the target", "exclude_topics|internal"):
-        assert re.search(word, unwrapped(flow.preview.value)), word
-    flow.policy.value = "identity"
-    assert "east.clicks" not in unwrapped(flow.preview.value)
-    assert "<script" not in page_html(console.widget)
+def answer(monkeypatch: pytest.MonkeyPatch, **methods: Any) -> None:
+    """Let the mirror answer by these functions, which get its arguments."""
+    for name, method in methods.items():
+        monkeypatch.setattr(Mirror, name, lambda _self, *args, _method=method, **named: _method(*args, **named))
 
 
-def test_a_password_is_in_no_widget_no_yaml_and_no_message(
-    console: Console, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def some_status(_flow: str | None = None) -> Status:
+    return Status(flows=(status(FLOW, partition_status()),), observed_at=NOW)
+
+
+def test_status_tables_and_events_refresh_and_nothing_typed_is_lost(
+    console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("EAST_SASL_PASSWORD", raising=False)
-    fill(console)
-    view = console.wizard.clusters
-    view.list.buttons["east", "Edit"].click()
-    view.security.value, view.username.value = "SASL_SSL", "me"
-    view.password.value = SECRET
-    assert view.password.value == "", "emptied as soon as it was heard"
-    view.add.click()
-    assert console.session.errors.errors == []
-    assert "sasl.password: ${env:EAST_SASL_PASSWORD}" in console.wizard.draft().text
-    assert secrets.resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
-    for mistake in (SECRET, f"${{env:X:-{SECRET}}}"):
-        view.reference.value = mistake
-        assert view.reference.value == "", "typed into the wrong field"
-        assert "takes a reference only" in console.session.errors.errors[0]
-    view.reference.value = "${secret:kafka/east}"
-    view.password.value = SECRET
-    assert secrets.resolve("${secret:kafka/east}") == SECRET
-
-    async def leak() -> None:
-        raise StoreError(f"the cluster said: {SECRET}", remedy=f"use {SECRET!r}")
-
-    console.session.runner.start(console.session.runner.run(leak, view.test))
-    assert secrets.MASK in console.session.errors.errors[0]
-    out = capfd.readouterr()
-    everywhere = state(console.widget) + repr(console) + repr(console.wizard.draft()) + out.out + out.err
-    everywhere += json.dumps([one.get_state() for one in list(widgets.widget._instances.values())], default=str)
-    everywhere += console.wizard.draft().text + " ".join(console.session.errors.errors)
-    assert SECRET not in everywhere
+    answer(monkeypatch, status=some_status)
+    control(console, "pause-reason").value = "half a sen"
+    for tab in TABS:
+        console.tabs.selected_index = TABS.index(tab)
+        console.work.wait()
+        console.refresh()
+    assert "caught_up" in console.shown["Status"].html.value
+    assert "docs/typed-tables.md" in console.shown["Tables"].html.value
+    assert "events" in console.shown["Events"].html.value
+    assert console.shown["Topics"].html.value == "", "a cluster is asked when a person asks"
+    assert control(console, "pause-reason").value == "half a sen"
+    assert console.work.problems == []
 
 
-@pytest.mark.parametrize("password", [SECRET, f"${{env:MIRRORLAKE_NO_SUCH:-{SECRET}}}"])
-def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, password: str) -> None:
-    client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
-    client["sasl.password"] = password
-    mirror = Mirror(mirror_config(east={"client": client}))
-    with Console(mirror, now=clock) as console:
-        console.wizard.clusters.list.buttons["east", "Edit"].click()
-        assert SECRET not in state(console.widget) + repr(console.wizard.draft())
-        assert secrets.resolve("${env:EAST_SASL_PASSWORD}") == SECRET
+def test_the_last_answer_stays_after_a_failure_with_its_time_and_the_reason(
+    console: Console, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = console.shown["Status"]
+    answer(monkeypatch, status=some_status)
+    shown.refresh()
+    clock.time += timedelta(minutes=1)
+
+    def fail(_flow: str | None) -> Status:
+        raise ClusterError(f"west does not answer {EVIL}", remedy="wait")
+
+    answer(monkeypatch, status=fail)
+    shown.refresh()
+    assert "caught_up" in shown.html.value
+    assert "00:00:00 UTC" in shown.age.value
+    assert "west does not answer" in shown.age.value
+    assert "<script" not in shown.age.value
+
+
+def test_an_answer_to_an_earlier_choice_is_dropped(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def groups(flow: str) -> GroupOverview:
+        asked.set()
+        assert go_on.wait(60)
+        return GroupOverview(flow=flow, source="east", target="west", groups=())
+
+    answer(monkeypatch, group_standing=groups)
+    control(console, "groups-read").click()
+    assert asked.wait(60)
+    console.shown["Groups"].clear()
+    go_on.set()
+    console.work.wait()
+    assert console.shown["Groups"].html.value == ""
+
+
+def test_a_flow_is_paused_and_resumed_and_events_tell_it(
+    console: Console, mirror: Mirror, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, status=some_status)
+    control(console, "pause-reason").value = EVIL
+    click(console, "pause")
+    [pause] = mirror.events("1h").events
+    assert pause.is_open
+    assert "landing goes on" in control(console, "pause-said").value
+    clock.time += timedelta(seconds=30)
+    click(console, "resume")
+    assert not mirror.events("1h").events[0].is_open
+    events = console.shown["Events"]
+    events.refresh()
+    assert "30.0 s" in events.html.value
+    assert "&lt;script" in events.html.value
+    assert "<script" not in events.html.value
+    [figure] = events.figure.outputs
+    assert "application/vnd.plotly.v1+json" in figure["data"]
+
+
+def overview(flow: str) -> GroupOverview:
+    members = (GroupMember(client_id=EVIL, host="/10.0.0.7", partitions=2),)
+    rows = [
+        GroupOverviewRow(
+            group=name,
+            source=GroupOnCluster(state="empty", members=members, lag=15),
+            target=GroupOnCluster(state=ABSENT),
+            parts=(),
+        )
+        for name in ("billing", EVIL)
+    ]
+    return GroupOverview(flow=flow, source="east", target="west", groups=tuple(rows))
+
+
+@pytest.mark.law("G")
+def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+    applied: list[GroupPlan] = []
+
+    def plan_groups(flow: str, *, groups: list[str] | None) -> GroupPlan:
+        planned.append(groups)
+        names = groups or ["all"]
+        return GroupPlan(flow, tuple(group_position(group, "move", reason=EVIL) for group in names))
+
+    def apply_groups(flow: str, *, plan: GroupPlan) -> GroupPlan:
+        applied.append(plan)
+        return plan.holding("search", "it has new members on the target")
+
+    answer(monkeypatch, group_standing=overview, plan_groups=plan_groups, apply_groups=apply_groups)
+    click(console, "groups-read")
+    assert "billing" in console.shown["Groups"].html.value
+    names, box = control(console, "groups-names"), control(console, "groups-plan-shown")
+    names.value = "billing, search"
+    click(console, "groups-plan")
+    assert planned == [["billing", "search"]]
+    assert "Nothing was changed so far" in box.value
+    click(console, "groups-apply")
+    assert "the name was not typed" in console.work.problems[0]
+    names.value = "billing"
+    assert "changed since" in box.value
+    control(console, "groups-confirm").value = FLOW
+    click(console, "groups-apply")
+    assert "no plan is shown" in console.work.problems[0]
+    assert applied == [], "nothing was carried out so far"
+    names.value = "billing, search"
+    click(console, "groups-plan")
+    control(console, "groups-confirm").value = FLOW
+    click(console, "groups-apply")
+    click(console, "groups-apply")
+    assert [[position.group for position in plan] for plan in applied] == [["billing", "search"]], "once"
+    assert "1 position moved" in box.value
+    assert "new members" in box.value
+    assert "<script" not in box.value + console.shown["Groups"].html.value
+
+
+@pytest.mark.law("G")
+def test_law_g_settings_are_applied_as_their_plan_was_shown_and_not_if_the_choice_changed_meanwhile(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1),))
+    applied: list[Any] = []
+    answer(monkeypatch, plan=lambda _: plan, apply=lambda flow, *, plan: applied.append((flow, plan)) or plan)
+    click(console, "settings-plan")
+    control(console, "settings-confirm").value = "all flows"
+    click(console, "settings-apply")
+    assert applied == [(None, plan)]
+    assert "1 change to all flows" in control(console, "settings-plan-shown").value
+
+    def change(_flow: str | None) -> Plan:
+        control(console, "settings-flow").value = FLOW
+        return plan
+
+    answer(monkeypatch, plan=change)
+    click(console, "settings-plan")
+    assert "changed since" in control(console, "settings-plan-shown").value
+    assert len(applied) == 1
+
+
+def test_every_failure_is_shown_without_a_secret_and_the_button_comes_back(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_for_session("${env:EAST_SASL_PASSWORD}", SECRET)
+
+    def fail(**_: Any) -> None:
+        raise StoreError(f"{EVIL} said {SECRET}", remedy=f"use {SECRET!r}")
+
+    answer(monkeypatch, pause=fail)
+    click(console, "pause")
+    assert secrets.MASK in console.work.problems[0]
+    assert not control(console, "pause").disabled
+    assert "<script" not in state(console)
+    assert SECRET not in state(console)
+    assert console.work.widget.layout.display is None
+    click(console, "errors-clear")
+    assert console.work.widget.layout.display == "none"
     secrets._TYPED.clear()
 
 
-def test_any_edit_takes_a_review_back(console: Console) -> None:
-    fill(console)
-    for edit in (
-        lambda: setattr(console.wizard.flow.topics, "value", "other"),
-        lambda: setattr(console.wizard.flow.sync_acls, "value", True),
-        lambda: setattr(console.wizard.review.root, "value", "./elsewhere"),
-        console.wizard.clusters.add.click,
-    ):
-        console.wizard.review.reviewed = cast("Any", object())
-        edit()
-        assert console.wizard.review.reviewed is None
+def test_a_password_in_the_settings_is_on_no_page(clock: Clock) -> None:
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": SECRET,
+    }
+    with Console(Mirror(mirror_config(east={"client": client})), now=clock) as console:
+        console.shown["Settings"].refresh()
+        assert "sasl.password" in console.shown["Settings"].html.value
+        assert SECRET not in state(console) + repr(console)
 
 
-def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:
-    panel = ErrorPanel(clock)
-    runner, button = TaskRunner(panel), widgets.Button(description="Go")
-    seen: list[tuple[bool, str]] = []
-
-    async def fails() -> None:
-        seen.append((button.disabled, button.description))
-        raise UsageError(EVIL, remedy="do better")
-
-    runner.on_click(button, fails)
-    assert panel.layout.display == "none"
-    button.click()
-    assert seen == [(True, "Go …")]
-    assert (button.disabled, button.description) == (False, "Go")
-    assert panel.errors == [f"{EVIL}. Next: do better"]
-    assert panel.layout.display is None
-    assert "<script" not in page_html(panel)
-    button.disabled = True
-    button.click()
-    assert len(seen) == 1, "a click that crossed the answer"
-    panel.clear()
-    assert panel.layout.display == "none"
+def test_where_only_spark_reads_the_tables_they_are_read_once(
+    console: Console, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(type(mirror.lake), "is_spark_only", property(lambda _: True))
+    monkeypatch.setattr(
+        console_module.fragments, "tables", lambda _: asked.append(1) or console_module.Fragment("rows")
+    )
+    console.tabs.selected_index = TABS.index("Tables")
+    console.work.wait()
+    console.refresh()
+    assert asked == [1]
 
 
-def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -> None:
-    panel = ErrorPanel(clock)
-    runner = TaskRunner(panel)
-
-    async def main() -> bool:
-        release = threading.Event()
-
-        async def tick() -> None:
-            release.set()
-
-        async def dies() -> None:
-            raise ValueError("lost")
-
-        runner.start(dies())
-        task = asyncio.create_task(tick())
-        # Returns only once the loop has ticked: it would hang for ever on the kernel's thread.
-        answered = await runner.ask(lambda: release.wait(60))
-        await task
-        return answered
-
-    assert asyncio.run(main())
-    assert panel.errors == ["ValueError: lost"]
-
-
-def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
-    answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
-    poller = Poller(lambda: answers.pop(0)(), session=console.session, every_s=5, changed=lambda: None)
-    asyncio.run(poller.once())
-    assert (poller.pulse.reading["age_ms"], poller.pulse.reading["limit_ms"]) == (0, 15_000)
-    clock.time += timedelta(seconds=16)
-    asyncio.run(poller.once())
-    held = poller.reading
-    assert (held.value, held.problem) == (1, "ZeroDivisionError: division by zero"), "the last value stays, marked"
-    asyncio.run(poller.once())
-    assert (poller.reading.value, poller.reading.problem) == (2, None)
-
-
-def test_the_console_shows_itself_and_goes_away(clock: Clock) -> None:
+def test_the_console_shows_itself_refreshes_until_it_is_stopped_and_goes_away(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Semaphore(0)
+    monkeypatch.setattr(console_module, "REFRESH_INTERVAL_S", 0.01)
+    monkeypatch.setattr(Console, "refresh", lambda _: asked.release())
     before = set(widgets.widget._instances)
-    console = ml.console(now=clock)
+    console = ml.console(mirror)
     bundle = console._repr_mimebundle_()
-    assert bundle["text/plain"] == "Console(None)"
     assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert all(asked.acquire(timeout=60) for _ in range(3))
     console.close()
+    console.work.wait()
     console.close()
     left = [widgets.widget._instances[key] for key in set(widgets.widget._instances) - before]
     assert [one for one in left if isinstance(one, widgets.DOMWidget)] == []
+
+
+def test_a_session_of_this_thread_is_the_mirrors(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    active = SimpleNamespace(SparkSession=SimpleNamespace(getActiveSession=object))
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", active)
+    asked: list[int] = []
+    monkeypatch.setattr(Mirror, "spark", property(lambda _: asked.append(1)))
+    Console(mirror, now=Clock()).close()
+    assert asked == [1]

@@ -102,19 +102,6 @@ def remove(node: Any, key: str | int) -> None:
         node.ca.items.setdefault(first, [None, None, None, None])[1] = comments
 
 
-def remove_with_comment(items: Any, place: int) -> None:
-    """Remove an item of a list with the comment directly above it, which would otherwise be above the next item.
-
-    A comment above the first item stays: it may be about the whole list.
-    """
-    if place:
-        above = _take(items, place - 1).splitlines(keepends=True)
-        while above and above[-1].strip():
-            above.pop()
-        _give(items, place - 1, "".join(above))
-    remove(items, place)
-
-
 def write_selection(node: Any, key: str, text: str | None) -> None:
     """Write a selection as a text, or into the file's existing list, whose comments stay; None removes the key."""
     items = node.get(key)

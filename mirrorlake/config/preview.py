@@ -1,4 +1,4 @@
-"""Preview what a flow does with existing topics, and what remains after it is removed."""
+"""Preview what a flow does with existing topics."""
 
 from __future__ import annotations
 
@@ -120,27 +120,3 @@ def find_unmirrored(flow: FlowConfig, topics: Iterable[str]) -> tuple[Note, ...]
             name = meant or expression
             found[name] = f"{flow.source} has no topic {name}, or does not show it; correct `topics`, or create it"
     return tuple(Note(where=flow.name, kind="topic", name=name, reason=reason) for name, reason in found.items())
-
-
-def stays_after(flow: FlowConfig) -> str:
-    """Describe what remains on the clusters and in the lake after a flow is removed from the settings.
-
-    Example:
-        >>> from mirrorlake.config.loading import loads
-        >>> config = loads('''
-        ... lake: {root: ./lake}
-        ... clusters: {east: {bootstrap_servers: "e:9092"}, west: {bootstrap_servers: "w:9092"}}
-        ... flows: [{source: east, target: west, topics: orders}]
-        ... ''')
-        >>> print(stays_after(config.flows[0]))
-        Nothing is deleted. On west stay the topics it wrote and its ledger mirrorlake.east.west.ledger.
-        In the lake stay the relay of east and all that the tables tell of the flow.
-        A flow of the same name would go on where this one stopped.
-    """
-    return "\n".join(
-        (
-            f"Nothing is deleted. On {flow.target} stay the topics it wrote and its ledger {flow.ledger_topic}.",
-            f"In the lake stay the relay of {flow.source} and the flow's rows in the tables.",
-            "A later flow of the same name would continue where this one stopped.",
-        )
-    )

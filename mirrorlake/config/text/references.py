@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mirrorlake.config.client import jaas
-from mirrorlake.config.edit.yaml_text import YamlText
 from mirrorlake.config.secrets import is_bare_reference, looks_secret, variable
+from mirrorlake.config.text.yaml_text import YamlText
 
 
 def without_secrets(text: str) -> tuple[str, dict[str, str]]:
