@@ -12,6 +12,7 @@ from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish import read_last_records
+from mirrorlake.status import FlowStatus, Monitor
 from mirrorlake.topics import LakeTopics, TopicSource
 
 Settings = Mapping[str, Mapping[str, TopicSetting]]
@@ -62,6 +63,14 @@ class Inputs:
         """The flows whose source and target both answer."""
         flows = self.config.flows
         return [FlowInputs(self, flow) for flow in flows if self.answers(flow.source) and self.answers(flow.target)]
+
+    @cached_property
+    def statuses(self) -> Mapping[str, FlowStatus]:
+        """The state of the flows whose clusters both answer; of one that is away nobody is asked again."""
+        status = self.context.shared(Monitor).status
+        if len(self.flows) == len(self.config.flows):
+            return status(None)
+        return {at.flow.name: status(at.flow.name)[at.flow.name] for at in self.flows}
 
     def has_relay(self, alias: str) -> bool:
         """Return whether a relay is there; `lake.tables` reports a lake that does not tell."""

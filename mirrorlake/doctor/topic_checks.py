@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.model.ledger import merged_positions
 from mirrorlake.render import format_duration, plural
 from mirrorlake.republish import inspect_remote_topics
-from mirrorlake.status import Monitor
 from mirrorlake.topics import refused
 
 # -- clusters --------------------------------------------------------------------------------------------------------
@@ -44,11 +42,9 @@ def _reachable(inputs: Inputs, alias: str) -> Iterator[Problem]:
 @_cluster_check("kafka.same-cluster", fix="mend bootstrap_servers; a new cluster wants an alias of its own")
 def _same_cluster(inputs: Inputs, alias: str) -> None:
     """The cluster that answers is the one whose records the lake holds: offsets of two clusters must never mix."""
-    known = None
-    # `lake.tables` reports a lake that does not tell.
-    with suppress(Exception):
+    if inputs.has_relay(alias):
         known = inputs.lake.properties(inputs.lake.relay_location(alias)).get(CLUSTER_PROPERTY)
-    refuse_other_cluster(alias, known, inputs.admin(alias).cluster_id())
+        refuse_other_cluster(alias, known, inputs.admin(alias).cluster_id())
 
 
 @_cluster_check("kafka.topic-ids", finds="warning", fix="brokers of Kafka 2.8 or later")
@@ -92,7 +88,7 @@ _flow_check = partial(check, layer="flow", per="flow")
 @_flow_check("status", fix="mirrorlake status --flow F --by partition")
 def _status(at: FlowInputs) -> Iterator[Problem]:
     """The flow keeps up, by its verdict: no lag that grows, no retention that runs out, no hanging transaction, no parked stream."""
-    status = at.inputs.context.shared(Monitor).status(at.flow.name)[at.flow.name]
+    status = at.inputs.statuses[at.flow.name]
     if status.verdict not in _NO_FAULT:
         severity: Severity = "warning" if status.verdict == "WARNING" else "failure"
         fix = f"mirrorlake status --flow '{at.flow.name}' --by partition"

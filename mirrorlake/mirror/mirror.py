@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import doctor, mm2, replay
+from mirrorlake import mm2, replay
 from mirrorlake.config import when
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import changes
@@ -200,7 +200,9 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
             []
         """
-        return doctor.examine(self._context, only=only, skip=skip)
+        from mirrorlake.doctor import examine
+
+        return examine(self._context, only=only, skip=skip)
 
     @property
     def lag(self) -> Lag:

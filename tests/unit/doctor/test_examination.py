@@ -75,7 +75,7 @@ def test_a_flow_that_does_not_keep_up_is_a_finding_with_the_words_of_its_status(
         positions = {"source_end": 9, "landed": 9, "republished": 5, "offset_lag": 4, "time_lag_ms": 1200}
         row = PartitionStatus(topic="orders", partition=0, verdict=verdict, state="behind", reason="why", **positions)
         flow = FlowStatus(flow="east->west", partitions=(row,), observed_at=None)
-        monkeypatch.setattr(Monitor, "status", lambda _, name: {name: flow})
+        monkeypatch.setattr(Monitor, "status", lambda *_: {"east->west": flow})
         return [" ".join(one) for one in bad(tmp_path, "status")]
 
     monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 1)
