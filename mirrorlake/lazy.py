@@ -1,4 +1,4 @@
-"""Load the public names at their first use, so that `import mirrorlake` takes less than 0.3 s (PEP 562).
+"""Load the names of a package at their first use (PEP 562): `import mirrorlake` takes less than 0.3 s, a command only its rooms.
 
 `lazy_loader.attach_stub` does the same, but reads the stub from the file system; a wheel that Spark ships to workers with
 `--py-files` is imported from its zip.

@@ -1,5 +1,5 @@
 """MirrorMaker 2: take over from it, and write the topics that its clients read."""
 
-from mirrorlake.mm2.emit import mm2_duties
-from mirrorlake.mm2.survey import OtherMirror
-from mirrorlake.mm2.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
+from mirrorlake.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

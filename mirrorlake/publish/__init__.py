@@ -1,5 +1,5 @@
 """Write records to the relay itself, once for all targets: a frame, a file, a producer."""
 
-from mirrorlake.publish.file import read_records_of
-from mirrorlake.publish.producer import LakeProducer
-from mirrorlake.publish.publisher import Published, publisher_of
+from mirrorlake.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from statistics import median
 
 from mirrorlake.render.numbers import format_duration
 
@@ -82,7 +81,7 @@ def broken_at_gaps(points: Sequence[tuple[datetime, float | None]]) -> list[tupl
     [1.0, 1.0, 1.0, None, 1.0, 1.0]
     """
     steps = [after[0] - before[0] for before, after in pairwise(points)]
-    most = timedelta(seconds=_GAP * median(step.total_seconds() for step in steps)) if steps else timedelta()
+    most = _GAP * sorted(steps)[len(steps) // 2] if steps else timedelta()
     broken = list(points[:1])
     for step, point in zip(steps, points[1:], strict=True):
         if step > most:

@@ -23,8 +23,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
 
@@ -221,7 +221,7 @@ def ivy_module(set_name: str, jar_set: JarSet) -> str:
     """Return the Ivy file of a set: one file for all coordinates, so that Ivy resolves version conflicts."""
     lines = [
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
-        f'  <info organisation="mirrorlake" module={quoteattr(set_name)}/>',
+        f'  <info organisation="mirrorlake" module="{escape(set_name)}"/>',
         '  <configurations><conf name="default"/></configurations>',
         "  <dependencies>",
     ]

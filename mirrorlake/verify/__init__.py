@@ -1,6 +1,5 @@
 """Prove that source, relay and target hold the same records, and repair a relay that holds one twice."""
 
-from mirrorlake.verify.chosen_ranges import verify_ranges
-from mirrorlake.verify.repair import Repair, repair_relay
-from mirrorlake.verify.report import ProofReport
-from mirrorlake.verify.verifications import Verifications
+from mirrorlake.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -1,4 +1,4 @@
-"""What one package uses of another stands in the other's `__init__`."""
+"""What one package uses of another stands in the other's `__init__`, or in its stub if it loads its names at their first use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _is_elsewhere(module: str, place: Path) -> bool:
 
 def shown() -> Iterator[tuple[str, str]]:
     """Yield each package with each name that its `__init__` imports for others."""
-    for file in sorted(ROOT.rglob("__init__.py")):
+    for file in sorted(ROOT.rglob("__init__.py*")):
         package = ".".join(("mirrorlake", *file.parent.relative_to(ROOT).parts))
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{package}."):

@@ -49,6 +49,12 @@ from pathlib import Path
 from mirrorlake.cli.command import Invocation
 mirror = Invocation(Path("mirror.yml"), as_json=False).mirror
 """
+# What no question asks of.
+_ROOMS = [
+    *("mirrorlake.doctor.examination", "mirrorlake.failover.failover", "mirrorlake.mm2.takeover"),
+    *("mirrorlake.maintenance.upkeep", "mirrorlake.publish.publisher", "mirrorlake.records.browse"),
+    *("mirrorlake.replay.replay", "mirrorlake.verify.verifications", "urllib.request", "statistics"),
+]
 # It loads both.
 _ASKED = """
 import pyarrow as pa
@@ -64,7 +70,7 @@ import tornado
         ("import mirrorlake.cli", {"pyspark", "pandas", "ipywidgets"}, ""),
         ("import mirrorlake.daemon", {"pyarrow", "pydantic", "pyspark"}, ""),
         (_FAULTY, {"pandas", "tornado", "pyspark"}, _ASKED),
-        (_MIRROR, {"duckdb", "pyspark", "sqlglot", "ipywidgets", "plotly"}, ""),
+        (_MIRROR, {"duckdb", "pyspark", "sqlglot", "ipywidgets", "plotly", *_ROOMS}, ""),
     ],
     ids=["command line", "daemon, which then chooses how memory is kept", "no mirror", "mirror"],
 )

@@ -1,0 +1,9 @@
+from mirrorlake.failover.cutover import CutoverReport as CutoverReport
+from mirrorlake.failover.cutover import cut_over as cut_over
+from mirrorlake.failover.drill import DrillReport as DrillReport
+from mirrorlake.failover.drill import list_drills as list_drills
+from mirrorlake.failover.drill import run_drill as run_drill
+from mirrorlake.failover.failback import fail_back as fail_back
+from mirrorlake.failover.failback_report import FailbackReport as FailbackReport
+from mirrorlake.failover.failover import fail_over as fail_over
+from mirrorlake.failover.report import FailoverReport as FailoverReport
