@@ -24,11 +24,11 @@ from mirrorlake.offsets.neighbours import NeighbourOffsets, ReadPast, ReadPositi
 from mirrorlake.offsets.pairs import Pairs
 from mirrorlake.offsets.position_check import PositionChecker
 
-Resumes = dict[tuple[str, TopicPartition], Resume]
+_Key = tuple[str, TopicPartition]
+Resumes = dict[_Key, Resume]
 """The positions of readers on the target, by reader and target partition."""
 
 _Neighbours = dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]]
-_Checks = dict[ReadPosition, PositionCheck]
 
 
 def resume_readers(
@@ -69,29 +69,51 @@ class _ResumeQuery:
     ) -> None:
         self._lake = lake
         self._related = related
+        self._flow = related.flows[0]
         self._maps = maps
         self._clusters = clusters
-        self._target = clusters.admin(related.flows[0].target)
+        self._target = clusters.admin(self._flow.target)
         self._known = known
         self._lost = lost
 
     def resume_with_hops(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
-        flow = self._related.flows[0]
         pairs = Pairs(self._related, self._maps, target=self._target, known=self._known)
         paired = pairs.find_readers(translated, readers)
-        _, checks = self._find_neighbours(flow, {(one.source, one.offset) for one in paired})
+        _, checks = self._find_neighbours(self._flow, {(one.source, one.offset) for one in paired})
         done = {(one.name, one.source) for one in paired}
-        plain = {key: held for key, held in translated.items() if key not in done}
-        return self.resume({**readers, flow.name: plain}) | pairs.resume(paired, checks)
+        plain = {key: at for key, at in translated.items() if key not in done}
+        return self.resume({**readers, self._flow.name: plain}) | pairs.resume(paired, checks)
 
     def resume(self, readers: PositionsByFlow) -> Resumes:
-        feeding: dict[tuple[str, TopicPartition], list[Contribution]] = {}
+        feeding = self._read_contributions(readers)
+        bare = {
+            target
+            for (_, target), parts in feeding.items()
+            if all(one.last_read is None and one.first_unread is None for one in parts)
+        }
+        there = bare.intersection(list_partitions(self._target.describe({tp.topic for tp in bare})))
+        starts, ends = self._target.log_start_offsets(there), self._target.last_stable_offsets(there)
+        # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
+        strange = {tp for tp, end in ends.items() if end > starts[tp]}
+        resumes = {
+            (reader, target): self._resume_one(target, parts, starts.get(target), among_strangers=target in strange)
+            for (reader, target), parts in feeding.items()
+        }
+        return self._with_records_again(resumes, feeding)
+
+    def _read_contributions(self, readers: PositionsByFlow) -> dict[_Key, list[Contribution]]:
+        """Return what feeds the target partitions that the first flow's positions lead to, by reader."""
+        feeding: dict[_Key, list[Contribution]] = {}
+        mine = set[_Key]()
         for flow in self._related.flows:
-            asked = list(self._completed(flow, readers.get(flow.name, {})))
+            committed = readers.get(flow.name, {})
+            asked = list(self._completed(flow, committed))
             neighbours, checks = self._find_neighbours(flow, {one for _, one in asked})
             for reader, (source, offset) in asked:
                 for target, (last_read, first_unread) in neighbours[source, offset].items():
+                    if flow is self._flow and (reader, source) in committed:
+                        mine.add((reader, target))
                     one = Contribution(
                         flow=flow.name,
                         source=source,
@@ -101,32 +123,12 @@ class _ResumeQuery:
                         check=checks[source, offset],
                     )
                     feeding.setdefault((reader, target), []).append(one)
-        mine = self._related.flows[0].name
-        committed = readers.get(mine, {})
-        feeding = {
-            key: parts
-            for key, parts in feeding.items()
-            if any(one.flow == mine and (key[0], one.source) in committed for one in parts)
-        }
-        bare = {
-            target
-            for (_, target), parts in feeding.items()
-            if all(one.last_read is None and one.first_unread is None for one in parts)
-        }
-        there = bare.intersection(list_partitions(self._target.describe({tp.topic for tp in bare})))
-        first = self._target.log_start_offsets(there)
-        # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
-        strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > first[tp]}
-        resumes = {
-            key: self._resume_one(key[1], parts, first.get(key[1]), among_strangers=key[1] in strange)
-            for key, parts in feeding.items()
-        }
-        return self._with_records_again(resumes, feeding)
+        return {key: parts for key, parts in feeding.items() if key in mine}
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
         """Yield the positions by reader, and 0 for uncommitted partitions of the same topics that share a target partition."""
-        for (reader, source), held in positions.items():
-            yield reader, (source, held.offset)
+        for (reader, source), at in positions.items():
+            yield reader, (source, at.offset)
         shared, topics = self._related.shared_remotes(), self._related.topics[flow.name]
         for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
             if topic in topics and flow.remote_topic(topic) in shared:
@@ -135,34 +137,30 @@ class _ResumeQuery:
                     if (reader, source) not in positions:
                         yield reader, (source, 0)
 
-    def _find_neighbours(self, flow: FlowConfig, asked: set[ReadPosition]) -> tuple[_Neighbours, _Checks]:
-        if not asked:
-            return {}, {}
+    def _find_neighbours(
+        self, flow: FlowConfig, asked: set[ReadPosition]
+    ) -> tuple[_Neighbours, dict[ReadPosition, PositionCheck]]:
         neighbours: _Neighbours = {}
         unsure: dict[ReadPosition, int | None] = {}
         for one, found in find_neighbours(self._maps, flow.name, asked).items():
             source, offset = one
             # Later records may go to any of these partitions, and a reader must have a position there before they do.
             remote, numbers = flow.remote_topic(source.topic), flow.placement.targets(source.partition)
-            places = {TopicPartition(remote, p): NeighbourOffsets(None, None) for p in numbers} | found.by_target
-            neighbours[one] = places
+            neighbours[one] = {TopicPartition(remote, p): NeighbourOffsets() for p in numbers} | found.by_target
             first = found.republished_from
-            if first is None or offset < first or all(unread is None for _, unread in places.values()):
+            if first is None or offset < first or all(unread is None for _, unread in neighbours[one].values()):
                 unsure[one] = first
-        source_topics = None if flow.source in self._lost else self._clusters.source(flow.source)
-        paired = frozenset(s.topic for s, _ in asked if flow.name == self._related.flows[0].name and self._is_paired(s))
-        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=source_topics, paired=paired)
+        topics = None if flow.source in self._lost or not unsure else self._clusters.source(flow.source)
+        # On the way back of the first flow only: the others do not translate from its source.
+        paired = {source.topic for source, _ in asked if flow is self._flow and self._related.way_back(source.topic)}
+        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=topics, paired=paired)
         return neighbours, {one: checker.check(*one) if one in unsure else PositionCheck() for one in neighbours}
-
-    def _is_paired(self, source: SourcePartition) -> bool:
-        return self._related.way_back(source.topic) is not None
 
     def _resume_one(
         self, target: TopicPartition, parts: Sequence[Contribution], first: int | None, *, among_strangers: bool
     ) -> Resume:
         """Return one reader's position; `first` is the partition's log start if no record of these parts is there."""
-        decides = limiting(parts)
-        several = len(parts) > 1
+        several, decides = len(parts) > 1, limiting(parts)
         unsafe = next((one for one in parts if not one.check.is_safe), None)
         if unsafe is not None:
             reason = f"{unsafe}: {unsafe.check.reason}" if several else unsafe.check.reason
@@ -174,8 +172,7 @@ class _ResumeQuery:
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
         if position is None and first is None:
-            reason = f"{target} does not exist on {self._related.flows[0].target} yet"
-            return Resume.of(decides, target, reason=reason)
+            return Resume.of(decides, target, reason=f"{target} does not exist on {self._flow.target} yet")
         if position is None and among_strangers:
             reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
             unknown = replace(Resume.of(decides, target, reason=reason), records_again=None)
@@ -193,23 +190,19 @@ class _ResumeQuery:
             records_again=None if None in counts else sum(count for count in counts if count is not None),
         )
 
-    def _with_records_again(
-        self, found: Resumes, feeding: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
-    ) -> Resumes:
+    def _with_records_again(self, resumes: Resumes, feeding: Mapping[_Key, Sequence[Contribution]]) -> Resumes:
         """Add the records that each reader reads again because they come after one that it has not read."""
-        asked: dict[str, dict[ReadPast, list[tuple[str, TopicPartition]]]] = {}
-        for key, resume in found.items():
-            target, position = resume.target, resume.downstream_offset
+        asked: dict[str, dict[ReadPast, list[_Key]]] = {}
+        for key, resume in resumes.items():
+            position = resume.downstream_offset
             for one in feeding[key]:
                 if position is not None and one.last_read is not None and one.last_read >= position:
-                    s = one.source
-                    read = s.topic, s.generation, s.partition, one.upstream_offset
-                    past = ReadPast(*read, target.topic, target.partition, position)
+                    past = ReadPast(one.source, one.upstream_offset, resume.target, position)
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
-        for name, readers in asked.items():
-            for past, again in count_read_again(self._maps, name, readers).items():
+        for flow, readers in asked.items():
+            for past, again in count_read_again(self._maps, flow, readers).items():
                 for key in readers[past]:
-                    counted = found[key].records_again
+                    counted = resumes[key].records_again
                     if counted is not None:
-                        found[key] = replace(found[key], records_again=counted + again)
-        return found
+                        resumes[key] = replace(resumes[key], records_again=counted + again)
+        return resumes

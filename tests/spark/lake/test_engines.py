@@ -43,7 +43,7 @@ from mirrorlake.lake.schema import (
 )
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.group_positions import newest_checkpoints, newest_positions, read_histories
 from mirrorlake.offsets.maps import OffsetMaps
 from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
@@ -254,7 +254,9 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "around positions": lambda lake: find_neighbours(
         _maps(lake), "a->b", [(SourcePartition("t", 1, 0), at) for at in (0, 4, 10, 12, 40)]
     ),
-    "read again": lambda lake: count_read_again(_maps(lake), "a->b", [ReadPast("t", 1, 0, 8, "a.t", 0, 2)]),
+    "read again": lambda lake: count_read_again(
+        _maps(lake), "a->b", [ReadPast(SourcePartition("t", 1, 0), 8, TopicPartition("a.t", 0), 2)]
+    ),
     "all runs": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {runs}")),
     "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {fates} WHERE kind <> 'sent'")),
     "the view withheld": lambda lake: _sorted(lake.query_rows(withheld_sql("{offset_map}"))),

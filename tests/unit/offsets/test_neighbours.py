@@ -56,12 +56,14 @@ def test_how_many_records_are_read_again(placed: Placed, maps: OffsetMaps) -> No
     rng, points = random.Random(SEED + 1), set()
     for _ in range(200):
         (source, offset), (target, place) = rng.choice(sorted(placed.truth.items()))
-        places = "a.orders", target, place - rng.randint(0, 30)
-        points.add(ReadPast("orders", 1, source, offset + rng.randint(0, 30), *places))
+        to = TopicPartition("a.orders", target), place - rng.randint(0, 30)
+        points.add(ReadPast(SourcePartition("orders", 1, source), offset + rng.randint(0, 30), *to))
     found = count_read_again(maps, FLOW, points)
     for one in points:
-        ways = (one.partition, one.target_partition)
-        expected = sum((s, t) == ways and o < one.offset and p >= one.place for (s, o), (t, p) in placed.truth.items())
+        ways = (one.source.partition, one.target.partition)
+        expected = sum(
+            (s, t) == ways and o < one.offset and p >= one.position for (s, o), (t, p) in placed.truth.items()
+        )
         assert found.get(one, 0) == expected, f"seed {SEED}: {one}"
 
 
