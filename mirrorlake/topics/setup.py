@@ -23,7 +23,6 @@ from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.filled_topics import FilledTopics
-from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
 from mirrorlake.topics.topic_plan import (
@@ -121,6 +120,25 @@ def _group_notes(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> list[Note
         if not flow.group_selection.matches(name):
             notes.append(Note(where=flow.name, kind="group", name=name, reason="exclude_groups excludes it"))
     return notes
+
+
+def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:
+    """Return why the groups of a flow cannot be synced, or "". `all_flows` are all flows of the settings.
+
+    Law A: positions that cannot be determined are refused, not guessed.
+    """
+    if not flow.adds_hops:
+        return ""
+    mesh = [flow, *(each for each in all_flows if each.adds_hops and each.name != flow.name)]
+    moved = sorted(each.name for each in mesh if each.placement.kind != "keep")
+    doubling = sorted(each.name for each in mesh if each.target == flow.target and each.delivery != "exactly_once")
+    if moved:
+        return f"{', '.join(moved)} places records in other partitions, where {flow.target}'s own records cannot be recognized"
+    if doubling:
+        return (
+            f"{', '.join(doubling)} delivers at least once, so {flow.target}'s own records cannot be told from copies"
+        )
+    return ""
 
 
 def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
