@@ -132,7 +132,6 @@ def local_session(
         # Workers must run this interpreter, with its installed packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if also:
-            # Last, because Java uses a class archive only if its class path is a prefix of its own.
             given = filter(None, os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep))
             more = (str(jar) for name in also for jar in jars(name))
             os.environ[_LAST_ON_CLASS_PATH] = os.pathsep.join(dict.fromkeys([*given, *more]))
@@ -290,15 +289,8 @@ def _driver_conf(java: Java) -> dict[str, str]:
     home, own = Path(_find_spark_home()), jars("spark")
     # On the JVM's own class path, because Spark would copy `spark.jars` at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
-
-    def command(options: Sequence[str]) -> list[str]:
-        return [
-            str(home / "bin" / "spark-submit"),
-            *_conf(class_path | {_OPTIONS: shlex.join(options)}),
-            "pyspark-shell",
-        ]
-
-    archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], command)
+    last = map(Path, filter(None, os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep)))
+    archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar"), *last])
     return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *java_properties(), *archived))}
 
 

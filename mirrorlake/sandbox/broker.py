@@ -94,7 +94,7 @@ class Broker:
         write_atomically(properties, properties_text(wanted), mode=0o600)
         if not (self.data / "meta.properties").exists():
             self._format(properties)
-        options = (*LOGGING_OPTIONS, *self.java_options, *_archived())
+        options = (*LOGGING_OPTIONS, *self.java_options, *_archived("broker"))
         return start_process(_java(options, "kafka.Kafka", str(properties)), log=self.log_path, tied=tied)
 
     def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
@@ -162,7 +162,7 @@ class Broker:
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
         with log.open("wb") as output:
             done = subprocess.run(
-                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS, *_archived()), "kafka.tools.StorageTool", *arguments),
+                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS, *_archived("format")), "kafka.tools.StorageTool", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -200,8 +200,8 @@ def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
     return [str(find_java().executable), *java_properties(), *options, "-cp", classpath("broker"), main, *arguments]
 
 
-def _archived() -> list[str]:
-    return class_data("broker", find_java(), jars("broker"), lambda options: _java(options, "kafka.Kafka"))
+def _archived(name: str) -> list[str]:
+    return class_data(name, find_java(), jars("broker"))
 
 
 def _tail(log: Path, since: int) -> str:

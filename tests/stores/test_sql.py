@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 
 from mirrorlake.sandbox import KafkaCluster
-from tests import archives
 from tests.kit.processes import environment
 from tests.kit.records import consume, topic_name
 from tests.servers.store import ACCESS_KEY, SECRET_KEY, StoreServer
@@ -19,7 +18,6 @@ from tests.servers.store import ACCESS_KEY, SECRET_KEY, StoreServer
 # The session that tests share knows no S3: this one is of a process of its own.
 _SCRIPT = """
 import json, sys, threading
-from pathlib import Path
 import mirrorlake as ml
 
 mirror, topic = ml.load(sys.argv[1]), sys.argv[2]
@@ -36,12 +34,9 @@ mirror.run(once=True)
 [counted] = mirror.sql("SELECT count(*) AS n, count(DISTINCT partition, offset) AS places FROM records").collect()
 page = mirror.browse("app", topic, key="7", count=5)
 passport = mirror.passport("app", topic, 1, 3)
-from pyspark import SparkContext
-mapped = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
 print(json.dumps({
     "published": first.records, "repeated": again.repeated, "counted": counted.n, "places": counted.places,
     "found": len(page.records), "passport": str(passport), "verified": mirror.verify().equal,
-    "archived": "/class-data/" in mapped,
 }))
 """
 
@@ -62,7 +57,6 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     }
     conf = tmp_path / "mirror.yml"
     conf.write_text(json.dumps(settings))
-    archives.main()
     keys = {"STORE_ACCESS_KEY": ACCESS_KEY, "STORE_SECRET_KEY": SECRET_KEY}
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(conf), topic],
@@ -80,7 +74,6 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     assert said["verified"]
     assert said["found"]
     assert topic in said["passport"]
-    assert said["archived"], "the archive of Spark's classes serves a session with S3A, too"
     arrived = consume(central, topic)
     assert {partition: len(records) for partition, records in arrived.items()}.keys() == {0, 1}
     assert sum(map(len, arrived.values())) == 300
