@@ -59,10 +59,10 @@ class Selector:
         return ("timestamp", "key", "value", "headers")
 
     def chosen(self, source: SourcePartition, rows: pa.RecordBatch) -> tuple[Flags, Flags]:
-        """Return which rows are chosen, and which the predicate cannot decide: not JSON, or a member named twice."""
+        """Return which rows are chosen, and which the predicate cannot decide, as where values are not JSON."""
         nobody = np.zeros(len(rows), bool)
         if self.predicate is not None:
-            found = answers(self.predicate, source, rows, rows.column("value"))
+            found = answers(self.predicate, source, rows)
             return found == TRUE, (found != TRUE) & (found != FALSE)
         if self.key is not None:
             same = pc.equal(rows.column("key"), pa.scalar(self.key, rows.column("key").type))

@@ -65,7 +65,7 @@ class Match:
             return found
         source = SourcePartition(found[0].topic, found[0].generation or 1, found[0].partition)
         batch = _batch(found)
-        said = answers(self.where, source, batch, batch.column("value"))
+        said = answers(self.where, source, batch)
         return [one for one, answer in zip(found, said, strict=True) if answer == TRUE]
 
 

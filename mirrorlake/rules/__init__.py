@@ -1,6 +1,7 @@
 """Apply the rules of a flow to Arrow batches of records, without Kafka and without a Spark session."""
 
-from mirrorlake.rules.conditions import FALSE, TRUE, answers
+from mirrorlake.config.predicates import FALSE, TRUE
+from mirrorlake.rules.conditions import answers
 from mirrorlake.rules.flow_view_build import make_flow_view, view_of_flow
 from mirrorlake.rules.headers import FRAME
 from mirrorlake.rules.hop_header import RULE

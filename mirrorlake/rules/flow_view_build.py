@@ -48,7 +48,6 @@ def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:
         topics=rule.matcher,
         action=rule.action,
         on_error=rule.on_error,
-        framed=rule.framed,
         predicate=rule.predicate,
         paths=rule.hidden,
         of=rule.of,

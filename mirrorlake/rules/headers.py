@@ -78,8 +78,3 @@ def framed_rows(column: pa.Array) -> Flags | None:
     long_enough = pc.greater_equal(pc.binary_length(column), FRAME)
     rows: Flags = pc.fill_null(pc.and_(magic, long_enough), False).to_numpy(zero_copy_only=False)
     return rows if rows.any() else None
-
-
-def schema_id(value: bytes) -> int:
-    """Return the schema id in the frame of a value."""
-    return int.from_bytes(value[1:FRAME], "big")

@@ -2,14 +2,14 @@ r"""Hide members of JSON values by path: mask, hash, set to null or remove them;
 
 Each object on a path is decoded one level deep, its members as raw text, and written again. So 1.10 or a number of 30 digits
 does not change, and a name with escapes (`"\u0073sn"`) matches. If an object has a member twice, the last one counts, as for
-most readers, and only that one is written: no copy survives.
+most readers, and only that one is written. An object without a match keeps its text, also earlier copies of a member.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
@@ -65,26 +65,15 @@ def keyed_hash(key: bytes) -> Replace:
     return replace
 
 
-class _State:
-    __slots__ = ("hit", "indexes", "names", "needles", "other", "terminal")
-
-    def __init__(self) -> None:
-        self.hit = False
-        self.names: dict[str, _State] = {}
-        self.indexes: dict[int, _State] = {}
-        self.other: _State | None = None
-        # A path can only match a text that contains its last name; None if a path has no name.
-        self.needles: tuple[bytes, ...] | None = None
-        # Hides members of this object and nothing below: by far the most frequent rule.
-        self.terminal = False
-
-
 class Hider:
-    """Replace the members at any of the paths of a value."""
+    """Replace the members at any of the paths of a value, each once."""
 
     def __init__(self, paths: Iterable[Path], replace: Replace) -> None:
-        self._start = _compiled(tuple(paths))
+        self._paths = tuple(paths)
         self._replace = replace
+        last_names = [[step.name for step in path if isinstance(step, Member | Anywhere)][-1:] for path in self._paths]
+        # A path can only match a text that contains its last name; [] if a path has no name.
+        self._needles = [f'"{name}"'.encode() for [name] in last_names] if all(last_names) else []
 
     def __call__(self, value: bytes) -> bytes:
         """Return the value with its members replaced, or the same object if no path matches.
@@ -93,139 +82,46 @@ class Hider:
             NotJson: the value is not JSON.
         """
         try:
-            start = self._start
-            if not _can_match(start, value):
-                _any(value)
-                return value
-            if start.terminal and value[:1] == b"{":
-                return self._members(start, value)
-            found = self._visit(start, _any(value))
+            raw = _any(value)
+            hidden = self._hidden(raw, self._paths)
         except (ValueError, RecursionError):
             # From None: the texts of these errors may contain parts of the value.
             raise NotJson from None
-        return value if found is None else bytes(found)
+        return value if hidden is raw else bytes(hidden)
 
-    def _members(self, state: _State, value: bytes) -> bytes:
-        members = _object(value)
-        found = False
-        for name in state.names:
-            if name in members:
-                found = True
-                self._put(members, name)
-        return _write(members) if found else value
+    def _can_match(self, text: bytes) -> bool:
+        # A backslash may begin an escape, and so hide a name.
+        return not self._needles or b"\\" in text or any(needle in text for needle in self._needles)
 
-    def _put(self, members: dict[str, Raw], name: str) -> None:
-        new = self._replace(members[name])
-        if new is None:
-            del members[name]
-        else:
-            members[name] = new
-
-    def _visit(self, state: _State, raw: Raw) -> Raw | None:
-        """Return the replacement of an object or array, or None if it does not change."""
+    def _hidden(self, raw: Raw, paths: tuple[Path, ...]) -> Raw:
+        """Return an object or array with its members replaced, or `raw` itself if no path matches."""
         text = bytes(raw)
-        first = text[:1]
-        if first not in (b"{", b"[") or not _can_match(state, text):
-            return None
-        return self._visit_object(state, text) if first == b"{" else self._visit_array(state, text)
-
-    def _visit_object(self, state: _State, text: bytes) -> Raw | None:
-        members = _object(text)
-        changed = followed = False
-        is_nested = text.find(b"{", 1) > 0 or text.find(b"[", 1) > 0
-        every = state.other is not None and (state.other.hit or is_nested)
-        for name in list(members) if every else [name for name in state.names if name in members]:
-            after = state.names.get(name, state.other)
-            if after is None:
-                continue
-            if after.hit:
-                changed = True
-                self._put(members, name)
-                continue
-            followed = True
-            new = self._visit(after, members[name])
-            if new is not None:
-                changed = True
-                members[name] = new
-        if changed:
-            return Raw(_write(members))
-        # The decoder returns only the last copy of a repeated member; writing the object again removes the first.
-        return Raw(_write(members)) if followed and _holds_twice(text, members) else None
-
-    def _visit_array(self, state: _State, text: bytes) -> Raw | None:
-        items: list[Raw | None] = list(_array(text))
-        changed = False
-        for place, item in enumerate(items):
-            after = state.indexes.get(place, state.other)
-            if after is None or item is None:
-                continue
-            if after.hit:
-                changed = True
-                items[place] = self._replace(item)
-                continue
-            new = self._visit(after, item)
-            if new is not None:
-                changed = True
-                items[place] = new
-        return Raw(_write([item for item in items if item is not None])) if changed else None
+        if text[:1] not in (b"{", b"[") or not self._can_match(text):
+            return raw
+        is_object = text[:1] == b"{"
+        members: dict[Any, Raw] = _object(text) if is_object else dict(enumerate(_array(text)))
+        changes: dict[Any, Raw | None] = {}
+        # Most rules name members of the value itself: no other member is visited.
+        named = {step.name for step, *_ in paths if isinstance(step, Member)}
+        for name in named & members.keys() if all(isinstance(step, Member) for step, *_ in paths) else members:
+            below = _below(paths, name)
+            if () in below:
+                changes[name] = self._replace(members[name])
+            elif below and (new := self._hidden(members[name], below)) is not members[name]:
+                changes[name] = new
+        if not changes:
+            return raw
+        left = {name: new for name, old in members.items() if (new := changes.get(name, old)) is not None}
+        return Raw(_write(left if is_object else list(left.values())))
 
 
-def _holds_twice(text: bytes, members: dict[str, Raw]) -> bool:
-    # Compact JSON without repeats has exactly the written length; anything else is counted.
-    if len(_write(members)) == len(text):
-        return False
-    counts: list[int] = []
-    json.loads(text, parse_int=len, parse_float=len, object_pairs_hook=lambda pairs: counts.append(len(pairs)))
-    return counts[-1] != len(members)
-
-
-def _can_match(state: _State, text: bytes) -> bool:
-    if state.needles is None:
-        return True
-    # A loop, not any(): a generator for each record costs more than the search.
-    for needle in state.needles:
-        if needle in text:
-            return True
-    # A backslash may begin an escape, and so hide a name.
-    return b"\\" in text
-
-
-def _compiled(paths: tuple[Path, ...]) -> _State:
-    """Return the start of an automaton that follows all paths at once; a state is a set of (path, step) indexes."""
-    states: dict[frozenset[tuple[int, int]], _State] = {}
-
-    def state(places: set[tuple[int, int]]) -> _State:
-        key = frozenset(places)
-        if key in states:
-            return states[key]
-        made = states[key] = _State()
-        made.hit = any(place == len(paths[number]) for number, place in places)
-        if made.hit:
-            return made
-        steps = [(number, place, paths[number][place]) for number, place in places]
-        # `..name` also searches below every member.
-        below = {(number, place + 1) for number, place, step in steps if isinstance(step, Every)}
-        below |= {(number, place) for number, place, step in steps if isinstance(step, Anywhere)}
-        made.other = state(below) if below else None
-        for _, _, step in steps:
-            if isinstance(step, Member | Anywhere):
-                here = {(n, p + 1) for n, p, s in steps if isinstance(s, Member | Anywhere) and s.name == step.name}
-                made.names[step.name] = state(here | below)
-            elif isinstance(step, Index):
-                here = {(n, p + 1) for n, p, s in steps if s == step}
-                made.indexes[step.index] = state(here | below)
-        made.needles = _needles(paths[number][place:] for number, place in places)
-        made.terminal = made.other is None and not made.indexes and all(one.hit for one in made.names.values())
-        return made
-
-    return state({(number, 0) for number in range(len(paths))})
-
-
-def _needles(paths: Iterable[Path]) -> tuple[bytes, ...] | None:
-    found = set()
+def _below(paths: tuple[Path, ...], name: str | int) -> tuple[Path, ...]:
+    """Return what is left of the paths that lead through a member of this name, or through the item at this index."""
+    below: dict[Path, None] = {}
     for path in paths:
-        names = [step.name for step in path if isinstance(step, Member | Anywhere)]
-        if not names:
-            return None
-        found.add(f'"{names[-1]}"'.encode())
-    return tuple(sorted(found))
+        step = path[0]
+        if isinstance(step, Anywhere):
+            below[path] = None
+        if isinstance(step, Every) or name == (step.index if isinstance(step, Index) else step.name):
+            below[path[1:]] = None
+    return tuple(below)

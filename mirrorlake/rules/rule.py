@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.predicates import Predicate
+from mirrorlake.config.predicates import FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, Predicate
 from mirrorlake.config.schema import NameMatcher
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.json_path import Path
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
-from mirrorlake.rules.conditions import AMBIGUOUS, FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
+from mirrorlake.rules.conditions import answers
 from mirrorlake.rules.functions import RecordFunction
-from mirrorlake.rules.headers import FRAME, Flags, edit_headers, framed_rows, with_column
+from mirrorlake.rules.headers import Flags, edit_headers, framed_rows, with_column
 from mirrorlake.rules.json_fields import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.withholding import Sieve
 
@@ -38,7 +38,7 @@ class Rule:
     """A rule that Spark's workers apply; its pickle is small.
 
     `of` is `value` or `key`, which `paths` lead into; the empty path is the whole key. `version` is the fingerprint of the rule's
-    definition.
+    definition. Values in a schema registry's frame pass rules that read JSON: nobody but their reader knows their schema.
     """
 
     name: str
@@ -46,7 +46,6 @@ class Rule:
     topics: NameMatcher
     action: str
     on_error: str = "quarantine"
-    framed: str = "pass"
     predicate: Predicate | None = None
     paths: tuple[Path, ...] = ()
     of: str = "value"
@@ -64,7 +63,7 @@ class Rule:
             return records, ()
         if self.action == "headers":
             return self._with_headers(records), ()
-        sieve = Sieve(records, source, rule=self.name, version=self.version, on_error=self.on_error, of=self.of)
+        sieve = Sieve(records, source, rule=self.name, version=self.version, on_error=self.on_error)
         if self.function is not None:
             return call_function(self.function, records, sieve), sieve.withheld()
         if self.predicate is not None:
@@ -77,22 +76,16 @@ class Rule:
         values = records.column("value")
         framed = framed_rows(values) if predicate.reads_json else None
         if framed is None:
-            found = answers(predicate, source, records, values)
-        elif self.framed == "read":
-            values = _without_frames(values, framed)
-            found = answers(predicate, source, records, values)
+            found = answers(predicate, source, records)
         else:
-            asked = pa.array(~framed)
             found = np.full(len(records), NOT_ASKED, np.int8)
-            found[~framed] = answers(predicate, source, records.filter(asked), values.filter(asked))
-            sieve.set_aside(framed, self.framed)
+            found[~framed] = answers(predicate, source, records.filter(pa.array(~framed)))
         kept_back: Flags = found == (FALSE if self.action == "keep" else TRUE)
         if predicate.reads_json and not predicate.tests_null:
             kept_back &= pc.is_valid(values).to_numpy(zero_copy_only=False)
         sieve.hold(kept_back, FILTERED, "")
-        sieve.not_json(found == NOT_JSON, framed)
+        sieve.failed(found == NOT_JSON, "not JSON")
         sieve.failed(found == FAILED, "the predicate cannot be evaluated")
-        sieve.failed(found == AMBIGUOUS, "an object names a tested member twice")
 
     def _with_hidden(self, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
         column = records.column(self.of)
@@ -100,34 +93,17 @@ class Rule:
             return with_column(
                 records, self.of, pa.array([self._whole(item) for item in column.to_pylist()], column.type)
             )
-        framed, values = framed_rows(column), column.to_pylist()
-        hide, broken, changed = self._hider, [], False
-        behind = framed is not None and self.framed == "read"
-        aside = set() if framed is None else set(np.flatnonzero(framed).tolist())
+        framed, values, hide = framed_rows(column), column.to_pylist(), self._hider
+        broken, changed = np.zeros(len(records), np.bool_), False
         for row, value in enumerate(values):
-            if value is None:
+            if value is None or (framed is not None and framed[row]):
                 continue
             try:
-                if row not in aside:
-                    new = hide(value)
-                elif behind:
-                    body = value[FRAME:]
-                    hidden = hide(body)
-                    new = value if hidden is body else value[:FRAME] + hidden
-                else:
-                    continue
+                values[row] = hide(value)
             except NotJson:
-                broken.append(row)
-                continue
-            if new is not value:
-                values[row] = new
-                changed = True
-        if framed is not None and not behind:
-            sieve.set_aside(framed, self.framed)
-        if broken:
-            rows = np.zeros(len(records), np.bool_)
-            rows[broken] = True
-            sieve.not_json(rows, framed)
+                broken[row] = True
+            changed |= values[row] is not value
+        sieve.failed(broken, "not JSON")
         return with_column(records, self.of, pa.array(values, column.type)) if changed else records
 
     def _whole(self, item: bytes | None) -> bytes | None:
@@ -162,8 +138,3 @@ class Rule:
 
 WHOLE_MASK = b"***"
 _REPLACE: dict[str, Replace] = {"mask": masked, "null": nulled, "remove": removed}
-
-
-def _without_frames(values: pa.Array, framed: Flags) -> pa.Array:
-    pairs = zip(values.to_pylist(), framed.tolist(), strict=True)
-    return pa.array([value[FRAME:] if flag else value for value, flag in pairs], values.type)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
-from mirrorlake.rules.headers import Flags, schema_id
+from mirrorlake.rules.headers import Flags
 
 _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
 
 
 class Sieve:
-    """Withhold rows of a batch, in upstream order, for one rule; `of` is `value` or `key`, which the rule reads."""
+    """Withhold rows of a batch, in upstream order, for one rule."""
 
     def __init__(
         self,
@@ -25,14 +23,12 @@ class Sieve:
         rule: str,
         version: str,
         on_error: str,
-        of: str = "value",
     ) -> None:
         self._records = records
         self._source = source
         self._rule = rule
         self._version = version
         self.on_error = on_error
-        self._of = of
         self._goes = np.ones(len(records), np.bool_)
         self._held: dict[tuple[str, str], list[int]] = {}
 
@@ -46,19 +42,6 @@ class Sieve:
         """Apply `on_error` to the flagged rows."""
         if self.on_error != "pass":
             self.hold(rows, _KINDS[self.on_error], reason)
-
-    def not_json(self, rows: Flags, framed: Flags | None) -> None:
-        if framed is not None:
-            for number, those in self._by_schema(rows & framed):
-                self.failed(those, f"not JSON behind the frame of a schema registry, schema id {number}")
-            rows = rows & ~framed
-        self.failed(rows, "not JSON")
-
-    def set_aside(self, framed: Flags, how: str) -> None:
-        """Apply a rule's `framed` (`how`) to framed rows that the rule does not read."""
-        if how != "pass":
-            for number, those in self._by_schema(framed):
-                self.hold(those, _KINDS[how], f"framed by a schema registry, schema id {number}")
 
     def passed(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of `records` that pass, or `records` itself if all do; its rows are those of the batch."""
@@ -76,10 +59,3 @@ class Sieve:
             )
             for (kind, reason), offsets in self._held.items()
         )
-
-    def _by_schema(self, rows: Flags) -> Iterator[tuple[int, Flags]]:
-        values = self._records.column(self._of).filter(pa.array(rows)).to_pylist()
-        numbers = np.full(len(rows), -1, np.int64)
-        numbers[rows] = [schema_id(value) for value in values]
-        for number in dict.fromkeys(numbers[rows].tolist()):
-            yield number, numbers == number

@@ -30,7 +30,6 @@ class RuleShown:
     topics: tuple[str, ...]
     does: str
     on_error: str
-    framed: str | None
     definition: dict[str, Any]
 
 
@@ -39,7 +38,7 @@ class RulesShown(Displayable, list[RuleShown]):
 
     def sheet(self) -> Sheet:
         """Return a row a rule."""
-        columns = ["rule", "version", "topics", "does", "on error", "framed"]
+        columns = ["rule", "version", "topics", "does", "on error"]
         return Sheet(
             title="rules", facts=(plural(len(self), "rule"),), parts=(table("", columns, self),) if self else ()
         )
@@ -54,7 +53,6 @@ def list_rules(flow: FlowConfig) -> RulesShown:
             topics=rule.topics.expressions,
             does=str(rule),
             on_error=rule.on_error,
-            framed=rule.framed if rule.reads_json else None,
             definition=rule.definition,
         )
         for rule in flow.rules
@@ -94,8 +92,8 @@ def rule_notes(flow: FlowConfig, topics: Iterable[str]) -> list[Note]:
 def _reasons(rule: RuleConfig, topics: list[str]) -> Iterable[str]:
     if topics and not rule.matcher.select(topics):
         yield f"no topic of the flow matches {', '.join(rule.topics.expressions)}, so it does nothing"
-    if rule.action in HIDING and rule.framed == "pass":
-        yield "values that a schema registry framed pass with all their fields; set framed to read, quarantine or drop"
+    if rule.action in HIDING:
+        yield "values that a schema registry framed pass with all their fields"
     if rule.action in HIDING and rule.on_error == "pass":
         yield "values that are not JSON pass as they are; set on_error to quarantine or drop"
 

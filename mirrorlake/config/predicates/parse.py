@@ -28,6 +28,10 @@ _DECLARED = {
 _DECIMAL = re.compile(r"decimal\(\s*([1-9]|[12]\d|3[0-8])\s*,\s*(\d|[12]\d|3[0-8])\s*\)")
 
 
+FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED = range(5)
+"""Results of a predicate for a record."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicate:
     """A predicate that DuckDB evaluates on a batch.
@@ -49,15 +53,20 @@ class Predicate:
 
     @property
     def query(self) -> str:
-        """The query whose only column `p` is the result for each row of `batch`, in order."""
+        """The query whose only column `p` is the result for each row of `batch`, in order.
+
+        TRUE or FALSE (NULL is FALSE), NOT_JSON if the value does not parse, FAILED if the condition cannot be evaluated.
+        """
+        result = f"coalesce(TRY(({self.sql}) IS TRUE)::TINYINT, {FAILED})"
         if not self.pointers:
-            return f"SELECT ({self.sql}) IS TRUE AS p FROM batch"  # noqa: S608  built from a checked tree
+            return f"SELECT {result} AS p FROM batch"  # noqa: S608  built from a checked tree
         paths = ", ".join(_quoted(pointer) for pointer in self.pointers)
         members = ", ".join(f"f[{place}] AS f{place - 1}" for place in range(1, len(self.pointers) + 1))
         # Materialized: each value is parsed exactly once, whatever the optimizer does with the rest.
         return (
-            f"WITH parsed AS MATERIALIZED (SELECT *, json_extract_string(value, [{paths}]) AS f FROM batch), "  # noqa: S608
-            f"members AS (SELECT *, {members} FROM parsed) SELECT ({self.sql}) IS TRUE AS p FROM members"
+            f"WITH parsed AS MATERIALIZED (SELECT *, TRY(json_extract_string(value, [{paths}])) AS f FROM batch), "  # noqa: S608
+            f"members AS (SELECT *, {members} FROM parsed) "
+            f"SELECT if(value IS NOT NULL AND f IS NULL, {NOT_JSON}, {result}) AS p FROM members"
         )
 
 

@@ -132,9 +132,6 @@ class RuleConfig(Settings):
     on_error: Literal["quarantine", "pass", "drop"] = Field(
         default="quarantine", description="what to do with records that the rule fails on"
     )
-    framed: Literal["pass", "read", "quarantine", "drop"] = Field(
-        default="pass", description="what to do with payloads in a schema registry's frame"
-    )
 
     _predicate: Predicate | None = PrivateAttr(default=None)
 
@@ -201,9 +198,6 @@ class RuleConfig(Settings):
             findings.append(SettingsFault((self.action,), problem, remedy))
         if () in hidden and len(hidden) > 1:
             findings.append(SettingsFault((self.action,), "'$' is the whole key already", "leave the other paths out"))
-        if self.framed != "pass" and (not self.reads_json or () in hidden):
-            problem = "'framed' is for rules that read JSON values, and this one reads none"
-            findings.append(SettingsFault(("framed",), problem, "leave it out"))
         return findings
 
     @property

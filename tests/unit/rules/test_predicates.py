@@ -233,13 +233,11 @@ def test_a_refused_predicate_leaves_the_others_working() -> None:
         ({"mask": "a", "fields": {"a": "string"}}, ".fields", "without keep or drop"),
         ({"keep": "true", "fields": {"a": "strnig"}}, ".fields.a", "did you mean 'string'"),
         ({"keep": "true", "fields": {"a[*]": "string"}}, ".fields.a[*]", "names several members"),
-        ({"keep": "key = 'a'", "framed": "read"}, ".framed", "this one reads none"),
         ({"hash": {"fields": "a"}}, ".hash", "'key' is missing"),
         ({"maks": "a"}, ".maks", "did you mean 'mask'"),
         ({"mask": ["$"]}, ".mask", "names the whole value"),
         ({"mask": ["$", "a"], "of": "key"}, ".mask", "the whole key already"),
         ({"drop": "key = 'a'", "of": "key"}, ".of", "this rule hides nothing"),
-        ({"mask": ["$"], "of": "key", "framed": "drop"}, ".framed", "this one reads none"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_with_its_place(rule: dict[str, Any], path: str, message: str) -> None:
