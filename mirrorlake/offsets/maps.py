@@ -36,7 +36,6 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
-from mirrorlake.model.loops.routes import TopicPlace, ways_from
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
 from mirrorlake.model.withheld import SENT
@@ -80,16 +79,6 @@ class RelatedFlows:
         """Return the flow that brings the remote topic of a topic back to the source."""
         remote = self.flows[0].remote_topic(topic)
         return next((each for each in self.back if each.carries(remote)), None)
-
-    def ring(self, topic: str) -> str:
-        """Return why groups of a topic are held back whose remote topic comes home over a third cluster, or ""."""
-        flow = self.flows[0]
-        start = TopicPlace(flow.target, flow.remote_topic(topic))
-        route = ways_from(start, self.hops).get(TopicPlace(flow.source, topic))
-        if route is None or self.way_back(topic) is not None:
-            return ""
-        clusters = ", ".join(place.alias for place in route)
-        return f"{clusters} mirror {topic} in a ring under one name: no map shows which records a group has read"
 
     def shared_remotes(self) -> set[str]:
         """Return the first flow's remote topics with partitions that more than one source partition may feed."""

@@ -222,7 +222,7 @@ class Pairs:
         for (name, source), held in translated.items():
             back, remote = self._related.way_back(source.topic), flow.remote_topic(source.topic)
             if back is None:
-                copies_read = 0 if self._related.ring(source.topic) else None
+                copies_read = None
             elif back.remote_topic(remote) == source.topic:
                 copies_read = held.offset
             else:
@@ -259,7 +259,7 @@ class Pairs:
         if check.is_safe and not pair.may_follow(reader.offset):
             check = PositionCheck()
         held = Resume(source=source, upstream_offset=reader.offset, target=target, downstream_offset=None, exact=False)
-        why = self._related.ring(source.topic) or refused(flow, self._related.hops)
+        why = refused(flow, self._related.hops)
         if not why and not check.is_safe:
             why = check.reason
         if not why and target not in earliest:

@@ -21,7 +21,7 @@ def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBat
     with engine() as connection:
         connection.register("batch", batch)
         try:
-            found: Answers = connection.execute(predicate.query).fetchnumpy()["p"].astype(np.int8)
+            found: Answers = np.asarray(connection.execute(predicate.query).fetchnumpy()["p"]).astype(np.int8)
         finally:
             connection.unregister("batch")
     if broken is not None:

@@ -107,8 +107,8 @@ class Hider:
             below = _below(paths, name)
             if () in below:
                 changes[name] = self._replace(members[name])
-            elif below and (new := self._hidden(members[name], below)) is not members[name]:
-                changes[name] = new
+            elif below and (hidden := self._hidden(members[name], below)) is not members[name]:
+                changes[name] = hidden
         if not changes:
             return raw
         left = {name: new for name, old in members.items() if (new := changes.get(name, old)) is not None}

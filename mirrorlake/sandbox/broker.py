@@ -162,7 +162,9 @@ class Broker:
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
         with log.open("wb") as output:
             done = subprocess.run(
-                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS, *_archived("format")), "kafka.tools.StorageTool", *arguments),
+                _java(
+                    (*LOGGING_OPTIONS, *_FORMAT_OPTIONS, *_archived("format")), "kafka.tools.StorageTool", *arguments
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import merged_positions
-from mirrorlake.model.loops.routes import arrival
+from mirrorlake.model.loops.collisions import arrival
 
 
 class TopicRefusal(NamedTuple):

@@ -7,19 +7,18 @@ Names of the default policy show every hop. Under other policies two things can 
 
 A header for each hop (`model/loops/hops.py`) prevents the round trip of two clusters; longer ones and two routes are
 refused. Both are detected before any flow runs. Round trips are detected for certain (`model/loops/cycles.py`); two
-routes and collisions by the names that the flows select, and by one or two sample names of each expression. The plan
-reports the conflicts that only real topics show.
+routes by the names that the flows select, and by one or two sample names of each expression. The plan reports the
+conflicts that only real topics show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple, Protocol
 
 from mirrorlake.model.loops.cycles import FlowLike, round_trips
-from mirrorlake.model.loops.routes import RouteLike, TopicPlace, arrival
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
 
@@ -29,9 +28,16 @@ _MAX_PLACES = 2_000
 _PREFIXED = "use policy: default on these flows: prefixed names (east.orders) show where a record has been"
 
 
-class ProvenanceLike(FlowLike, RouteLike, Protocol):
+class ProvenanceLike(FlowLike, Protocol):
     @property
     def provenance(self) -> Literal["auto", True, False]: ...
+
+    def remote_topic(self, topic: str) -> str: ...
+
+
+class TopicPlace(NamedTuple):
+    alias: str
+    topic: str
 
 
 class Collision(NamedTuple):
@@ -65,12 +71,10 @@ def survey(flows: Sequence[ProvenanceLike]) -> Survey:
     for flow in flows:
         if flow.name in trips and not _consents(flow, trips[flow.name]):
             return Survey(refusals=(_round_trip(trips[flow.name]),))
-    meetings = _Meetings(flows)
-    if mesh := meetings.mesh(trips):
-        return Survey(refusals=(mesh,))
     wanted = {flow.name for flow in flows if flow.provenance is True} | trips.keys()
     refusals = [_required(flow, trips[flow.name]) for flow in flows if flow.name in trips and flow.provenance is False]
-    refusals += meetings.collisions()
+    # Of clusters that mirror each other each pair collides: one refusal tells it.
+    refusals += _collisions(flows)[: 1 if trips else None]
     return Survey(provenance=frozenset(wanted), refusals=tuple(refusals))
 
 
@@ -78,6 +82,14 @@ def merges_sources(flow: FlowLike) -> bool:
     """Return whether the flow's template leaves out the source, so that several sources share a topic on purpose."""
     policy = flow.replication_policy
     return isinstance(policy, TemplatePolicy) and "{source}" not in policy.template
+
+
+def arrival(flow: ProvenanceLike, topic: str) -> TopicPlace | None:
+    """Return the remote topic of a flow for a topic, or None if the flow does not carry it."""
+    if not flow.carries(topic):
+        return None
+    remote = flow.remote_topic(topic)
+    return TopicPlace(flow.target, remote) if is_legal_topic(remote) else None
 
 
 def unified(topic: str) -> str:
@@ -124,90 +136,46 @@ class _Step(NamedTuple):
     end: TopicPlace
 
 
-class _Meetings:
-    """Which topics sample records reach, over which flows."""
+def _collisions(flows: Sequence[ProvenanceLike]) -> list[Collision]:
+    """Return the pairs of flows that bring sample records into one remote topic without intent."""
+    into = _follow_samples(flows)
 
-    def __init__(self, flows: Sequence[ProvenanceLike]) -> None:
-        self._flows = flows
-        names = dict.fromkeys(name for flow in flows for name in _samples(flow))
-        # Only topics that a flow names literally are certain to exist.
-        self._named = {
-            TopicPlace(flow.source, name)
-            for flow in flows
-            for name in (shape_of(expression).meant for expression in flow.topics.expressions)
-            if name is not None and flow.carries(name)
-        }
-        self._into: dict[TopicPlace, list[_Step]] = {}
-        ways = [TopicPlace(flow.source, name) for flow in flows for name in names if flow.carries(name)]
-        seen = set(ways)
-        for place in (ways := list(dict.fromkeys(ways))):
-            for flow in flows:
-                end = arrival(flow, place.topic) if flow.source == place.alias else None
-                if end is None:
-                    continue
-                self._into.setdefault(end, []).append(_Step(place, flow, end))
-                if place in self._named:
-                    self._named.add(end)
-                if end not in seen and len(ways) < _MAX_PLACES:
-                    seen.add(end)
-                    ways.append(end)
-
-    def mesh(self, trips: Collection[str]) -> Collision | None:
-        """Return why clusters that mirror each other in pairs are refused: three or more share a topic."""
-        for place, first, second in self._shared():
-            if first.flow.source != second.flow.source and {first.flow.name, second.flow.name} <= set(trips):
-                return Collision(
-                    second.flow.name,
-                    "policy",
-                    f"three or more clusters would mirror {place.topic} to each other under one name ({first.flow.name} and "
-                    f"{second.flow.name} both write it on {place.alias}), so its records could arrive twice",
-                    _PREFIXED,
-                )
-        return None
-
-    def _shared(self) -> Iterator[tuple[TopicPlace, _Step, _Step]]:
-        for place, steps in self._into.items():
-            for first, second in combinations(steps, 2):
-                if first.flow.name != second.flow.name:
-                    yield place, first, second
-
-    def _upstream(self, place: TopicPlace) -> set[TopicPlace]:
+    def upstream(place: TopicPlace) -> set[TopicPlace]:
         places, queue = {place}, [place]
-        for there in queue:
-            for step in self._into.get(there, ()):
-                if step.start not in places:
-                    places.add(step.start)
-                    queue.append(step.start)
+        for reached in queue:
+            starts = {step.start for step in into.get(reached, ())} - places
+            places |= starts
+            queue += starts
         return places
 
-    def collisions(self) -> list[Collision]:
-        """Return the pairs of flows that share a remote topic without intent, and names that Kafka treats as one."""
-        found: dict[tuple[str, str], Collision] = {}
-        for place, first, second in self._shared():
+    found: dict[tuple[str, str], Collision] = {}
+    for place, steps in into.items():
+        for first, second in combinations(steps, 2):
             names = (first.flow.name, second.flow.name)
+            if names[0] == names[1]:
+                continue
             if not merges_sources(first.flow) or not merges_sources(second.flow):
                 found.setdefault(names, _same_name(first, second))
-            elif first.start != second.start and self._upstream(first.start) & self._upstream(second.start):
+            elif first.start != second.start and upstream(first.start) & upstream(second.start):
                 found.setdefault(names, _twice(place, first, second))
-        known: dict[tuple[str, str], TopicPlace] = {}
-        # Remote topics first: Kafka itself refuses the second of two such names on a source.
-        for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
-            other = known.setdefault((place.alias, unified(place.topic)), place)
-            if other in self._into and other.topic != place.topic:
-                refusal = self._alike(other, place)
-                found.setdefault((refusal.flow, refusal.problem), refusal)
-        return list(found.values())
+    return list(found.values())
 
-    def _alike(self, first: TopicPlace, second: TopicPlace) -> Collision:
-        steps = [self._into[place][0] for place in (first, second) if place in self._into]
-        names = " and ".join(dict.fromkeys(step.flow.name for step in steps))
-        return Collision(
-            steps[-1].flow.name,
-            "topics",
-            f"{first.topic} and {second.topic} on {first.alias}, by {names}, differ in . and _ only; Kafka treats them as one "
-            "in its metrics and refuses the second",
-            "leave one of them out, or give it another name by a template",
-        )
+
+def _follow_samples(flows: Sequence[ProvenanceLike]) -> dict[TopicPlace, list[_Step]]:
+    """Return the steps by which sample records come into each topic."""
+    names = dict.fromkeys(name for flow in flows for name in _samples(flow))
+    places = dict.fromkeys(TopicPlace(flow.source, name) for flow in flows for name in names if flow.carries(name))
+    into: dict[TopicPlace, list[_Step]] = {}
+    for place in (queue := list(places)):
+        for flow in flows:
+            end = arrival(flow, place.topic) if flow.source == place.alias else None
+            if end is None:
+                continue
+            into.setdefault(end, []).append(_Step(place, flow, end))
+            if end not in places and len(places) < _MAX_PLACES:
+                places[end] = None
+                queue.append(end)
+    return into
 
 
 def _same_name(first: _Step, second: _Step) -> Collision:

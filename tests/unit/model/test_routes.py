@@ -13,10 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import TopicMatcher
-from mirrorlake.model.loops.collisions import survey
+from mirrorlake.model.loops.collisions import TopicPlace, survey
 from mirrorlake.model.loops.cycles import round_trips
 from mirrorlake.model.loops.hops import Hop, hops
-from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, ways_from
 from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, is_cycle
 
@@ -105,17 +104,6 @@ def mesh(clusters: str, policy: str = "identity", **options: object) -> list[Flo
     return [flow(f"{a}>{b}", policy=policy, **options) for a, b in permutations(clusters, 2)]  # type: ignore[arg-type]
 
 
-def test_the_routes_of_a_pair_and_of_a_chain() -> None:
-    a, b, c = (TopicPlace(alias, "t") for alias in "abc")
-    assert ways_from(a, [flow("a>b"), flow("b>a")]) == {a: (a,), b: (a, b)}
-    assert ways_from(a, [flow("a>b"), flow("b>c")]) == {a: (a,), b: (a, b), c: (a, b, c)}
-
-
-def test_a_mesh_of_names_that_tell_the_way_is_cut_off() -> None:
-    flows = [flow(f"{a}>{b}", ".*", "default") for a, b in permutations("abcdefghij", 2)]
-    assert len(ways_from(TopicPlace("a", "t"), flows)) == MAX_PLACES
-
-
 # -- which flows need it ---------------------------------------------------------------------------------------------
 
 
@@ -143,7 +131,7 @@ def test_provenance_is_added_where_names_do_not_keep_records_apart(flows: list[F
         assert set(simulate(flows, place).values()) <= {1}
 
 
-RING, MESH, PREFIXED = "a>b identity t, b>c identity t, c>a identity t", "three or more clusters", "use policy: default"
+RING, PREFIXED = "a>b identity t, b>c identity t, c>a identity t", "use policy: default"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +143,7 @@ RING, MESH, PREFIXED = "a>b identity t, b>c identity t, c>a identity t", "three 
         ),
         pytest.param(mesh("abc"), "", PREFIXED, id="mesh"),
         pytest.param(mesh("abcd", provenance=True), "", PREFIXED, id="mesh of four"),
-        pytest.param([flow("a>b"), flow("b>a"), flow("b>c"), flow("c>b")], MESH, PREFIXED, id="star"),
+        pytest.param([flow("a>b"), flow("b>a"), flow("b>c"), flow("c>b")], "both write t on b", PREFIXED, id="star"),
     ],
 )
 def test_rings_and_meshes_under_one_name_are_refused_by_one_error(flows: list[Flow], says: str, remedy: str) -> None:
@@ -254,9 +242,6 @@ def test_a_round_trip_by_templates_is_refused_until_it_is_asked_for() -> None:
         ),
         pytest.param([flow("a>c"), flow("a>c", ".*")], "its records would arrive twice", id="one source"),
         pytest.param([flow("a>c", "x"), flow("a>c", "t", "x")], "x on c without", id="one source, two topics"),
-        pytest.param([flow("a>c", r"a\.b"), flow("b>c", "a_b")], "a.b and a_b on c", id="dot and underscore"),
-        pytest.param([flow("a>c", r"a\.b, a_b")], "a.b and a_b on c", id="in one flow"),
-        pytest.param([flow("a>c", r"x\.b"), flow("c>d", "x_b")], "x.b and x_b on c", id="with one that is born there"),
         pytest.param([flow("a>b"), flow("b>a"), flow("a>c"), flow("b>c")], "both write t on c", id="out of a pair"),
         pytest.param([flow("x>a"), flow("a>b"), flow("b>a")], "both write t on a", id="into a pair"),
         pytest.param([flow("o>a"), flow("o>b"), flow("a>c"), flow("b>c")], "both write t on c", id="diamond"),

@@ -244,9 +244,6 @@ def test_law_a_nothing_is_said_of_what_is_not_certain() -> None:
     assert told({"east->west": 5}, known={REMOTE: 4}).downstream_offset == 4, "the maps may lack records past that"
     unsafe = told({"east->west": 5}, check=PositionCheck(is_safe=False, reason="records were never republished"))
     assert (unsafe.downstream_offset, unsafe.reason) == (None, "records were never republished")
-    ring = told({"east->west": 5}, ends=("east", "west", "north", "east"))
-    assert ring.downstream_offset is None
-    assert ring.reason.startswith("west, north, east mirror orders in a ring")
 
 
 @pytest.mark.law("A")
