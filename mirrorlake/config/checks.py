@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean
 from mirrorlake.config.schema.flow import FlowConfig
@@ -17,50 +16,45 @@ from mirrorlake.model.policy import DefaultPolicy
 _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-class End(NamedTuple):
-    position: int
-    name: str
-    source: str
-    target: str
-
-
-Placed = Sequence[tuple[int, FlowConfig]]
-"""The valid flows with their positions in the file."""
-
-
-def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
-    known = tuple(aliases)
+def check_aliases(aliases: Iterable[str]) -> list[SettingsFault]:
     remedy = "use letters, digits, _ and -, not - in front; dots separate the parts of remote topic names"
-    found = [
+    return [
         SettingsFault(("clusters", alias), f"'{alias}' is not an alias", remedy)
-        for alias in known
+        for alias in aliases
         if not _ALIAS.fullmatch(alias)
     ]
-    holders: dict[str, str] = {}
-    for end in ends:
-        for key, alias in (("source", end.source), ("target", end.target)):
-            if alias not in known:
+
+
+def check_flows(
+    flows: Sequence[FlowConfig], aliases: Collection[str], *, lakes: Collection[str] = ()
+) -> list[SettingsFault]:
+    found: list[SettingsFault] = []
+    names: dict[str, str] = {}
+    for index, flow in enumerate(flows):
+        for key, alias in (("source", flow.source), ("target", flow.target)):
+            if alias not in aliases:
                 problem = f"there is no cluster '{alias}'"
-                found.append(SettingsFault(("flows", end.position, key), problem, did_you_mean(alias, known)))
-        if end.source == end.target:
-            problem = f"source and target are both '{end.source}'"
-            found.append(SettingsFault(("flows", end.position, "target"), problem, "mirror to another cluster"))
-        if end.target in lakes:
-            problem = f"'{end.target}' is a lake cluster, which can only be a source"
-            found.append(SettingsFault(("flows", end.position, "target"), problem, "mirror to a Kafka cluster"))
-        holder = holders.setdefault(kafka_name(end.name), end.name)
-        place = ("flows", end.position, "name")
-        if any(other.name == end.name for other in ends if other.position < end.position):
-            found.append(SettingsFault(place, f"a second flow '{end.name}'", "give each flow a name of its own"))
-        elif holder != end.name:
-            problem = f"'{end.name}' and '{holder}' are both '{kafka_name(end.name)}' in Kafka names"
-            found.append(SettingsFault(place, problem, "rename one: they would share ledger and transactional ids"))
+                found.append(SettingsFault(("flows", index, key), problem, did_you_mean(alias, aliases)))
+        if flow.source == flow.target:
+            problem = f"source and target are both '{flow.source}'"
+            found.append(SettingsFault(("flows", index, "target"), problem, "mirror to another cluster"))
+        if flow.target in lakes:
+            problem = f"'{flow.target}' is a lake cluster, which can only be a source"
+            found.append(SettingsFault(("flows", index, "target"), problem, "mirror to a Kafka cluster"))
+        other = names.setdefault(kafka_name(flow.name), flow.name)
+        if flow.name in [earlier.name for earlier in flows[:index]]:
+            problem, remedy = f"a second flow '{flow.name}'", "give each flow a name of its own"
+            found.append(SettingsFault(("flows", index, "name"), problem, remedy))
+        elif other != flow.name:
+            problem = f"'{flow.name}' and '{other}' are both '{kafka_name(flow.name)}' in Kafka names"
+            remedy = "rename one: they would share ledger and transactional ids"
+            found.append(SettingsFault(("flows", index, "name"), problem, remedy))
     return found
 
 
-def check_denied(flows: Placed) -> list[SettingsFault]:
+def check_denied(flows: Sequence[FlowConfig]) -> list[SettingsFault]:
     found = []
-    for index, flow in flows:
+    for index, flow in enumerate(flows):
         names = [shape_of(expression).meant for expression in flow.topics.expressions]
         if all(name is not None and flow.denies(name) for name in names):
             shown = ", ".join(f"'{name}'" for name in names)
@@ -70,11 +64,11 @@ def check_denied(flows: Placed) -> list[SettingsFault]:
     return found
 
 
-def check_routes(flows: Placed) -> tuple[Survey, list[SettingsFault]]:
+def check_routes(flows: Sequence[FlowConfig]) -> tuple[Survey, list[SettingsFault]]:
     """Return the flows that write provenance headers, and the faults of unintended loops and shared topics."""
     if unreadable := _unreadable_names(flows):
         return Survey(), [unreadable]
-    apart = {flow.name: (index, flow) for index, flow in flows if flow.source != flow.target}
+    apart = {flow.name: (index, flow) for index, flow in enumerate(flows) if flow.source != flow.target}
     found = survey([flow for _, flow in apart.values()])
     return found, [
         SettingsFault(("flows", apart[refusal.flow][0], refusal.key), refusal.problem, refusal.remedy)
@@ -82,10 +76,10 @@ def check_routes(flows: Placed) -> tuple[Survey, list[SettingsFault]]:
     ]
 
 
-def _unreadable_names(flows: Placed) -> SettingsFault | None:
+def _unreadable_names(flows: Sequence[FlowConfig]) -> SettingsFault | None:
     """Return why names of the default policy do not show every hop, which is needed to end cycles; None if they do."""
     first: str | None = None
-    for index, flow in flows:
+    for index, flow in enumerate(flows):
         policy = flow.replication_policy
         if not isinstance(policy, DefaultPolicy):
             continue

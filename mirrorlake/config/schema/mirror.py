@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Settings
-from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
-from mirrorlake.config.faults import Place, SettingsFault, closest, findings_of, raise_any
+from mirrorlake.config.checks import check_aliases, check_denied, check_flows, check_routes
+from mirrorlake.config.faults import Place, SettingsFault, closest, raise_any
 from mirrorlake.config.schema.background import MaintenanceConfig, MetricsConfig, SamplingConfig, VerifyConfig
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
@@ -23,8 +22,6 @@ from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 from mirrorlake.model.regex import tokens
-
-_Part = TypeVar("_Part", ClusterConfig, FlowConfig)
 
 
 class MirrorConfig(Settings):
@@ -61,36 +58,22 @@ class MirrorConfig(Settings):
     _path: Path | None = PrivateAttr(default=None)
     _text: str = PrivateAttr(default="")
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _checked_across(cls, data: Any, handler: Callable[[Any], MirrorConfig]) -> MirrorConfig:
-        """Check across the parts even if a part is faulty, so that one run shows every fault."""
-        if not isinstance(data, dict):
-            return handler(data)
-        clusters, flows = _sound(ClusterConfig, data.get("clusters")), _sound(FlowConfig, data.get("flows"))
-        faults: list[SettingsFault] = []
-        whole = dict(data)
-        if isinstance(data.get("clusters"), dict) and isinstance(data.get("flows"), list | tuple):
-            bound, faults = _checked_flows(data, clusters, flows)
-            whole |= {"flows": [*bound]} if len(bound) == len(data["flows"]) else {}
-            whole |= {"clusters": clusters} if len(clusters) == len(data["clusters"]) else {}
-        try:
-            made = handler(whole)
-        except ValidationError as error:
-            faults = [*findings_of(error, cls, data), *faults]
-        raise_any(faults)
-        made.read_from(None)
-        return made
-
     @model_validator(mode="after")
-    def _has_places(self) -> MirrorConfig:
-        findings = _live_on_catalog(self) + _table_faults(self)
+    def _fits_together(self) -> MirrorConfig:
+        """Check across the parts, and bind the flows to the denials and the provenance headers of the file."""
+        flows = bound_flows(self.flows, self.clusters)
+        routes, between = check_routes(flows)
+        findings = check_aliases(self.clusters) + check_flows(flows, self.clusters, lakes=self.lake_clusters)
+        findings += [*check_denied(flows), *between, *_live_on_catalog(self), *_table_faults(self)]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so it cannot hold a sqlite file"
             remedy = "write the tracking URI of a server, or databricks"
             findings.append(SettingsFault(("tracking", "uri"), no_place, remedy))
         raise_any(findings)
+        # The flows of other settings, which may share these objects, keep their own denials.
+        self.__dict__["flows"] = bound_flows(flows, self.clusters, tracing=routes.provenance)
+        self.read_from(None)
         return self
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
@@ -268,40 +251,6 @@ def _format_faults(config: MirrorConfig, index: int, table: TableConfig) -> list
     remedy = f"write `registry: {{url: ...}}` beside it, or in clusters.{bare[0]}"
     keys = [key for key in ("values", "keys") if getattr(table, key) in IN_REGISTRY]
     return [SettingsFault(("tables", index, key), problem, remedy) for key in keys]
-
-
-def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:
-    """Return the valid parts of a section by their key or position."""
-    keyed = items.items() if isinstance(items, dict) else enumerate(items) if isinstance(items, list | tuple) else ()
-    found = {}
-    for key, item in keyed:
-        with suppress(ValidationError):
-            found[key] = part.model_validate(item)
-    return found
-
-
-def _checked_flows(
-    data: Mapping[str, Any], clusters: Mapping[str, ClusterConfig], flows: Mapping[int, FlowConfig]
-) -> tuple[tuple[FlowConfig, ...], list[SettingsFault]]:
-    """Return the valid flows, bound to the file, and the faults between the parts."""
-    written = {index: flow for index, flow in enumerate(data["flows"]) if isinstance(flow, dict)}
-    pairs = {index: (flow.get("source"), flow.get("target")) for index, flow in written.items()}
-    ends = {
-        index: End(index, str(written[index].get("name") or f"{source}->{target}"), source, target)
-        for index, (source, target) in pairs.items()
-        if isinstance(source, str) and isinstance(target, str)
-    }
-    ends |= {index: End(index, flow.name, flow.source, flow.target) for index, flow in flows.items()}
-    # The kinds include those of invalid clusters.
-    kinds = {alias: cluster.get("kind") for alias, cluster in data["clusters"].items() if isinstance(cluster, dict)}
-    kinds |= {alias: cluster.kind for alias, cluster in clusters.items()}
-    lakes = [alias for alias, kind in kinds.items() if kind == "lake"]
-    faults = check_ends([ends[index] for index in sorted(ends)], data["clusters"], lakes=lakes)
-    bound = bound_flows(flows.values(), clusters)
-    placed = list(zip(flows, bound, strict=True))
-    routes, between = check_routes(placed)
-    bound = bound_flows(bound, clusters, tracing=routes.provenance) if routes.provenance else bound
-    return bound, [*faults, *check_denied(placed), *between]
 
 
 def bound_flows(

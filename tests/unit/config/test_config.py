@@ -297,39 +297,62 @@ def test_a_faulty_section_is_named(section: str, said: str) -> None:
     assert problem in found
 
 
-def test_every_fault_is_reported_at_once_in_the_order_of_the_file() -> None:
-    found = faults(
-        """\
+PARTS = """\
 lake: {rot: ./lake}
 cluster: {}
 clusters:
-  ea.st: {bootstrap_servers: a:1}
+  east: {bootstrap_servers: a:1}
   west: {bootstrap_servers: b}
   west: {bootstrap_servers: c:1}
 flows:
-  - {source: wst, target: west, topics: a, lanes: x}
+  - {source: west, target: east, topics: a, lanes: x}
+"""
+BETWEEN = """\
+lake: {root: ./lake}
+clusters:
+  ea.st: {bootstrap_servers: a:1}
+  west: {bootstrap_servers: c:1}
+flows:
+  - {source: wst, target: west, topics: a}
   - {source: west, target: west, topics: a}
   - {source: west, target: ea.st, name: a->b, topics: a}
-  - {source: west, target: ea.st, name: a.b, topics: a}
-  - {source: west, target: ea.st, name: a.b, topics: a}
+  - {source: west, target: ea.st, name: a.b, topics: b}
+  - {source: west, target: ea.st, name: a.b, topics: c}
 """
-    )
-    expected = [
-        "conf/x.yml:1 lake.rot: unknown key 'rot'",
-        "conf/x.yml:2 cluster: unknown key 'cluster' — did you mean 'clusters'?",
-        "conf/x.yml:4 clusters.ea.st: 'ea.st' is not an alias",
-        "conf/x.yml:5 clusters.west: 'west' is given twice (lines 5 and 6)",
-        "conf/x.yml:8 flows[0].lanes: 'x' does not fit",
-        "conf/x.yml:8 flows[0].source: there is no cluster 'wst' — did you mean 'west'?",
-        "conf/x.yml:9 flows[1].target: source and target are both 'west'",
-        "conf/x.yml:11 flows[3].name: 'a.b' and 'a->b' are both 'a.b' in Kafka names",
-        "conf/x.yml:12 flows[4].name: a second flow 'a.b'",
-    ]
-    missing = [text for text in expected if not any(item.startswith(text) for item in found)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            PARTS,
+            [
+                "conf/x.yml:1 lake.rot: unknown key 'rot'",
+                "conf/x.yml:2 cluster: unknown key 'cluster' — did you mean 'clusters'?",
+                "conf/x.yml:5 clusters.west: 'west' is given twice (lines 5 and 6)",
+                "conf/x.yml:8 flows[0].lanes: 'x' does not fit",
+            ],
+        ),
+        (
+            BETWEEN,
+            [
+                "conf/x.yml:3 clusters.ea.st: 'ea.st' is not an alias",
+                "conf/x.yml:6 flows[0].source: there is no cluster 'wst' — did you mean 'west'?",
+                "conf/x.yml:7 flows[1].target: source and target are both 'west'",
+                "conf/x.yml:9 flows[3].name: 'a.b' and 'a->b' are both 'a.b' in Kafka names",
+                "conf/x.yml:10 flows[4].name: a second flow 'a.b'",
+            ],
+        ),
+    ],
+)
+def test_every_fault_of_the_parts_is_reported_at_once_and_then_every_one_between_them(
+    text: str, expected: list[str]
+) -> None:
+    found = faults(text)
+    missing = [said for said in expected if not any(item.startswith(said) for item in found)]
     assert not missing, "\n".join(found)
-    assert [int(item.split(":")[1].split()[0]) for item in found] == sorted(
-        int(item.split(":")[1].split()[0]) for item in found
-    )
+    lines = [int(item.split(":")[1].split()[0]) for item in found]
+    assert lines == sorted(lines), "in the order of the file"
 
 
 def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() -> None:
