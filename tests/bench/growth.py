@@ -531,8 +531,8 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
     assert len(read[FLOW.name]) == made.partitions
     assert sum(row.offset_lag for row in read[FLOW.name]) == made.partitions // 10
     verdict, metrics = made.lag.verdict(), Metrics(now=lambda: made.now)
-    figures = measure(lake, made.lag, verdict, at=made.now)
-    metrics.show(figures)
+    values = measure(lake, made.lag, at=made.now)
+    metrics.show(verdict, values)
     topics = SourceTopics(lake, "east")
     topics.load()
     accounts = OffsetAccounts(lake, topics, alias="east", now=lambda: made.now)
@@ -549,8 +549,8 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "rpo of ten minutes": lambda: made.lag.query_rpo(timedelta(minutes=10)).table(),
         "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)),
         "verdict": made.lag.verdict,
-        "metrics, read": lambda: measure(lake, made.lag, verdict, at=made.now),
-        "metrics, shown": lambda: metrics.show(figures),
+        "metrics, read": lambda: measure(lake, made.lag, at=made.now),
+        "metrics, shown": lambda: metrics.show(verdict, values),
         "metrics, a scrape": lambda: generate_latest(metrics),
         "landed": lambda: landed_positions(lake, "east"),
         "proven": lambda: proven_until(lake, flow),

@@ -25,8 +25,17 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.status import Monitor, serving_metrics
-from mirrorlake.status.metrics import COUNTED, READ, Figures, Health, Metrics, measure
-from mirrorlake.status.serve import batch_listener, figures_reader, start_server
+from mirrorlake.status.hops import LagVerdict
+from mirrorlake.status.metrics import (
+    METRICS,
+    Health,
+    Metrics,
+    Values,
+    batch_listener,
+    figures_reader,
+    measure,
+    start_server,
+)
 from mirrorlake.status.snapshot import HopKey
 from mirrorlake.status.verdict import LagSample, Verdict
 from tests.builders import NOON, hop_place, judged, ledger_record, mirror_config, run, sample
@@ -57,8 +66,11 @@ def counting(**options: Any) -> Metrics:
 def shown(*reads: Figures, **options: Any) -> Scraped:
     metrics = counting(**options)
     for figures in reads:
-        metrics.show(figures)
+        metrics.show(*figures)
     return Scraped(metrics)
+
+
+Figures = tuple[LagVerdict, Values]
 
 
 def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
@@ -78,12 +90,14 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
                 else sample(at, position, 100, lag_ms=0)
                 for at, position in zip(moments, positions, strict=True)
             ]
-    return Figures(
-        at=moments[-1],
-        lag=judged(windows, retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
-        latency=[SimpleNamespace(flow=FLOW, topic="orders", p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)],
-        gaps={("east", "compacted"): 7},
-        withheld={(FLOW, "quarantined"): 3},
+    return (
+        judged(windows, retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
+        {
+            ("mirrorlake_metrics_timestamp_seconds", ()): moments[-1].timestamp(),
+            ("mirrorlake_replication_latency_seconds", (FLOW, "orders", "0.95")): 1.5,
+            ("mirrorlake_gap_offsets", ("east", "compacted")): 7,
+            ("mirrorlake_withheld_records", (FLOW, "quarantined")): 3,
+        },
     )
 
 
@@ -111,17 +125,18 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
         ((NOON + timedelta(seconds=20)).timestamp(), "mirrorlake_metrics_timestamp_seconds", {}),
     ]:
         assert scraped.value(name, **labels) == expected, name
-    lag = figures().lag
+    lag, values = figures()
     stuck = [replace(hop, catch_up=replace(hop.catch_up, eta_ms=None, is_steady=False)) for hop in lag.hops]
-    scraped = shown(replace(figures(), lag=replace(lag, hops=tuple(stuck))))
+    scraped = shown((replace(lag, hops=tuple(stuck)), values))
     assert scraped.value("mirrorlake_catch_up_seconds", flow=FLOW) == float("inf"), "never"
 
 
 def test_what_is_gone_or_not_known_has_no_series() -> None:
-    [first, second, *_] = figures().lag.hops
+    lag, _ = figures()
+    [first, second, *_] = lag.hops
     unknown = replace(first, last=replace(first.last, offset_lag=None, time_lag_ms=None))
     assert first.key.hop == second.key.hop == "consumed"
-    scraped = shown(figures(), replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
+    scraped = shown(figures(), (replace(lag, hops=(unknown, second)), {}))
     assert (scraped.of("mirrorlake_gap_offsets"), scraped.of("mirrorlake_offset_lag")) == ([], [])
     assert [len(scraped.of(f"kafka_consumergroup_group_{name}")) for name in ("verdict", "lag")] == [2, 1]
     most = scraped.of("kafka_consumergroup_group_max_lag_seconds")
@@ -151,7 +166,7 @@ def test_the_page_of_metrics_names_every_metric_with_its_labels_and_no_other() -
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", page, re.M)
     named = {name: tuple(filter(None, map(str.strip, labels.split(",")))) for name, labels in rows}
-    assert named == {family.name: family.labels for family in (*COUNTED, *READ)}
+    assert named == {name: labels for name, (_, labels) in METRICS.items()}
     assert len(named) == 25
     types = set(re.findall(r"^# TYPE (\w+) ", generate_latest(counting()).decode(), re.M))  # type: ignore[arg-type]
     assert types == named.keys(), "also before the first read"
@@ -212,12 +227,15 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
 
     flows = [SimpleNamespace(name=FLOW, source="east")]
     lag: Any = SimpleNamespace(flows=flows, query_latency=nothing_yet)
-    found = measure(built.lake, lag, figures().lag, at=NOON)
-    assert set(found.gaps.values()) == {0}
-    assert {"expired", "truncated", "recreated"} <= {kind for _, kind in found.gaps}
-    assert found.withheld == {(FLOW, "filtered"): 0, (FLOW, "quarantined"): 0}
+    values = measure(built.lake, lag, at=NOON)
+    assert values.pop(("mirrorlake_metrics_timestamp_seconds", ())) == NOON.timestamp()
+    assert set(values.values()) == {0}
+    kinds = {(place, kind) for _, (place, kind) in values}
+    assert {("east", kind) for kind in ("expired", "truncated", "recreated")} <= kinds
+    assert {(FLOW, "filtered"), (FLOW, "quarantined")} <= kinds
     built.add("gaps", first_offset=0, last_offset=4, missing=5, kind="expired")
-    assert measure(built.lake, lag, figures().lag, at=NOON).gaps["east", "expired"] == 5
+    values = measure(built.lake, lag, at=NOON)
+    assert values["mirrorlake_gap_offsets", ("east", "expired")] == 5
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -241,12 +259,12 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
         assert probe(port)[0] == 503, "nothing has been started"
         metrics.running(["land east", FLOW])
         assert probe(port)[0] == 503, "nothing has made a turn"
-        metrics.landed("east", 5)
+        metrics.turned("land east", landed=5)
         metrics.turned(SENDING)
         assert probe(port) == (200, {"live": True, "streams": ["land east", SENDING], "problems": []})
         now[0] = 910.0
         metrics.running(["land east", FLOW])
-        metrics.landed("east", 0)
+        metrics.turned("land east")
         status, document = probe(port)
         assert (status, document["problems"]) == (503, [f"{SENDING} has made no turn for 15 min 10 s"])
         # A flow that is paused or parked is nothing that a new start would mend.
@@ -336,16 +354,17 @@ def test_a_port_that_is_taken_is_said_and_stops_nothing(caplog: pytest.LogCaptur
 
 
 def test_a_read_that_fails_is_counted_and_the_figures_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics, answers = counting(), iter([figures(), OSError("away")])
+    [verdict, values] = figures()
+    metrics, answers = counting(), iter([values, OSError("away")])
 
-    def measured(*_: Any, **__: Any) -> Figures:
+    def measured(*_: Any, **__: Any) -> Values:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr("mirrorlake.status.serve.measure", measured)
-    monkeypatch.setattr(Monitor, "newest", lambda _: lambda: None)
+    monkeypatch.setattr("mirrorlake.status.metrics.measure", measured)
+    monkeypatch.setattr(Monitor, "newest", lambda _: lambda: verdict)
     read = figures_reader(context_of(Streams()), metrics)
     read()
     assert Scraped(metrics).value("mirrorlake_metrics_failures_total") == 0

@@ -20,7 +20,7 @@ from mirrorlake.mirror.changes import pause_stream
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.status import read_events
 from mirrorlake.status.hops import LagPage, LagVerdict
-from mirrorlake.status.metrics import Figures, read_values
+from mirrorlake.status.metrics import read_values
 from mirrorlake.status.status import Status
 from mirrorlake.tables import TableStatus, find_tables, list_tables, plan_tables, read_page, read_tables
 from mirrorlake.tables.status import MAX_SHOWN
@@ -121,9 +121,9 @@ def test_lag_and_metrics_have_the_hop_in_table(context: Context) -> None:
     row |= {"cluster": "east", "position": 4, "end_position": 4, "offset_lag": 0, "time_lag_ms": 0}
     assert "in_table" in LagPage([SimpleNamespace(**row, observed_at=NOON)], tables=[one]).to_text()
     lag = LagVerdict(hops=(), status=Status(flows=(), observed_at=NOON, tables=(one,)))
-    values = read_values(Figures(at=NOON, lag=lag), {}, {})
+    values = read_values(lag, {})
     names = [f"mirrorlake_table_{name}" for name in ("offset_lag", "time_lag_seconds", "bad_records")]
-    assert [values[name] for name in names] == [{("sales",): 3}, {("sales",): 13}, {("sales",): 3}]
+    assert [values[name, ("sales",)] for name in names] == [3, 13, 3]
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------
