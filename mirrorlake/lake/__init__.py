@@ -65,9 +65,9 @@ from mirrorlake.lake.proofs import (
     read_proofs,
 )
 from mirrorlake.lake.publish_log import APP, PublishLog, Signature, Tail
-from mirrorlake.lake.reading_order import group_overlapping, read_by_source
+from mirrorlake.lake.reading_order import read_by_source
 from mirrorlake.lake.relay_ends import last_rows
-from mirrorlake.lake.relay_files import COLUMNS, RelayFile, is_whole_or_replaced, read_file, read_in_order, read_offsets
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, is_whole_or_replaced, read_file, read_in_order
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile, land_rows, relay_schema, write_files
@@ -105,5 +105,4 @@ from mirrorlake.lake.table_content import TableColumn
 from mirrorlake.lake.table_maintenance import RELAY_ROWS, TableMaintenance
 from mirrorlake.lake.table_schema import APPEND_ONLY, REMOVABLE, TableSchema, measured_columns
 from mirrorlake.lake.times import TICK, from_micros, micros
-from mirrorlake.lake.translation import list_tables
 from mirrorlake.lake.uncompressed_files import UncompressedBudget, is_uncompressed
