@@ -113,6 +113,7 @@ def _runs(day: int, partitions: int) -> pa.Table:
     upstream = pc.multiply(numbers, RUN)
     values: dict[str, Any] = {
         "flow": FLOW.name,
+        "kind": "sent",
         "source_topic": "orders",
         "generation": 1,
         "target_topic": "east.orders",
