@@ -239,11 +239,11 @@ def to_mapped_range(row: Any) -> MappedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LedgerTail:
-    """The end of a flow's ledger; `newer` are records that the table lacks, `is_trimmed` if some before them are gone."""
+    """The end of a flow's ledger; `newer` are rows that the table lacks, `is_trimmed` if some before them are gone."""
 
     positions: Mapping[SourcePartition, int]
     lost: Sequence[LostTopic] = ()
-    newer: Sequence[LedgerRecord] = ()
+    newer: Sequence[Row] = ()
     is_trimmed: bool = False
 
 
@@ -277,9 +277,6 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
 def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
     current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     sources = {flow.name: flow.source for flow in flows}
-    newer = list[Row]()
-    for flow, tail in zip(flows, tails, strict=True):
-        newer += fate_rows(flow.name, tail.newer)
     return OffsetMaps(
         lake=lake,
         positions={flow.name: tail.positions for flow, tail in zip(flows, tails, strict=True)},
@@ -287,7 +284,7 @@ def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: 
         begins=_read_beginnings(lake, current) if current else {},
         copied={(flow, lane): seq for (flow, lane), seq in copied.items() if flow in sources},
         sources=sources,
-        newer=tuple(newer),
+        newer=tuple(row for tail in tails for row in tail.newer),
         current=current.current_sql(),
     )
 
@@ -334,4 +331,4 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
                 newer += (record for record in records if record.seq > before)
     sent = merged_positions(last, flow.remote_topic)
     lost, _ = inspect_remote_topics(flow, target, sent)
-    return _LedgerTail(positions=sent.positions, lost=lost, newer=newer, is_trimmed=is_trimmed)
+    return _LedgerTail(positions=sent.positions, lost=lost, newer=fate_rows(flow.name, newer), is_trimmed=is_trimmed)

@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import MappedRange
+from mirrorlake.model.ranges import UNBOUNDED
 from mirrorlake.offsets.maps import OffsetMaps, to_mapped_range
-
-UNBOUNDED = 2**62
 
 ReadPosition = tuple[SourcePartition, int]
 """A source partition and the next offset that a reader reads from it."""

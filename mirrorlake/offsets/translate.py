@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config import closest
@@ -51,46 +51,41 @@ def translate_offset(
     source's present log at the offset.
     """
     kept = load_incarnation_filter(lake, [flow])
-    runs = _MappedRanges(lake, flow.name, topic, partition)
+    runs = _MappedRanges(lake, flow.name, topic, partition, which=kept.current_sql())
     topics = SourceTopics(lake, flow.source).load()
     cut = None if generation or topic not in topics or not topics[topic].truncations else topics[topic]
     expected = generation or (topics[topic].generation_at(partition, offset) if topic in topics else None)
     # A record in a mapped range needs no month of ranges; no generation is newer than the topic's.
-    within = runs.at(expected, offset, kept.current_sql()) if expected else []
+    within = runs.at(expected, offset) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
         return found
-    near = runs.near(offset, kept.current_sql())
-    lives = sorted(near, reverse=True)
-
-    def look_up(life: int) -> Translation:
-        around = runs.around(life, offset, near[life], kept.current_sql()) if life in near else []
-        return OffsetMap(around).translate(offset)
-
+    nearest = runs.nearest(offset)
+    lives = sorted(nearest, reverse=True)
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
     life = generation or known
-    found = look_up(life) if lives else UnknownPartition(_hint(topic, topics))
     if cut is not None and lives and life not in lives:
         # The source's new generation is landed, and no record of it was republished yet.
         return NotYetRepublished(cut.starts_at(partition))
+    found = runs.translate(life, nearest, offset) if lives else UnknownPartition(_hint(topic, topics))
     if isinstance(found, Exact):
         return found
     if (fallen := kept.stale_sql()) is not None:
-        for run in runs.at(life if cut else generation, offset, fallen):
+        for run in replace(runs, which=fallen).at(life if cut else generation, offset):
             if run.downstream_of(offset) is not None:
                 return DeletedTopic(run.target.topic)
     source = SourcePartition(topic, life, partition)
-    withheld = _withheld(lake, flow, source, offset, found)
+    withheld = _withheld(flow, runs, source, offset, found)
     if withheld is not None:
         return withheld
-    if isinstance(found, NoRecord):
-        return _explained(lake, flow, source, offset, found)
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
+    if isinstance(found, NoRecord):
+        return replace(found, kind=left or _gap_kind(lake, flow.source, source, offset))
     if left is not None:
         # The flow will never send it.
         return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else NoRecord(None, left)
     if isinstance(found, NotYetRepublished) and generation is None and cut is None:
         for earlier in lives[1:]:
-            if isinstance(look_up(earlier), Exact | NoRecord):
+            if isinstance(runs.translate(earlier, nearest, offset), Exact | NoRecord):
                 return OtherGeneration(earlier, found.next_offset)
     return found
 
@@ -108,83 +103,80 @@ _WITHHELD = """
 
 
 def _withheld(
-    lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
+    flow: FlowConfig, runs: _MappedRanges, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
-    for row in lake.query_rows(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
+    for row in runs.lake.query_rows(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
         if lies_in(offset, ((hole["first"], hole["length"]) for hole in row.holes)):
             continue
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
-        again = _MappedRanges(lake, flow.redrive_name, source.topic, source.partition)
-        for run in again.at(source.generation, offset, load_incarnation_filter(lake, [flow]).current_sql()):
+        for run in replace(runs, flow=flow.redrive_name).at(source.generation, offset):
             if (downstream := run.downstream_of(offset)) is not None:
                 return Exact(downstream, run.target)
         return Quarantined(resume_at, row.reason, row.rule, row.rule_version)
     return None
 
 
+@dataclass(frozen=True, slots=True)
 class _MappedRanges:
     """The mapped ranges of one flow from one source partition, of all generations; `which` is a condition in SQL."""
 
-    def __init__(self, lake: Lake, flow: str, topic: str, partition: int) -> None:
-        self._lake = lake
-        self._values: dict[str, Any] = {"flow": flow, "topic": topic, "partition": partition}
+    lake: Lake
+    flow: str
+    topic: str
+    partition: int
+    which: str
 
-    def near(self, offset: int, which: str) -> dict[int, tuple[int, int]]:
-        """Return by generation the bounds, both included, of the first offsets of the ranges that `around` needs."""
-        text = """
-            SELECT generation, min(coalesce(before, after)) AS least, max(coalesce(after, before)) AS most
-            FROM (
-                SELECT generation, target_topic, target_partition,
-                    max(CASE WHEN first_upstream <= :offset THEN first_upstream END) AS before,
-                    min(CASE WHEN first_upstream > :offset THEN first_upstream END) AS after
-                FROM mine GROUP BY generation, target_topic, target_partition)
-            GROUP BY generation
-        """
-        return {row.generation: (row.least, row.most) for row in self._ask(text, which, offset=offset)}
-
-    def at(self, generation: int | None, offset: int, which: str) -> list[MappedRange]:
+    def at(self, generation: int | None, offset: int) -> list[MappedRange]:
         text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
-        rows = self._ask(text, which, offset=offset)
-        return [to_mapped_range(row) for row in rows if generation is None or row.generation == generation]
+        runs = map(to_mapped_range, self._ask(text, offset=offset))
+        return [run for run in runs if generation in (None, run.source.generation)]
 
-    def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[MappedRange]:
-        """Return, of each target partition, the last range that starts at or before an upstream offset and the first after it.
-
-        File statistics cover the first offsets of ranges, so only the `near` rows of a month are sorted.
+    def nearest(self, offset: int) -> dict[int, list[int]]:
+        """Return the first offsets of ranges by generation: of each target partition the last up to an offset, the first after."""
+        text = """
+            SELECT generation, max(CASE WHEN first_upstream <= :offset THEN first_upstream END) AS before,
+                min(CASE WHEN first_upstream > :offset THEN first_upstream END) AS after
+            FROM mine GROUP BY generation, target_topic, target_partition
         """
-        ranked = (
-            "SELECT *, row_number() OVER (PARTITION BY target_topic, target_partition, first_upstream > :offset "
-            "ORDER BY abs(first_upstream - :offset)) AS rank FROM mine WHERE generation = :generation "
+        firsts: dict[int, list[int]] = {}
+        for row in self._ask(text, offset=offset):
+            firsts.setdefault(row.generation, []).extend(one for one in (row.before, row.after) if one is not None)
+        return firsts
+
+    def translate(self, generation: int, nearest: Mapping[int, list[int]], offset: int) -> Translation:
+        """Translate an offset of a generation by the `nearest` ranges alone."""
+        if generation not in nearest:
+            return UnknownPartition()
+        # File statistics cover the first offsets of ranges.
+        text = (
+            "SELECT * FROM mine WHERE generation = :generation AND array_contains(:firsts, first_upstream) "
             "AND first_upstream >= :least AND first_upstream <= :most"
         )
-        text = f"SELECT * FROM ({ranked}) WHERE rank = 1"  # noqa: S608
-        least, most = near
-        values = {"offset": offset, "generation": generation, "least": least, "most": most}
-        return [to_mapped_range(row) for row in self._ask(text, which, **values)]
+        firsts = nearest[generation]
+        rows = self._ask(text, generation=generation, firsts=firsts, least=min(firsts), most=max(firsts))
+        return OffsetMap(map(to_mapped_range, rows)).translate(offset)
 
-    def _ask(self, text: str, which: str, **values: Any) -> list[Any]:
+    def _ask(self, text: str, **values: Any) -> list[Any]:
         mine = (
             "SELECT * FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND source_topic = :topic "
             "AND source_partition = :partition"
         )
-        return self._lake.query_rows(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
+        own: dict[str, Any] = {"flow": self.flow, "topic": self.topic, "partition": self.partition}
+        return self.lake.query_rows(f"WITH mine AS ({mine} AND ({self.which})) {text}", **own, **values)
 
 
-def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: NoRecord) -> Translation:
-    """Law E: return the hole with the reason why it has no landed record."""
+def _gap_kind(lake: Lake, alias: str, source: SourcePartition, offset: int) -> str | None:
+    """Return why an offset has no landed record (law E)."""
     # Gaps are written once an account: a transactional gap may surround a range that retention removed.
     gaps = (
         "SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation "
         "AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
     )
-    left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
-    if left is not None:
-        return replace(hole, kind=left)
-    kinds = {row.kind for row in lake.query_rows(gaps, source=flow.source, offset=offset, **asdict(source))}
-    return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
+    kinds = {row.kind for row in lake.query_rows(gaps, source=alias, offset=offset, **asdict(source))}
+    return next((kind for kind in GAP_KINDS if kind in kinds), None)
 
 
 # Longer than most mapped ranges, and short beside a day of a busy partition.
@@ -196,26 +188,21 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     kept = load_incarnation_filter(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = :topic AND target_partition = :partition"
-    standing = f"SELECT * {mine} AND ({kept.current_sql('')}) AND first_downstream"
-    rows = []
-    for side, bound, nearest in (
-        (f"{standing} <= :offset", f" AND first_downstream >= {offset - _NEAR}", "first_downstream DESC"),
-        (f"{standing} > :offset", f" AND first_downstream <= {offset + _NEAR}", "first_downstream"),
-    ):
+    current, rows = f"SELECT * {mine} AND ({kept.current_sql('')}) AND first_downstream", []
+    for side, bound, order in (("<=", f">= {offset - _NEAR}", "DESC"), (">", f"<= {offset + _NEAR}", "ASC")):
         # A month of ranges is read only if none begins near by.
-        order = f" ORDER BY {nearest} LIMIT 1"
-        rows += lake.query_rows(side + bound + order, offset=offset, **values) or lake.query_rows(
-            side + order, offset=offset, **values
-        )
-    found = standing_at([to_mapped_range(row) for row in rows], offset)
-    fallen = kept.stale_sql("") if isinstance(found, UnknownPartition) else None
+        for near in (f"AND first_downstream {bound}", ""):
+            text = f"{current} {side} :offset {near} ORDER BY first_downstream {order} LIMIT 1"
+            if nearest := lake.query_rows(text, offset=offset, **values):
+                rows += nearest
+                break
+    found = standing_at(map(to_mapped_range, rows), offset)
+    if not isinstance(found, UnknownPartition):
+        return found
+    fallen = kept.stale_sql("")
     if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
-    if isinstance(found, UnknownPartition):
-        return UnknownPartition(
-            _hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()})
-        )
-    return found
+    return UnknownPartition(_hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()}))
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:

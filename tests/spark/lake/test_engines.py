@@ -268,7 +268,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         {(SourcePartition(f"{LONG}a", 1, 0), 11): 0, (SourcePartition("t", 1, 0), 5): None},
         maps=_maps(lake),
         source=None,
-    )._landed_between(),
+    )._read_landed(),
     "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
     "commits of groups": lambda lake: read_histories(lake, ["east"], ["g", "h"]),
     "what was seen": lambda lake: (found := load_last_samples(lake)).standings | {("", ""): found.completed_at},

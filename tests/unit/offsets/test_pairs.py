@@ -212,7 +212,7 @@ def told(
     maps = OffsetMaps(lake=nothing, positions={flow.name: {ORDERS: 5} for flow in hops})
     target: Any = MemoryCluster(orders=(earliest, 5))
     pairs = Pairs(related, maps, target=target, known={REMOTE: 5} if known is None else known)
-    pairs.__dict__ |= {"_sent": SENT, "_withheld": {}}
+    pairs.__dict__["_fates"] = {key: (sent, []) for key, sent in SENT.items()}
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
     asked = pairs.find_readers(readers["east->west"], readers)
     checks = {(ORDERS, own["east->west"]): check or PositionCheck()}
