@@ -242,7 +242,8 @@ def _status(
     lake: Lake,
 ) -> FlowStatus:
     """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
-    sent = [key for key in hops if key.hop == "republished"]
+    # A partition that no broker leads is left out; a warning was logged, and `doctor` names it.
+    sent = [key for key, hop in hops.items() if key.hop == "republished" and hop.last.end_position is not None]
     landed, topics = snapshot.landed[flow.source].reached, {key.topic for key in sent}
     held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
     lost = {topic: one.cause for one in held for topic in one.topics}
@@ -267,10 +268,10 @@ def _status(
             PartitionStatus(
                 topic=key.topic,
                 partition=key.partition,
-                source_end=hop.last.end_position,
+                source_end=hop.last.end_position or 0,
                 landed=to_land.last.position,
                 republished=hop.last.position,
-                offset_lag=hop.last.offset_lag,
+                offset_lag=hop.last.offset_lag or 0,
                 time_lag_ms=hop.last.time_lag_ms,
                 verdict=judged.verdict.name,
                 state=known,
@@ -314,8 +315,6 @@ def _state(
         return "paused", str(pause)
     if transaction is not None:
         return "blocked", transaction.describe(at)
-    if hop.last.offset_lag is None:
-        return "unknown", "no broker leads it"
     if hop.last.offset_lag == 0:
         return CAUGHT_UP, ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")

@@ -37,7 +37,7 @@ STATES = (
 )
 """The states of a partition or flow, worst first.
 
-`unknown`: a cluster did not answer, or nobody leads the partition; `empty`: the flow carries no topic yet.
+`unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
 """
 
 
@@ -68,9 +68,9 @@ def to_timedelta(ms: float | None) -> timedelta | None:
 class PartitionStatus:
     """Where the newest life of one source partition stands in one flow; positions are next offsets.
 
-    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds; None where they are not known, and
-    so is the `source_end` of a partition that no broker leads. The `verdict` is the name of a `Verdict` (see `status.verdict`),
-    its `reason` is in words, and `since` says since when it holds, where that is known. The `state` is what mirrorlake knows:
+    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is the name of a
+    `Verdict` (see `status.verdict`), its `reason` is in words, and `since` says since when it holds, where that is known. The `state`
+    is what mirrorlake knows:
     `caught_up` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
     the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `topic_lost` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
@@ -83,10 +83,10 @@ class PartitionStatus:
 
     topic: str
     partition: int
-    source_end: int | None
+    source_end: int
     landed: int
     republished: int
-    offset_lag: int | None
+    offset_lag: int
     time_lag_ms: int | None
     verdict: str
     state: str = CAUGHT_UP
@@ -104,7 +104,7 @@ class PartitionStatus:
     @property
     def not_proven(self) -> int:
         """The offsets of the source that no verification has found on the target yet."""
-        return max(0, (self.source_end or 0) - (self.proven_until or 0))
+        return max(0, self.source_end - (self.proven_until or 0))
 
 
 class Totals:
@@ -121,7 +121,7 @@ class Totals:
     @property
     def offset_lag(self) -> int:
         """The offsets that are not on the target yet, of all partitions that are known."""
-        return sum(row.offset_lag or 0 for row in self.partitions)
+        return sum(row.offset_lag for row in self.partitions)
 
     @property
     def time_lag_ms(self) -> int | None:
@@ -172,9 +172,8 @@ class Totals:
         if left is not None:
             said.append(f"not landed, deleted by the source in {format_duration(left)}")
         if rows:
-            is_known = self.is_whole and all(row.offset_lag is not None for row in rows)
             said += [
-                f"offset lag {'' if is_known else 'at least '}{format_count(self.offset_lag)}",
+                f"offset lag {'' if self.is_whole else 'at least '}{format_count(self.offset_lag)}",
                 f"time lag {format_duration(self.time_lag_ms)}",
             ]
         return tuple(said)
@@ -317,8 +316,8 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     @property
     def not_landed(self) -> int:
-        """The offsets that are not in the relay yet, of all partitions that are known."""
-        return sum(max(0, (row.source_end or 0) - row.landed) for row in self.partitions)
+        """The offsets that are not in the relay yet, of all partitions."""
+        return sum(max(0, row.source_end - row.landed) for row in self.partitions)
 
     def by(self, what: By) -> FlowStatus:
         """Show it by `topic` or by `partition`."""
