@@ -6,7 +6,7 @@ A sample is two appends: rows of `positions` for changed positions, then rows of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
@@ -147,23 +147,28 @@ class LastSamples:
         return self._round_at is not None and completed < self._round_at
 
 
-def load_last_samples(lake: Lake) -> LastSamples:
-    """Read the last positions of each subject, from its last complete sample on."""
+def load_last_samples(lake: Lake, subjects: Collection[Subject] | None = None) -> LastSamples:
+    """Read the last positions of subjects, by default of all, from the last complete sample of each on.
+
+    A subject that is sampled no more would make each start read the tables from its last sample on.
+    """
     newest = lake.query_rows(
         "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
         "GROUP BY subject, name"
     )
-    completed = {(row.subject, row.name): row.completed_at for row in newest}
+    found = ((row.subject, row.name, row.completed_at) for row in newest)
+    completed = {(subject, name): at for subject, name, at in found if subjects is None or (subject, name) in subjects}
     if not completed:
         return LastSamples()
     # One second earlier, because file statistics truncate times; the samples decide which rows count.
     rows = lake.query_rows(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
-    found = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
+    last = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
-        finding = PositionState(row.waits, row.waiting_since, row.verdict)
-        found.standings[row.subject, row.name][key] = int(row.position), finding
-    return found
+        if (row.subject, row.name) in completed:
+            state = PositionState(row.waits, row.waiting_since, row.verdict)
+            last.standings[row.subject, row.name][key] = int(row.position), state
+    return last
 
 
 SUBJECT_SQL = "CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' WHEN 'consumed' THEN 'flow' ELSE 'cluster' END"

@@ -165,7 +165,7 @@ class Sampler:
         """
         if self._remembered is None:
             self._context.lake.create_all(self._context.config.sources)
-            self._remembered = load_last_samples(self._context.lake)
+            self._remembered = load_last_samples(self._context.lake, {one.key for one in seen.looks})
         remembered, at = self._remembered, seen.observed_at
 
         def finding(key: PositionKey) -> PositionState:

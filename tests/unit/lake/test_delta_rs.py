@@ -29,6 +29,7 @@ from mirrorlake.lake import (
     TableMaintenance,
     WrittenFile,
     arrow_table,
+    load_last_samples,
     prune_samples,
 )
 from tests.builders import NOON
@@ -163,6 +164,18 @@ def test_rows_that_spark_wrote_by_its_defaults_leave_too(built: LakeBuilder, lak
     assert prune_samples(lake, before=SAMPLED_AT + 3 * DAY, now=SAMPLED_AT + 7 * DAY)
     rows = lake.query_rows("SELECT position, observed_at FROM {positions} ORDER BY position")
     assert [(row.position, row.observed_at) for row in rows] == [(day, SAMPLED_AT + day * DAY) for day in (2, 3, 4)]
+
+
+def test_a_start_reads_the_last_samples_of_its_own_subjects_alone(built: LakeBuilder, lake: Lake) -> None:
+    """One that is sampled no more would make every start read all rows since."""
+    for name, day in (("retired", 0), ("east", 9)):
+        at = SAMPLED_AT + day * DAY
+        built.position("last_stable", day, source=name, observed_at=at)
+        built.add("samples", observed_at=at, subject="cluster", name=name, complete=True, positions=1)
+    assert load_last_samples(lake).standings.keys() == {("cluster", "retired"), ("cluster", "east")}
+    last = load_last_samples(lake, {("cluster", "east"), ("cluster", "new")})
+    assert last.completed_at == {("cluster", "east"): SAMPLED_AT + 9 * DAY}
+    assert [position for position, _ in last.standings["cluster", "east"].values()] == [9]
 
 
 def test_a_catalog_is_asked_once_for_a_table_that_exists_and_each_time_for_one_that_does_not() -> None:
