@@ -26,7 +26,8 @@ from mirrorlake.model.flow import RecordRange, SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.late_times import moment_of
 from mirrorlake.model.loops.hops import hops
-from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.procedure import Operation, Refusal, Step
 from mirrorlake.render import document, headers, plural
 from mirrorlake.rules import View, Viewed
@@ -194,7 +195,7 @@ class SkipTailView:
         is_tail = (offsets >= first) & (offsets < end)
         if not is_tail.any():
             return viewed
-        ranges = ranges_of(offsets[is_tail].tolist())
+        ranges = Ranges.of(offsets[is_tail])
         tail = Withheld(source=source, kind=FILTERED, rule=RULE, version="", ranges=ranges, reason=self.reason)
         goes = np.logical_not(is_tail)
         return Viewed(

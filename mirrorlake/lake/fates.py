@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from mirrorlake.lake.spark_tables import quote
+from mirrorlake.model.ranges import Ranges
 
 # The views' names in SQL.
 WITHHELD, QUARANTINE = "withheld", "quarantine"
 
 
-def spans_of(row: Any) -> list[tuple[int, int]]:
-    """Return the upstream offsets of a row of `offset_map` as ascending `(first, end)`."""
+def ranges_of(row: Any) -> Ranges:
+    """Return the upstream offsets of a row of `offset_map`."""
     firsts = [row.first_upstream, *(hole["first"] + hole["length"] for hole in row.holes)]
     ends = [*(hole["first"] for hole in row.holes), row.last_upstream + 1]
-    return list(zip(firsts, ends, strict=True))
+    return Ranges(zip(firsts, ends, strict=True))
 
 
 def dense_ranges(rows: str, columns: str) -> str:

@@ -11,6 +11,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import REMOVED
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 
@@ -23,7 +24,7 @@ def removed_row(alias: str, removed: Removed) -> Row:
         "partition": removed.source.partition,
         "first_offset": removed.first_offset,
         "last_offset": removed.last_offset,
-        "ranges": [{"first": first, "length": length} for first, length in removed.ranges] or None,
+        "ranges": removed.ranges.structs if len(removed.ranges) > 1 else None,
         "record_count": removed.records,
         "kind": removed.kind,
         "reason": removed.reason,
@@ -72,9 +73,7 @@ def _read(rows: Iterable[Any]) -> list[Removed]:
         one = Removed(
             removal=row.removal,
             source=source,
-            first_offset=int(row.first_offset),
-            last_offset=int(row.last_offset),
-            ranges=tuple((int(part["first"]), int(part["length"])) for part in row.ranges or ()),
+            ranges=Ranges.from_structs(row.ranges) or Ranges([(row.first_offset, row.last_offset + 1)]),
             records=int(row.record_count),
             kind=row.kind,
             reason=row.reason,

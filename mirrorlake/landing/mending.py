@@ -30,6 +30,7 @@ from mirrorlake.lake import (
 from mirrorlake.landing.ranges import read_ranges
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import Removed
 
 log = logging.getLogger(__name__)
@@ -145,9 +146,8 @@ class Mending:
             for tp, rows in read_ranges(self._alias, self._options, ranges):
                 source = wanted[tp][0]
                 # The source may still hold records that were erased from the relay.
-                erased = [one for one in self._erased if one.source == source]
-                stays = [not any(one.holds(offset) for one in erased) for offset in rows["offset"].to_pylist()]
-                rows = rows.filter(pa.array(stays, pa.bool_()))
+                erased = Ranges.union([one.ranges for one in self._erased if one.source == source])
+                rows = rows.filter(pa.array(~erased.contains(rows["offset"].to_numpy())))
                 if len(rows):
                     found.setdefault(source, []).append(rows)
         return {source: pa.concat_tables(several) for source, several in found.items()}

@@ -28,8 +28,8 @@ from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import OutOfTables, Removals
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import ERASED, Removed
-from mirrorlake.model.withheld import ranges_of
 
 _ROWS = 10_000
 _SENT = """
@@ -106,9 +106,7 @@ class Eraser:
             Removed(
                 removal=removal,
                 source=source,
-                first_offset=min(offsets),
-                last_offset=max(offsets),
-                ranges=ranges_of(sorted(offsets)),
+                ranges=Ranges.of(offsets),
                 records=len(offsets),
                 kind=ERASED,
                 reason=reason,

@@ -45,6 +45,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 # An append-only table refuses to lose a record (docs/design.md).
@@ -183,24 +184,17 @@ class _Touched:
 
 
 class _Gone:
-    """The leaving records by source partition: expired up to an offset, erased in ranges."""
+    """The leaving offsets by source partition: all up to the last expired one, and the erased ones."""
 
     def __init__(self, removals: Iterable[Removed]) -> None:
-        self._until: dict[SourcePartition, int] = {}
-        ranges: dict[SourcePartition, set[tuple[int, int]]] = {}
+        ranges: dict[SourcePartition, list[Ranges]] = {}
         for one in removals:
-            if one.kind == EXPIRED:
-                self._until[one.source] = max(self._until.get(one.source, -1), one.last_offset)
-            else:
-                length = one.last_offset - one.first_offset + 1
-                ranges.setdefault(one.source, set()).update(one.ranges or ((one.first_offset, length),))
-        self._firsts = {source: np.array(sorted(first for first, _ in found)) for source, found in ranges.items()}
-        self._ends = {
-            source: np.array([first + length for first, length in sorted(found)]) for source, found in ranges.items()
-        }
+            leaving = Ranges([(0, one.ranges.end)]) if one.kind == EXPIRED else one.ranges
+            ranges.setdefault(one.source, []).append(leaving)
+        self._ranges = {source: Ranges.union(several) for source, several in ranges.items()}
 
     def __bool__(self) -> bool:
-        return bool(self._until or self._firsts)
+        return bool(self._ranges)
 
     def copied(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
         mine = pc.equal(rows.column("source"), alias).to_numpy()
@@ -246,13 +240,8 @@ class _Gone:
             if not known:
                 # Another tool wrote the file: only its rows show its records.
                 yield _Touched(path, sizes[path], False)
-            elif all(last <= self._until.get(source, -1) for source, _, last in known):
-                yield _Touched(path, sizes[path], True)
-            elif any(
-                first <= self._until.get(source, -1) or self._overlap(source, first, last)
-                for source, first, last in known
-            ):
-                yield _Touched(path, sizes[path], False)
+            elif any(self._overlap(*part) for part in known):
+                yield _Touched(path, sizes[path], all(self._covers(*part) for part in known))
 
     def left_of(self, table: TableMaintenance, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
         """Return number and rows, in order, of a file's remaining records; None if no record leaves."""
@@ -273,24 +262,18 @@ class _Gone:
             mine = np.ones(len(offsets), bool)
             for key in SOURCE_KEY:
                 mine &= pc.equal(places.column(key), getattr(source, key)).to_numpy()
-            leaves |= mine & ((offsets <= self._until.get(source, -1)) | self._erased(source, offsets))
+            leaves |= mine & self._ranges[source].contains(offsets)
         return leaves
 
     def _sources(self, places: pa.Table) -> set[SourcePartition]:
         held = places.group_by(list(SOURCE_KEY)).aggregate([]).to_pylist()
-        return {SourcePartition(**one) for one in held} & (self._until.keys() | self._firsts.keys())
-
-    def _erased(self, source: SourcePartition, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        if source not in self._firsts:
-            return np.zeros(len(offsets), bool)
-        at = np.searchsorted(self._firsts[source], offsets, side="right") - 1
-        found: np.ndarray[Any, np.dtype[np.bool_]] = (at >= 0) & (offsets < self._ends[source][at])
-        return found
+        return {SourcePartition(**one) for one in held} & self._ranges.keys()
 
     def _overlap(self, source: SourcePartition, first: int, last: int) -> bool:
-        if source not in self._firsts:
-            return False
-        return bool(np.any((self._firsts[source] <= last) & (self._ends[source] > first)))
+        return source in self._ranges and self._ranges[source].overlaps(first, last + 1)
+
+    def _covers(self, source: SourcePartition, first: int, last: int) -> bool:
+        return source in self._ranges and not Ranges([(first, last + 1)]) - self._ranges[source]
 
 
 def _ends(statistics: Any) -> tuple[Any, Any] | None:
@@ -331,8 +314,7 @@ def _announced(expiry: ExpiringFiles, removal: str, now: datetime) -> Removed:
     return Removed(
         removal=removal,
         source=expiry.source,
-        first_offset=expiry.files[0].first_offset,
-        last_offset=expiry.files[-1].last_offset,
+        ranges=Ranges([(expiry.files[0].first_offset, expiry.files[-1].last_offset + 1)]),
         kind=EXPIRED,
         records=expiry.records,
         removed_at=now,

@@ -32,7 +32,7 @@ def out_of_typed_tables(context: Context, source: str, removed: Sequence[Removed
     lake = context.lake
     spans: dict[SourcePartition, list[tuple[int, int]]] = {}
     for one in removed:
-        spans.setdefault(one.source, []).extend((first, first + length) for first, length in one.all_ranges)
+        spans.setdefault(one.source, []).extend(one.ranges)
     known = {one.name: one for one in list_tables(context.config, {source: {at.topic for at in spans}})}
     of_other_topics = {one.name for one in find_tables(context)}
     names = {name for name in known if lake.exists(lake.typed_location(name))}

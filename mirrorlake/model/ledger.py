@@ -22,6 +22,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, advance
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.policy import TopicNameError
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
@@ -352,11 +353,11 @@ def _run_from_list(item: list[Any]) -> MappedRange:
 
 
 def _withheld_to_list(item: Withheld) -> list[Any]:
-    source, first = item.source, item.ranges[0][0]
+    source, first = item.source, item.ranges.first
     return [
         *(source.topic, source.generation, source.partition),
         *(item.kind, item.rule, item.version, item.reason, first),
-        _flat(first, item.ranges),
+        _flat(first, item.ranges.pairs),
     ]
 
 
@@ -368,5 +369,5 @@ def _withheld_from_list(item: list[Any]) -> Withheld:
         rule=rule,
         version=version,
         reason=reason,
-        ranges=_ranges(first, flat),
+        ranges=Ranges.from_pairs(_ranges(first, flat)),
     )

@@ -93,6 +93,10 @@ class Ranges:
         flags = begun > np.searchsorted(self.ends, offsets, side="right")
         return flags if isinstance(offsets, np.ndarray) else bool(flags)
 
+    def overlaps(self, first: int, end: int) -> bool:
+        """Return whether one of the offsets `[first, end)` is in a range."""
+        return bool(np.searchsorted(self.firsts, end) > np.searchsorted(self.ends, first, side="right"))
+
     def __iter__(self) -> Iterator[OffsetRange]:
         return map(OffsetRange, self.firsts.tolist(), self.ends.tolist())
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.withheld import lies_in
+from mirrorlake.model.ranges import Ranges
 
 EXPIRED = "expired"
 ERASED = "erased"
@@ -20,19 +20,16 @@ LEFT = {ERASED: "erased", EXPIRED: "expired_from_relay"}
 class Removed:
     """Records of one source partition that left the relay in one act.
 
-    `ranges` are the offsets that left as pairs `(first, length)`, ascending; empty if the relay had no other record between
-    the first and the last. `kind` is `expired` or `erased`; `evidence` never has a key or a value in clear.
-    `relay_version` is the first version of the relay without them, None until that commit is confirmed.
+    `ranges` are the offsets that left, also those without a record. `kind` is `expired` or `erased`; `evidence` never has
+    a key or a value in clear. `relay_version` is the first version of the relay without them, None until that commit is confirmed.
     """
 
     removal: str
     source: SourcePartition
-    first_offset: int
-    last_offset: int
+    ranges: Ranges
     kind: str
     records: int
     removed_at: datetime
-    ranges: tuple[tuple[int, int], ...] = ()
     reason: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     relay_version: int | None = None
@@ -47,15 +44,15 @@ class Removed:
         return self.relay_version is not None
 
     @property
-    def all_ranges(self) -> tuple[tuple[int, int], ...]:
-        """The offsets that left, also where the relay had no other record between the first and the last."""
-        return self.ranges or ((self.first_offset, self.last_offset - self.first_offset + 1),)
+    def first_offset(self) -> int:
+        return self.ranges.first
 
-    def holds(self, offset: int) -> bool:
-        return lies_in(offset, self.all_ranges)
+    @property
+    def last_offset(self) -> int:
+        return self.ranges.end - 1
 
 
 def why_left(removed: Iterable[Removed], offset: int) -> str | None:
     """Return why the record at an offset left the relay, or None if none of these acts removed it."""
-    words = {one.word for one in removed if one.holds(offset)}
+    words = {one.word for one in removed if one.ranges.contains(offset)}
     return next((word for word in LEFT.values() if word in words), None)

@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, list_partitions
-from mirrorlake.lake import spans_of
+from mirrorlake.lake import ranges_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.offset_map import resume_offset
@@ -282,7 +282,7 @@ class Pairs:
             source = SourcePartition(row.source_topic, row.generation, row.source_partition)
             sent, withheld = fates.setdefault((row.flow, source.topic, source.partition), ([], []))
             valid_to, downstream = self._valid_to(row.flow, source), row.first_downstream
-            for first, end in spans_of(row):
+            for first, end in ranges_of(row):
                 if first >= valid_to:
                     break
                 if row.kind == SENT:

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import describe_with_leaders, list_partitions
-from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions, spans_of
+from mirrorlake.lake import Lake, RelayPart, left_before, ranges_of, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.offsets.maps import OffsetMaps
 from mirrorlake.offsets.neighbours import ReadPosition
 from mirrorlake.topics import TopicSource
@@ -162,8 +163,7 @@ class PositionChecker:
         withheld: dict[ReadPosition, int] = {}
         for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables) if rows else ():
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
-            parts = (max(0, min(row.high, end) - max(row.low, first)) for first, end in spans_of(row))
-            withheld[one] = withheld.get(one, 0) + sum(parts)
+            withheld[one] = withheld.get(one, 0) + (ranges_of(row) & Ranges([(row.low, row.high)])).count
         landed = {}
         for row in rows:
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)

@@ -34,8 +34,9 @@ from mirrorlake.model.offset_map import (
     UnknownPartition,
     standing_at,
 )
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import why_left
-from mirrorlake.model.withheld import QUARANTINED, SENT, lies_in
+from mirrorlake.model.withheld import QUARANTINED, SENT
 from mirrorlake.offsets.maps import to_mapped_range
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _withheld(
 ) -> Translation | None:
     """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
     for row in runs.lake.query_rows(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
-        if lies_in(offset, ((hole["first"], hole["length"]) for hole in row.holes)):
+        if Ranges.from_structs(row.holes).contains(offset):
             continue
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
         if row.kind != QUARANTINED:

@@ -105,7 +105,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, absent: Ranges) -> 
         return found
     known = defaultdict[str, list[tuple[int, int]]](list)
     for one in removed_between(lake, alias, source, left.first, left.end - 1):
-        known[one.word] += Ranges.from_pairs(one.all_ranges)
+        known[one.word] += one.ranges
     for row in lake.query_rows(
         _GAPS, source=alias, first=left.first, last=left.end - 1, missing_ok=True, **asdict(source)
     ):

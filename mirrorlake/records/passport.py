@@ -18,7 +18,7 @@ from mirrorlake.lake import GAPS, Lake, landed_positions, load_incarnation_filte
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import LEFT
-from mirrorlake.model.withheld import FILTERED, QUARANTINED, SENT, lies_in
+from mirrorlake.model.withheld import FILTERED, QUARANTINED, SENT
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 from mirrorlake.records.landed_log import explain, read_landed
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Origin, Outcome, Passport, in_words
@@ -236,7 +236,7 @@ def _recorded_outcomes(
     names, found = _names(flows), {}
     text = f"SELECT *, unix_micros(committed_at) AS at_us FROM {fates.rows} WHERE {_AT}"  # noqa: S608  conditions of this lake
     rows = fates.ask(text, names=[*names], offset=offset, **asdict(source))
-    rows = [row for row in rows if not lies_in(offset, ((hole["first"], hole["length"]) for hole in row.holes))]
+    rows = [row for row in rows if not Ranges.from_structs(row.holes).contains(offset)]
     # A sent record wins, then a redrive that filtered it, then the newest row.
     for row in sorted(rows, key=lambda row: (_WEIGHT[row.kind], row.at_us)):
         flow, outcome = names[row.flow], _recorded(names[row.flow], row)

@@ -220,7 +220,7 @@ def fate_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
             **_shared_columns(flow, record, run.source),
             "first_upstream": run.first_upstream,
             "last_upstream": run.last_upstream,
-            "holes": _range_structs(run.holes),
+            "holes": [{"first": first, "length": length} for first, length in run.holes],
             "kind": SENT,
             "target_topic": run.target.topic,
             "target_partition": run.target.partition,
@@ -233,12 +233,12 @@ def fate_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
     withheld = [
         {
             **_shared_columns(flow, record, item.source),
-            "first_upstream": item.first,
-            "last_upstream": item.last,
-            "holes": _range_structs(item.holes),
+            "first_upstream": item.ranges.first,
+            "last_upstream": item.ranges.end - 1,
+            "holes": item.holes.structs,
             "kind": item.kind,
             "target_topic": record.remotes[item.source.topic].name if item.source.topic in record.remotes else None,
-            "record_count": item.count,
+            "record_count": item.ranges.count,
             "rule": item.rule,
             "rule_version": item.version,
             "reason": item.reason,
@@ -262,10 +262,6 @@ def _shared_columns(flow: str, record: LedgerRecord, source: SourcePartition) ->
         "committed_at": datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc),
         "target_topic_id": remote.topic_id or None if remote is not None else None,
     }
-
-
-def _range_structs(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
-    return [{"first": first, "length": length} for first, length in pairs]
 
 
 def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, MappedRange]]:

@@ -7,7 +7,6 @@ of one partition that are redriven together.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +15,9 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import lost_topic_error
-from mirrorlake.lake import RELAY, Lake, LakeQuery, RelayPart, load_incarnation_filter, removed_from, spans_of
+from mirrorlake.lake import RELAY, Lake, LakeQuery, RelayPart, load_incarnation_filter, ranges_of, removed_from
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.republish.lost_topics import find_lost_topics
 from mirrorlake.republish.prepare import sending_settings
@@ -123,8 +123,8 @@ class Quarantine:
         return Redriven(
             flow=self._flow.name,
             sent=sender.records,
-            filtered=sum(item.count for item in withheld if item.kind != QUARANTINED),
-            still_quarantined=sum(item.count for item in withheld if item.kind == QUARANTINED),
+            filtered=sum(item.ranges.count for item in withheld if item.kind != QUARANTINED),
+            still_quarantined=sum(item.ranges.count for item in withheld if item.kind == QUARANTINED),
         )
 
 
@@ -145,23 +145,21 @@ def find_waiting(lake: Lake, flow: FlowConfig) -> dict[SourcePartition, dict[int
     for row in lake.query_rows(_QUARANTINED, flow=flow.name, missing_ok=True):
         several = waiting.setdefault(SourcePartition(row.topic, row.generation, row.partition), {})
         cause = Cause(row.rule, row.rule_version, row.reason or "")
-        several.update((offset, cause) for first, end in spans_of(row) for offset in range(first, end))
+        several.update((offset, cause) for span in ranges_of(row) for offset in range(*span))
     if not waiting:
         return {}
     spans = [{**asdict(source), "first": min(held), "last": max(held)} for source, held in waiting.items()]
     text = _DONE.replace("<current>", load_incarnation_filter(lake, [flow]).current_sql())
     tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
-    done: dict[SourcePartition, list[tuple[int, int]]] = {}
+    done: dict[SourcePartition, list[Ranges]] = {}
     for row in lake.query_rows(text, tables=tables, flow=flow.name, again=flow.redrive_name):
-        source = SourcePartition(row.topic, row.generation, row.partition)
-        done.setdefault(source, []).extend(spans_of(row))
+        done.setdefault(SourcePartition(row.topic, row.generation, row.partition), []).append(ranges_of(row))
     for one in removed_from(lake, flow.source):
-        done.setdefault(one.source, []).extend((first, first + length) for first, length in one.all_ranges)
+        done.setdefault(one.source, []).append(one.ranges)
     for source, several in waiting.items():
-        offsets = sorted(several)
-        for first, end in done.get(source, ()):
-            for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]:
-                several.pop(offset, None)
+        for span in Ranges.of(several) & Ranges.union(done.get(source, ())):
+            for offset in range(*span):
+                del several[offset]
     return {source: several for source, several in waiting.items() if several}
 
 

@@ -25,7 +25,7 @@ class RelayProgress:
 
     def passed(self, records: Sequence[LedgerRecord]) -> None:
         self.sent += sum(run.count for record in records for run in record.runs)
-        self._withheld += sum(item.count for record in records for item in record.withheld)
+        self._withheld += sum(item.ranges.count for record in records for item in record.withheld)
         self.report()
 
     def finish(self) -> None:

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
-from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.view import View, Viewed
 
 RULE = "loop"
@@ -52,7 +53,7 @@ class ProvenanceStage:
                     kind=FILTERED,
                     rule=RULE,
                     version=self.version,
-                    ranges=ranges_of(offsets[been].tolist()),
+                    ranges=Ranges.of(offsets[been]),
                     reason=f"it has been on {self.target}",
                 )
             )

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.headers import with_column
 from mirrorlake.rules.hop_header import appended, hop_texts
 from mirrorlake.rules.view import Viewed
@@ -41,8 +42,8 @@ class BetweenTimes:
             goes &= stamps < self.until_ms
         if goes.all():
             return Viewed(records=records)
-        offsets = records.column("offset").to_numpy(zero_copy_only=False)[~goes].tolist()
-        held = Withheld(source=source, kind=FILTERED, rule=TIMES, version="", ranges=ranges_of(offsets))
+        offsets = records.column("offset").to_numpy(zero_copy_only=False)[~goes]
+        held = Withheld(source=source, kind=FILTERED, rule=TIMES, version="", ranges=Ranges.of(offsets))
         return Viewed(records=records.filter(pa.array(goes)), withheld=(held,))
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld
 from mirrorlake.rules.headers import Flags
 
 _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
@@ -54,7 +55,7 @@ class Sieve:
                 kind=kind,
                 rule=self._rule,
                 version=self._version,
-                ranges=ranges_of(sorted(offsets)),
+                ranges=Ranges.of(offsets),
                 reason=reason,
             )
             for (kind, reason), offsets in self._held.items()

@@ -168,7 +168,7 @@ class RowFormat:
             why: dict[int, str | None] = {}
             for one in viewed.withheld:
                 reason = None if one.kind == IS_FILTERED else f"the rule {one.rule} cannot judge it: {one.reason}"
-                why |= {place: reason for first, length in one.ranges for place in range(first, first + length)}
+                why |= {place: reason for offsets in one.ranges for place in range(*offsets)}
             withheld = mine.filter(pc.is_in(offsets, pa.array([*why], pa.int64())))
             reasons = pa.array(map(why.get, withheld.column("_offset").to_pylist()), pa.string())
             yield self._batch(withheld, {"_fault": reasons, "_filtered": reasons.is_null()})

@@ -199,7 +199,7 @@ def forget_erased(lake: Lake, name: str, sources: Iterable[str], *, since: datet
         return
     for source, one in acts:
         at = one.source
-        offsets = " OR ".join(f"offset BETWEEN {first} AND {first + length - 1}" for first, length in one.all_ranges)
+        offsets = " OR ".join(f"offset BETWEEN {first} AND {end - 1}" for first, end in one.ranges)
         lake.delete_rows(
             BAD_RECORDS,
             f"table_name = {quote(name)} AND source = {quote(source)} AND topic = {quote(at.topic)}"

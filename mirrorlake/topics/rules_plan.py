@@ -154,7 +154,7 @@ def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, ne
         known = {row["offset"]: row for row in batch.to_pylist()}
         changed += sum(known[row["offset"]] != row for row in viewed.records.to_pylist())
         for one in viewed.withheld:
-            held[one.kind, one.rule, one.version, one.reason] += one.count
+            held[one.kind, one.rule, one.version, one.reason] += one.ranges.count
     reasons = tuple(
         TrialReason(kind=kind, rule=rule, version=version, reason=reason, records=count)
         for (kind, rule, version, reason), count in sorted(held.items())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.model.verify import MAX_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.rules import View
 from mirrorlake.verify.completeness import SendBounds, count_withheld, find_lost_and_pending
@@ -15,7 +16,6 @@ from mirrorlake.verify.cut import FixedCut, read_processed_offsets, take_cut
 from mirrorlake.verify.feeds import FeedKey
 from mirrorlake.verify.flow_at_cut import FlowAtCut
 from mirrorlake.verify.hop import compare_hop
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.source_end import SourceEnd
 from mirrorlake.verify.target_end import TargetEnd, summarize_feeds
@@ -50,7 +50,7 @@ def compare_ranges(
     target: TargetEnd,
     tell: Callable[[int], None],
 ) -> VerifyReport:
-    cut, due = target.cut, {s: OffsetRanges([span]) for s, span in ranges.items()}
+    cut, due = target.cut, {s: Ranges([span]) for s, span in ranges.items()}
     at_cut = FlowAtCut(
         flow=flow,
         source=source,
@@ -101,13 +101,13 @@ def _places(at_cut: FlowAtCut, source: SourcePartition) -> set[tuple[str, int]]:
 
 
 def _sent_beside(
-    flow: FlowConfig, due: Mapping[SourcePartition, OffsetRanges], source: SourceEnd, cut: FixedCut
+    flow: FlowConfig, due: Mapping[SourcePartition, Ranges], source: SourceEnd, cut: FixedCut
 ) -> list[Difference]:
     """List the ranges that the flow processed past the chosen ones; those that left the relay since are explained."""
     found = []
     for s, chosen in due.items():
-        processed = OffsetRanges(read_processed_offsets(flow.name, s, cut).upstream_spans())
-        for span in processed - chosen - source.removed.get(s, OffsetRanges()):
+        processed = Ranges(read_processed_offsets(flow.name, s, cut).upstream_spans())
+        for span in processed - chosen - source.removed.get(s, Ranges()):
             count = span.end - span.first
             found.append(Difference.at(s, span.first, where="target", problem="extra", records=count))
     return found

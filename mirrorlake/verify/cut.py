@@ -17,13 +17,13 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import newest_topics, spans_of
+from mirrorlake.lake import newest_topics, ranges_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ranges import OffsetRange, Ranges
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, stable_ends
 from mirrorlake.rules import View
 from mirrorlake.verify.feeds import Feed, FeedKey, FeedTarget
 from mirrorlake.verify.offset_columns import OffsetColumns
-from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 _FEED_COLUMNS = ("flow", "source_topic", "generation", "source_partition")
 _RUN_COLUMNS = (
@@ -70,7 +70,7 @@ def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[
 
 
 def feeds_within(
-    cut: FixedCut, due: Mapping[FeedKey, OffsetRanges], views: Mapping[str, View] = MappingProxyType({})
+    cut: FixedCut, due: Mapping[FeedKey, Ranges], views: Mapping[str, View] = MappingProxyType({})
 ) -> list[Feed]:
     rows = [
         {"flow": key.flow, **asdict(key.source), "first": span.first, "end_at": span.end}
@@ -143,4 +143,4 @@ def read_processed_offsets(flow: str, source: SourcePartition, cut: FixedCut) ->
         flow=flow,
         **asdict(source),
     )
-    return OffsetColumns.identity((span, 0) for span in OffsetRanges([span for row in rows for span in spans_of(row)]))
+    return OffsetColumns.identity(Ranges.union([ranges_of(row) for row in rows]))

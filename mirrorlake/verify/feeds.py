@@ -54,7 +54,7 @@ class Feed:
     def identity(cls, source: SourcePartition, ranges: Ranges, removed: Ranges | None = None) -> Feed:
         return cls(
             key=FeedKey(None, source),
-            offsets=OffsetColumns.identity((span, 0) for span in ranges),
+            offsets=OffsetColumns.identity(ranges),
             targets=(FeedTarget(tp=TopicPartition(source.topic, source.partition)),),
             removed=removed or Ranges(),
         )

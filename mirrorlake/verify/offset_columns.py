@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.model.ranges import OffsetRange, Ranges
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.verify.content import Flags, Offsets
 
 
@@ -50,12 +50,11 @@ class OffsetColumns:
         return cls(upstream=starts, downstream=downstream, lengths=lengths, labels=labels[of_run]).where(lengths > 0)
 
     @classmethod
-    def identity(cls, spans: Iterable[tuple[OffsetRange, int]]) -> OffsetColumns:
-        spans = list(spans)
-        first = np.array([span.first for span, _ in spans], np.int64)
-        lengths = np.array([span.end - span.first for span, _ in spans], np.int64)
-        labels = np.array([label for _, label in spans], np.int64)
-        return cls(upstream=first, downstream=first, lengths=lengths, labels=labels).where(lengths > 0)
+    def identity(cls, ranges: Ranges) -> OffsetColumns:
+        lengths = ranges.ends - ranges.firsts
+        return cls(
+            upstream=ranges.firsts, downstream=ranges.firsts, lengths=lengths, labels=np.zeros(len(lengths), np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.upstream)
@@ -116,7 +115,7 @@ class OffsetColumns:
 def join_columns(parts: Iterable[OffsetColumns]) -> OffsetColumns:
     parts = list(parts)
     if not parts:
-        return OffsetColumns.identity(())
+        return OffsetColumns.identity(Ranges())
     whole = OffsetColumns(
         upstream=np.concatenate([part.upstream for part in parts]),
         downstream=np.concatenate([part.downstream for part in parts]),

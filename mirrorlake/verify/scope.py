@@ -96,12 +96,10 @@ class KnownRanges:
 
 def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, Ranges]:
     """Read the offsets that left the relay of a source, explained (law E)."""
-    expired = {source: Ranges([(0, position)]) for source, position in left_before(lake, alias).items()}
-    found: dict[SourcePartition, list[tuple[int, int]]] = {}
+    found = {source: [Ranges([(0, position)])] for source, position in left_before(lake, alias).items()}
     for one in removed_from(lake, alias):
-        ranges = [(first, first + length) for first, length in one.ranges]
-        found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
-    return {source: expired.get(source, Ranges()) | Ranges(found.get(source, ())) for source in {**expired, **found}}
+        found.setdefault(one.source, []).append(one.ranges)
+    return {source: Ranges.union(several) for source, several in found.items()}
 
 
 def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:

@@ -131,7 +131,9 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
 def test_law_f_an_erasure_on_a_store_is_ended_by_the_next_one(world: World, step: str) -> None:
     with dying(f"remove.{step}"):
         world.eraser().erase("orders", ADA, "why")
-    explained = {offset for one in removed_from(world.lake, "east") for offset in range(END) if one.holds(offset)}
+    explained = {
+        offset for one in removed_from(world.lake, "east") for offset in range(END) if one.ranges.contains(offset)
+    }
     assert {*world.offsets()} | explained >= {*range(END)}
     done = world.eraser().erase("orders", ADA, "why")
     assert (done.records + done.finished, done.ok) == (BATCHES, True)

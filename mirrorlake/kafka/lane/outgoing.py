@@ -13,7 +13,8 @@ from mirrorlake.errors import UnsendableRecord
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.columns import Unsendable, unsendable_rows
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.withheld import QUARANTINED, Withheld, ranges_of
+from mirrorlake.model.ranges import Ranges
+from mirrorlake.model.withheld import QUARANTINED, Withheld
 from mirrorlake.rules import View, Viewed
 
 UNSENDABLE = "unsendable"
@@ -68,7 +69,7 @@ def _sendable(batch: Batch, viewed: Viewed, refused: Mapping[int, str]) -> Viewe
                     kind=QUARANTINED,
                     rule=UNSENDABLE,
                     version="",
-                    ranges=ranges_of(found),
+                    ranges=Ranges.of(found),
                     reason=why,
                 )
                 for why, found in by_reason.items()

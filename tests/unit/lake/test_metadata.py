@@ -24,6 +24,7 @@ from mirrorlake.lake import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
+from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 ON = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
@@ -74,13 +75,14 @@ AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
 
 
-def act(removal: str, first: int, last: int, **more: Any) -> Removed:
-    return Removed(removal=removal, source=ORDERS, first_offset=first, last_offset=last, **more)
+def act(removal: str, *ranges: tuple[int, int], **more: Any) -> Removed:
+    return Removed(removal=removal, source=ORDERS, ranges=Ranges(ranges), **more)
 
 
-EXPIRY = act("a", 0, 99, kind=EXPIRED, records=90, removed_at=AT, reason="age: 1d")
-LEFT = {"ranges": ((120, 2), (140, 1)), "evidence": {"key": "sha256:aa"}}
-ERASURE = act("b", 120, 140, kind=ERASED, records=3, removed_at=AT.replace(hour=10), **LEFT)
+EXPIRY = act("a", (0, 100), kind=EXPIRED, records=90, removed_at=AT, reason="age: 1d")
+ERASURE = act(
+    "b", (120, 122), (140, 141), kind=ERASED, records=3, removed_at=AT.replace(hour=10), evidence={"key": "sha256:aa"}
+)
 
 
 @pytest.mark.law("E")
@@ -97,13 +99,13 @@ def test_an_act_is_read_once_and_says_whether_it_is_done(lake: Lake) -> None:
 
 
 def test_only_retention_moves_what_left_before(lake: Lake) -> None:
-    later = replace(EXPIRY, removal="c", first_offset=100, last_offset=119)
+    later = replace(EXPIRY, removal="c", ranges=Ranges([(100, 120)]))
     write_removed(lake, "east", [EXPIRY, later, ERASURE])
     assert left_before(lake, "east") == {ORDERS: 120}
 
 
 def test_what_two_upkeeps_announced_at_the_same_moment_left_once(lake: Lake) -> None:
-    wider = replace(EXPIRY, removal="d", last_offset=109, records=100, relay_version=8)
+    wider = replace(EXPIRY, removal="d", ranges=Ranges([(0, 110)]), records=100, relay_version=8)
     write_removed(lake, "east", [EXPIRY, wider])
     write_removed(lake, "east", [replace(EXPIRY, relay_version=9)])
     assert removed_from(lake, "east") == [wider]

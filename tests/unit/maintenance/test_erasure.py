@@ -105,7 +105,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     assert done.sent_to == ("east.orders by renamed->since",)
     [left] = removed_from(world.lake, "east")
     assert (left.kind, left.source, left.records, left.reason) == ("erased", ORDERS, 6, "request 4711")
-    assert [offset for offset in range(60) if left.holds(offset)] == [*GONE]
+    assert [offset for offset in range(60) if left.ranges.contains(offset)] == [*GONE]
     assert left.relay_version == done.relay_version == world.tables.version(world.path)
     assert "ada" not in json.dumps(left.evidence)
     assert left_before(world.lake, "east") == {}
@@ -181,7 +181,9 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
 def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World, step: str, by: str) -> None:
     with dying(f"remove.{step}"):
         world.eraser().erase("orders", ADA, "why")
-    explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
+    explained = {
+        offset for one in removed_from(world.lake, "east") for offset in range(60) if one.ranges.contains(offset)
+    }
     assert {*world.offsets()} | explained >= {*range(60)}
     if by == "upkeep" and step != "announcing":
         table = world.lake.open_maintenance(world.path)

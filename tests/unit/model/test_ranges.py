@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -51,6 +51,8 @@ def test_contains_is_that_of_sets(offsets: set[int]) -> None:
     expected = [offset in offsets for offset in every]
     assert [ranges.contains(offset) for offset in every] == expected
     assert ranges.contains(np.array(every)).tolist() == expected
+    for first, end in combinations(every, 2):
+        assert ranges.overlaps(first, end) == any(expected[first + 1 : end + 1]), (first, end)
 
 
 def test_ranges_are_written_as_pairs_and_structs() -> None:

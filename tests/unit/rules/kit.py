@@ -56,7 +56,7 @@ def sent(viewed: Viewed) -> list[int]:
 
 
 def reasons(viewed: Viewed) -> list[tuple[str, str, str, tuple[tuple[int, int], ...]]]:
-    return [(one.kind, one.rule, one.reason, one.ranges) for one in viewed.withheld]
+    return [(one.kind, one.rule, one.reason, one.ranges.pairs) for one in viewed.withheld]
 
 
 def predicate(condition: str, *records: Any, **settings: Any) -> list[int]:

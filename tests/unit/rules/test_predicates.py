@@ -125,7 +125,7 @@ def test_a_record_on_which_the_predicate_fails_is_found_among_the_others() -> No
     records = batch(*[b'{"n":1}', b'{"n":4}', b'{"n":1}'] * 30, start=2**62)
     found = view({"keep": "offset * CAST(value.n AS int) > 0"})(SOURCE, records)
     assert [(one.kind, one.reason) for one in found.withheld] == [(QUARANTINED, "the predicate cannot be evaluated")]
-    assert (len(found.records), found.withheld[0].count) == (60, 30)
+    assert (len(found.records), found.withheld[0].ranges.count) == (60, 30)
 
 
 SCALARS = (

@@ -120,7 +120,7 @@ def test_a_function_that_returns_something_else_has_its_batch_quarantined(return
     ml.rule_function("wild", returned)
     found = make_flow_view(flow({"function": "wild"}))(SOURCE, batch(b"a", b"b", b"c"))  # type: ignore[misc]
     [held] = found.withheld
-    assert (len(found.records), held.kind, held.ranges) == (0, QUARANTINED, ((10, 3),))
+    assert (len(found.records), held.kind, held.ranges.pairs) == (0, QUARANTINED, ((10, 3),))
     assert reason in held.reason
 
 
