@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.ranges import OffsetRange, Ranges
 
-OFFSETS = st.sets(st.integers(0, 40))
-BOUNDS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)))
+OFFSETS = st.sets(st.integers(0, 60))
+BOUNDS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)))
 
 
 def offsets_of(ranges: Ranges) -> set[int]:
