@@ -225,7 +225,7 @@ def judged(
         look, observed_at=at, landed=sources, sent={flow.name: merged_positions({}, str) for flow in flows}
     )
     recent = Recent(earlier)
-    nothing: Any = SimpleNamespace(query_rows=lambda *_, **__: [], describe=lambda _: {})
+    nothing: Any = SimpleNamespace(query=lambda *_, **__: [], describe=lambda _: {})
     known: Any = {
         "lake": nothing,
         "target": lambda _: nothing,

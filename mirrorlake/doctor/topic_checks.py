@@ -110,7 +110,7 @@ def _ledger_settings(at: FlowInputs) -> Iterator[Problem]:
 def _ledger_state(at: FlowInputs) -> Iterator[Problem]:
     """The flow's ledger can be read, and knows no less than its copy in the lake."""
     sql = "SELECT lane, max(ledger_seq) AS seq FROM {offset_map} WHERE flow = :flow GROUP BY lane"
-    copied = at.inputs.lake.query_rows(sql, flow=at.flow.name, missing_ok=True)
+    copied = at.inputs.lake.query(sql, flow=at.flow.name, missing_ok=True)
     restore = f"mirrorlake republish --flow '{at.flow.name}' --restore-ledger"
     if at.ledger is None:
         if copied:
@@ -254,7 +254,7 @@ def _target_retention(inputs: Inputs, alias: str) -> Iterator[Problem]:
     flows = [at for at in inputs.flows if at.flow.source == alias]
     # Of a large relay this is the doctor's longest question, so its flows ask it once.
     sql = "SELECT topic, min(unix_millis(timestamp)) AS oldest FROM {relay} GROUP BY topic"
-    oldest = {row.topic: row.oldest for row in (inputs.lake.query_rows(sql, relay=alias) if flows else ())}
+    oldest = {row.topic: row.oldest for row in (inputs.lake.query(sql, relay=alias) if flows else ())}
     for at, one in ((flow, pair) for flow in flows for pair in _pairs(flow)):
         retention = int(value(one.there, "retention.ms", "-1"))
         deletes = "delete" in value(one.there, "cleanup.policy", "delete") and retention >= 0

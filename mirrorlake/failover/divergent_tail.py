@@ -66,7 +66,7 @@ class DivergentTail:
         found = dict[SourcePartition, RecordRange]()
         while True:
             part = RelayPart(positions)
-            rows = work.lake.query_rows(
+            rows = work.lake.query(
                 _TAIL,
                 relay=self._flow.source,
                 part=part,

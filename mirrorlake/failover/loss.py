@@ -107,15 +107,15 @@ def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartit
     """Read the last known ends of a flow's source, and their time, from the lake."""
     ends = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
-        for row in lake.query_rows(_ENDS, source=flow.source)
+        for row in lake.query(_ENDS, source=flow.source)
         if flow.carries(row.topic)
     }
-    [looks] = lake.query_rows(_ANSWERED, name=flow.source)
+    [looks] = lake.query(_ANSWERED, name=flow.source)
     ends_at = answered_at = in_step_at = looks.answered_at
     landed = RelayPart({source: reached.get(source, NO_PROGRESS).landed for source in ends})
-    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": landed.known()}) if ends_at else ()
+    beyond = lake.query(_BEYOND, source=flow.source, tables={"held": landed.known()}) if ends_at else ()
     if beyond and beyond[0].first_at is not None:
-        [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
+        [before] = lake.query(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
     # A sampler reads the ends every half a minute, a live lander twice a second.
     mark = read_mark(lake, flow.source)
@@ -124,7 +124,7 @@ def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartit
         in_step_at = _newest(in_step_at, mark.complete_for(flow.carries))
     if answered_at is None:
         return SourceSeen(ends=ends)
-    [silent] = lake.query_rows(_SILENT, name=flow.source, after=micros(answered_at))
+    [silent] = lake.query(_SILENT, name=flow.source, after=micros(answered_at))
     silences = [silent.silent_at, None if mark is None else mark.silent_at]
     return SourceSeen(
         ends=ends,

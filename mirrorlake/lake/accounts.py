@@ -145,7 +145,7 @@ class OffsetAccounts:
         return found
 
     def record(self, gaps: Sequence[Gap]) -> None:
-        self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
+        self._lake.append(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
 
     def record_new_gaps(self, gaps: Sequence[Gap]) -> None:
         """Append the gaps of a start to `gaps`, without those that an earlier, killed start has written (law F)."""
@@ -175,7 +175,7 @@ class OffsetAccounts:
     def _recorded(self, kinds: Collection[str]) -> list[Gap]:
         if not kinds:
             return []
-        rows = self._lake.query_rows(_RECORDED, source=self._alias, kinds=sorted(kinds))
+        rows = self._lake.query(_RECORDED, source=self._alias, kinds=sorted(kinds))
         return [
             Gap(
                 source=SourcePartition(row.topic, row.generation, row.partition),
@@ -200,7 +200,7 @@ class OffsetAccounts:
         two commits cannot leave an account behind the relay (law F). No batch that it accounts for is newer than `landed_at`.
         """
         begins = [(source, (offset, None)) for source, offset in opened.items()]
-        self._lake.append_rows(
+        self._lake.append(
             POSITIONS,
             [
                 position_row(

@@ -41,7 +41,7 @@ class Audit:
         """Append changes that were applied; `plan` is the plan that showed them, by default one of these changes."""
         digest = hashlib.sha256(str(plan or Plan(tuple(changes))).encode()).hexdigest()
         by = who()
-        self._lake.append_rows(
+        self._lake.append(
             AUDIT,
             [
                 {
@@ -62,7 +62,7 @@ class Audit:
 
     def entries(self, where: str, kind: str) -> list[AuditEntry]:
         """List the actions on objects of a kind on a cluster, oldest first; [] before the table exists."""
-        rows = self._lake.query_rows(
+        rows = self._lake.query(
             "SELECT object, action, flow, before, after FROM {audit} "
             "WHERE `where` = :cluster AND startswith(object, :kind) ORDER BY at",
             cluster=where,

@@ -35,7 +35,7 @@ class Control:
         if self._lake.has_version(self._location, self._version + 1):
             # The version is read first, so that a row committed in between is read twice instead of never.
             self._version = self._lake.version(self._location)
-            self._rows = [_intention(row) for row in self._lake.query_rows("SELECT * FROM {control}")]
+            self._rows = [_intention(row) for row in self._lake.query("SELECT * FROM {control}")]
         return state_of(self._rows)
 
     def intentions(self) -> tuple[Intention, ...]:
@@ -58,7 +58,7 @@ class Control:
             "value": json.dumps(value),
             "reason": reason or None,
         }
-        self._lake.append_rows(CONTROL, [row])
+        self._lake.append(CONTROL, [row])
 
 
 def _intention(row: Any) -> Intention:

@@ -153,7 +153,7 @@ class FencedRelayWriter:
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
         # Its signature has no time, so it is queried once.
-        [row] = self._lake.query_rows("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
+        [row] = self._lake.query("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
         found: datetime | None = row.newest
         return found
 

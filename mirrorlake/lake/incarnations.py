@@ -37,7 +37,7 @@ def read_incarnations(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str
     """Read the remote topics that were deleted or recreated, by target alias and name; most lakes have none."""
     targets = sorted({flow.target for flow in flows})
     # There is a row for each change of a remote topic, few enough to process without a shuffle.
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
         "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
         missing_ok=True,

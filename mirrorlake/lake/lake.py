@@ -85,7 +85,7 @@ class Lake(LakeReader):
     def commit_files(
         self, location: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str
     ) -> None:
-        """Commit files that workers wrote, as `append` does.
+        """Commit files that workers wrote, as `append_frame` does.
 
         Raises:
             SafetyError: this process does not see one of them.
@@ -124,7 +124,7 @@ class Lake(LakeReader):
         """Open a table for maintenance, or return None if only Spark reaches it."""
         return TableMaintenance(location) if self._is_seen(location) else None
 
-    def append(
+    def append_frame(
         self,
         frame: DataFrame,
         location: str,
@@ -166,7 +166,7 @@ class Lake(LakeReader):
         version: int,
         signature: str,
     ) -> None:
-        """Append to the relay of a source as `append` does; without rows, commit only the version and the signature.
+        """Append to the relay of a source as `append_frame` does; without rows, commit only the version and the signature.
 
         `rows` have the relay's columns except `landed_at`, the time of the batch.
 
@@ -180,7 +180,7 @@ class Lake(LakeReader):
             frame = self.spark.createDataFrame([], schema=RELAY.ddl)
             if rows is not None:
                 frame = rows.withColumn("landed_at", F.lit(landed_at))
-            self.append(frame, location, app_id=app_id, version=version, signature=signature)
+            self.append_frame(frame, location, app_id=app_id, version=version, signature=signature)
             return
         files = [] if rows is None else self._writer.write(rows, location, landed_at)
         if files:
@@ -201,7 +201,7 @@ class Lake(LakeReader):
         self.refuse_spark(f"replacing records of {location}")
         self._through_spark.save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
-    def append_rows(
+    def append(
         self, table: TableSchema, rows: Sequence[Mapping[str, Any]], *, app_id: str = "", version: int = 0
     ) -> None:
         """Append rows, by column names, to a side table; a column missing in a row is null.
@@ -233,7 +233,7 @@ class Lake(LakeReader):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
-        self.append(frame, location, app_id=app_id, version=version)
+        self.append_frame(frame, location, app_id=app_id, version=version)
 
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""

@@ -31,7 +31,7 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class LakeQuery:
-    """A query in Spark's SQL (see `Lake.query_rows`).
+    """A query in Spark's SQL (see `Lake.query`).
 
     Names in braces are tables, `:name` is a value. `tables` go before tables of the lake. With `cache` the answer is kept until
     a table has a new version; not for given tables.

@@ -127,7 +127,7 @@ def rewind_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     for source, at in update_landed_positions(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
         held[source] = max(at, held.get(source, 0))
     again = {}
-    for row in lake.query_rows(_ACCOUNTS, source=alias):
+    for row in lake.query(_ACCOUNTS, source=alias):
         source = SourcePartition(row.topic, row.generation, row.partition)
         # Nothing was landed before the position at which the account was opened.
         last = max(held.get(source, 0), int(row.opened))
@@ -203,19 +203,19 @@ class LandedPositions:
 def accounted_until(lake: Lake, alias: str) -> datetime | None:
     """Read the time of the newest batch that `positions` accounts for, or None if no row has it."""
     text = "SELECT max(landed_at) AS newest FROM {positions} WHERE source = :source AND kind = 'landed'"
-    [row] = lake.query_rows(text, source=alias)
+    [row] = lake.query(text, source=alias)
     return None if row.newest is None else row.newest.astimezone(timezone.utc)
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Read the next offset of each partition from `positions`; the relay may hold more."""
-    rows = lake.query_rows(_ACCOUNTS, source=alias)
+    rows = lake.query(_ACCOUNTS, source=alias)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 
 def count_landed_since(lake: Lake, alias: str, since: datetime) -> dict[TopicPartition, int]:
     """Count the offsets of each partition landed since a time."""
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT topic, partition, max(position) - min(position) AS records FROM {positions} "
         "WHERE source = :source AND kind = 'landed' AND observed_at >= :since GROUP BY topic, generation, partition",
         source=alias,
@@ -262,7 +262,7 @@ def summarize_landed_after(
     Rows: `topic, generation, partition, first, last, records, newest` (record timestamp), `landed_at` (newest batch).
     """
     part = RelayPart(positions, since=since, until=until)
-    return lake.query_rows(
+    return lake.query(
         _SPANS, relay=alias, part=part, tables={"known": part.known()}, since=part.since, until=part.until
     )
 

@@ -100,7 +100,7 @@ def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = Fa
             leader_epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.query_rows(_NEWEST_TOPICS, missing_ok=missing_ok, cache=True, cluster=cluster, role=role)
+        for row in lake.query(_NEWEST_TOPICS, missing_ok=missing_ok, cache=True, cluster=cluster, role=role)
     }
 
 
@@ -111,7 +111,7 @@ def source_at(known: Mapping[str, KnownTopic], tp: TopicPartition, offset: int) 
 
 
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
-    return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
+    return {Acl(**row.acl) for row in lake.query(_NEWEST_ACLS, cluster=cluster)}
 
 
 def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
@@ -244,7 +244,7 @@ class SourceTopics:
     def _record(self, topics: Iterable[KnownTopic], at: datetime) -> None:
         topics = list(topics)
         self.known |= {topic.name: topic for topic in topics}
-        self._lake.append_rows(METADATA, [topic_row(self._alias, "source", topic, at) for topic in topics])
+        self._lake.append(METADATA, [topic_row(self._alias, "source", topic, at) for topic in topics])
 
 
 def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:
@@ -312,7 +312,7 @@ class Observations:
             if after != before:
                 changed.append(after)
         at = self._now()
-        self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic in changed])
+        self._lake.append(METADATA, [topic_row(cluster, "target", topic, at) for topic in changed])
 
     def record_incarnations(
         self,
@@ -322,12 +322,12 @@ class Observations:
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
         """Record lost remote topics with their old ids, and the topics that now have their names."""
-        seen = self._lake.query_rows(_INCARNATIONS, missing_ok=True, cluster=cluster)
+        seen = self._lake.query(_INCARNATIONS, missing_ok=True, cluster=cluster)
         unseen = unseen_incarnations(lost, seen, now=self._now())
-        self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic, at in unseen])
+        self._lake.append(METADATA, [topic_row(cluster, "target", topic, at) for topic, at in unseen])
         self.record_topics(cluster, states, configs, scope=lost)
 
     def record_acls(self, cluster: str, acls: Iterable[Acl]) -> None:
         known, present, at = newest_acls(self._lake, cluster), set(acls), self._now()
         changed = [*sorted(present - known), *sorted(known - present)]
-        self._lake.append_rows(METADATA, [acl_row(cluster, acl, at, present=acl in present) for acl in changed])
+        self._lake.append(METADATA, [acl_row(cluster, acl, at, present=acl in present) for acl in changed])

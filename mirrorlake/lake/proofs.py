@@ -75,12 +75,12 @@ def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str,
         rows.append(row)
     if rows:
         lake.create_side_table(PROOFS)
-        lake.append_rows(PROOFS, rows)
+        lake.append(PROOFS, rows)
 
 
 def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[RangeProof]]:
     """Return the time and the proofs of one verification, or (None, []) if it wrote nothing."""
-    rows = lake.query_rows("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
+    rows = lake.query("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
     names = [name for name in RangeProof.__dataclass_fields__ if name != "partition"]
     return max((row.proven_at for row in rows), default=None), [
         RangeProof(
@@ -138,9 +138,9 @@ def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tupl
     """Return the proven ranges of a flow, and whether any range differed after it was proven."""
     standing = lives.current_sql("")
     values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
-    rows = lake.query_rows(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
+    rows = lake.query(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
     differing: dict[tuple[str, SourcePartition], list[tuple[int, int]]] = {}
-    for row in lake.query_rows(_DIFFERENT.replace("<standing>", standing), **values) if rows else ():
+    for row in lake.query(_DIFFERENT.replace("<standing>", standing), **values) if rows else ():
         place = row.kind, SourcePartition(row.topic, row.generation, row.partition)
         differing.setdefault(place, []).append((int(row.first), int(row.end_at)))
     found = [

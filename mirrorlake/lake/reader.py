@@ -188,7 +188,7 @@ class LakeReader(LakeAddresses):
     def meta(self, table: TableSchema) -> DataFrame:
         return self._through_spark.read(self.meta_location(table))
 
-    def query_rows(
+    def query(
         self,
         text: str,
         *,
@@ -212,7 +212,7 @@ class LakeReader(LakeAddresses):
         return [] if table is None else to_rows(table)
 
     def query_table(self, query: LakeQuery, *, missing_ok: bool = False) -> pa.Table | None:
-        """Return the answer of `query_rows` as an Arrow table, or None if a table does not exist and `missing_ok` is set."""
+        """Return the answer of `query` as an Arrow table, or None if a table does not exist and `missing_ok` is set."""
         locations = {name: self._locate(one) for name, one in query.lake_tables.items()}
         if missing_ok and not all(map(self.exists, locations.values())):
             return None

@@ -39,21 +39,19 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
 
     Records of an unfinished removal (`is_done`) may still be in the relay.
     """
-    return _read(lake.query_rows(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, cache=True))
+    return _read(lake.query(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, cache=True))
 
 
 def erased_from(lake: Lake, alias: str) -> list[Removed]:
     """List the erasures from a source's relay, far fewer rows than those of retention."""
     return _read(
-        lake.query_rows(
-            f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, cache=True
-        )
+        lake.query(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, cache=True)
     )
 
 
 def unfinished(lake: Lake, alias: str) -> list[Removed]:
     """List the removals that were announced and not confirmed."""
-    return _read(lake.query_rows(_UNFINISHED, source=alias, missing_ok=True))
+    return _read(lake.query(_UNFINISHED, source=alias, missing_ok=True))
 
 
 def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int, last: int) -> list[Removed]:
@@ -63,7 +61,7 @@ def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int,
         "AND first_offset <= :last AND last_offset >= :first"
     )
     text = f"{_REMOVED} {here} {_ORDERED}"
-    return _read(lake.query_rows(text, source=alias, missing_ok=True, first=first, last=last, **asdict(source)))
+    return _read(lake.query(text, source=alias, missing_ok=True, first=first, last=last, **asdict(source)))
 
 
 def _read(rows: Iterable[Any]) -> list[Removed]:
@@ -90,14 +88,14 @@ def _read(rows: Iterable[Any]) -> list[Removed]:
 
 def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Return, by source partition, the offset before which retention removed every record; omit the others."""
-    rows = lake.query_rows(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, cache=True)
+    rows = lake.query(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, cache=True)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 
 def write_removed(lake: Lake, alias: str, removed: Iterable[Removed]) -> None:
     """Append rows to `removed`; create the table if it is missing."""
     lake.create_side_table(REMOVED)
-    lake.append_rows(REMOVED, [removed_row(alias, one) for one in removed])
+    lake.append(REMOVED, [removed_row(alias, one) for one in removed])
 
 
 # Of the two rows of a removal, the one with the relay's version is later.

@@ -152,7 +152,7 @@ def load_last_samples(lake: Lake, subjects: Collection[Subject] | None = None) -
 
     A subject that is sampled no more would make each start read the tables from its last sample on.
     """
-    newest = lake.query_rows(
+    newest = lake.query(
         "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
         "GROUP BY subject, name"
     )
@@ -161,7 +161,7 @@ def load_last_samples(lake: Lake, subjects: Collection[Subject] | None = None) -
     if not completed:
         return LastSamples()
     # One second earlier, because file statistics truncate times; the samples decide which rows count.
-    rows = lake.query_rows(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
+    rows = lake.query(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
     last = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
@@ -200,9 +200,9 @@ def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> N
         for key, position in look.rows.items():
             finding = look.findings.get(key, NOT_FOUND)._asdict()
             rows.append({**key._asdict(), **finding, "position": position, "observed_at": at})
-    lake.append_rows(POSITIONS, rows)
+    lake.append(POSITIONS, rows)
     names = ("subject", "name", "complete", "changed", "took_ms", "error")
-    lake.append_rows(
+    lake.append(
         SAMPLES,
         [
             {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
@@ -223,7 +223,7 @@ def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
     # A failover or the next start needs the newest position of a group or of landing, however old.
     columns, tables = ", ".join(PositionKey._fields), (lake.open_maintenance(positions), lake.open_maintenance(samples))
     if tables[0] is not None and tables[1] is not None:
-        rows = lake.query_rows(
+        rows = lake.query(
             f"SELECT {columns}, max(observed_at) AS newest FROM {{positions}} "  # noqa: S608  names of columns
             f"WHERE observed_at < :before GROUP BY {columns}",
             before=before,

@@ -127,13 +127,13 @@ class Mending:
             kind="expired",
         )
         place = {**asdict(gap.source), "low": gap.first_offset, "high": gap.last_offset}
-        [known] = self._lake.query_rows(_EXPLAINED, source=self._alias, missing_ok=True, **place) or [None]
+        [known] = self._lake.query(_EXPLAINED, source=self._alias, missing_ok=True, **place) or [None]
         explained = int(known.missing or 0) if known is not None else 0
         if lost > explained:
             # More may have left the source since a repair that died.
             row = gap_row(self._alias, replace(gap, missing=lost - explained), self._now())
             one = "" if len(broken.spans) == 1 else f".{span.source}"
-            self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}{one}", version=lost)
+            self._lake.append(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}{one}", version=lost)
 
     def _records(self, spans: Iterable[FileSpan]) -> dict[SourcePartition, pa.Table]:
         wanted = self._find_on_source(spans)

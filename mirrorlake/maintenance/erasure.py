@@ -137,7 +137,7 @@ class Eraser:
         ]
         if not rows:
             return ()
-        sent = self.lake.query_rows(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
+        sent = self.lake.query(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
         return tuple(f"{row.target_topic} by {row.flow}" for row in sent if row.flow not in self.foreign_flows)
 
     def _find(self, topic: str, selector: Selector) -> _Found:

@@ -283,7 +283,7 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
         ): p.position
         for p in plan.partitions
     }
-    lake.append_rows(
+    lake.append(
         POSITIONS,
         [
             position_row(flow.source, source, "taken_over", position, now, flow=flow.name)
@@ -302,7 +302,7 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
         for p in plan.partitions
         if p.left_source and p.topic not in topics
     ]
-    lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
+    lake.append(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
     names = {source.topic: flow.remote_topic(source.topic) for source in positions}
     states = context.admin(flow.target).describe({*names.values()})

@@ -120,7 +120,7 @@ def _live_positions(
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
     """Return the newest recorded position of every group on each partition of a cluster, over all its generations."""
     # A sample records a vanished position as NULL; the last known one counts.
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT group_id, topic, partition, max_by(generation, observed_at) AS generation, "
         "max_by(position, observed_at) AS position FROM {positions} "
         "WHERE source = :source AND kind = 'group' AND position IS NOT NULL GROUP BY group_id, topic, partition",
@@ -192,7 +192,7 @@ def read_histories(
 ) -> dict[tuple[str, str, SourcePartition], CommitHistory]:
     """Read the recorded positions of groups, by group, cluster and partition of that cluster."""
     groups, set_at, newest = sorted(groups), dict[tuple[str, str, SourcePartition], dict[int, datetime]](), {}
-    for row in lake.query_rows(_HISTORIES, sources=sorted(set(aliases)), groups=groups) if groups else ():
+    for row in lake.query(_HISTORIES, sources=sorted(set(aliases)), groups=groups) if groups else ():
         key = row.group_id, row.source, SourcePartition(row.topic, row.generation, row.partition)
         if row.is_set:
             set_at.setdefault(key, {})[int(row.position)] = row.at
@@ -250,7 +250,7 @@ class GroupRecords:
             if (offset := move.resume.downstream_offset) is not None:
                 there = source_at(known, move.resume.target, offset)
                 rows.append(position_row(alias, there, "group_set", offset, at, flow=self._flow.name, group=move.group))
-        self._lake.append_rows(POSITIONS, rows)
+        self._lake.append(POSITIONS, rows)
 
     def write(self, plan: GroupPlan, commits: PositionsByFlow, *, at: datetime) -> None:
         """Append the positions that count for who committed last, and the flow's translations, if they are new.
@@ -268,7 +268,7 @@ class GroupRecords:
             moved = {key: new.offset for key, new in commits[flow.name].items() if known.get(key) != new.offset}
             rows += [position_row(flow.source, s, "group", o, at, group=group) for (group, s), o in moved.items()]
             known |= moved
-        self._lake.append_rows(POSITIONS, rows)
+        self._lake.append(POSITIONS, rows)
         if self._checkpoints is None:
             self._checkpoints = newest_checkpoints(self._lake, mine.name)
         fresh = []
@@ -289,12 +289,12 @@ class GroupRecords:
                         "observed_at": self._context.now(),
                     }
                 )
-        self._lake.append_rows(CHECKPOINTS, fresh)
+        self._lake.append(CHECKPOINTS, fresh)
 
 
 def newest_checkpoints(lake: Lake, flow: str) -> dict[tuple[str, TopicPartition], tuple[int, int | None]]:
     """Return the newest recorded upstream and downstream offset of each group and target partition of a flow."""
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT group_id, target_topic, target_partition, max_by(upstream_offset, observed_at) AS upstream, "
         "max_by(downstream_offset, observed_at) AS downstream FROM {checkpoints} "
         "WHERE flow = :flow GROUP BY group_id, target_topic, target_partition",

@@ -164,13 +164,13 @@ class OffsetMaps:
     current: str = "true"
 
     def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
-        """Query these maps with `Lake.query_rows`.
+        """Query these maps with `Lake.query`.
 
         `{fates}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{runs}` for
         those of sent records.
         """
         text, own = self._question(text)
-        return self.lake.query_rows(text, tables={**own, **tables}, **values)
+        return self.lake.query(text, tables={**own, **tables}, **values)
 
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
         text, own = self._question(text)
@@ -291,7 +291,7 @@ def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: 
 
 def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
     """Return the first offsets in remote topics that were lost, by flow, as chosen last."""
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "  # noqa: S608
         f"WHERE kind = :kind AND array_contains(:flows, flow) AND {current.named_sql('topic')} "
         "GROUP BY flow, topic, generation, partition",
@@ -305,7 +305,7 @@ def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[S
 
 
 def _read_copied(lake: Lake) -> Copied:
-    rows = lake.query_rows("SELECT flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane")
+    rows = lake.query("SELECT flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane")
     return {(row.flow, row.lane): int(row.seq) for row in rows}
 
 

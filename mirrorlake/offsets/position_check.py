@@ -129,7 +129,7 @@ class PositionChecker:
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         """Return the first offsets of the relay, or the first that retention left in it: the flow sends nothing before them."""
-        rows = self._lake.query_rows(_BEGUN, source=self._flow.source)
+        rows = self._lake.query(_BEGUN, source=self._flow.source)
         begun = {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
         left = left_before(self._lake, self._flow.source)
         return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
@@ -152,7 +152,7 @@ class PositionChecker:
                 low = 0
             lowest[source] = min(low, lowest.get(source, low))
         tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
-        rows = self._lake.query_rows(
+        rows = self._lake.query(
             _LANDED,
             relay=self._flow.source,
             part=RelayPart(lowest, others=False),

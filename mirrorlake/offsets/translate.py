@@ -107,7 +107,7 @@ def _withheld(
     flow: FlowConfig, runs: _MappedRanges, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
-    for row in runs.lake.query_rows(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
+    for row in runs.lake.query(remote_names(_WITHHELD, flow), flow=flow.name, offset=offset, **asdict(source)):
         if Ranges.from_structs(row.holes).contains(offset):
             continue
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
@@ -166,7 +166,7 @@ class _MappedRanges:
             "AND source_partition = :partition"
         )
         own: dict[str, Any] = {"flow": self.flow, "topic": self.topic, "partition": self.partition}
-        return self.lake.query_rows(f"WITH mine AS ({mine} AND ({self.which})) {text}", **own, **values)
+        return self.lake.query(f"WITH mine AS ({mine} AND ({self.which})) {text}", **own, **values)
 
 
 def _gap_kind(lake: Lake, alias: str, source: SourcePartition, offset: int) -> str | None:
@@ -176,7 +176,7 @@ def _gap_kind(lake: Lake, alias: str, source: SourcePartition, offset: int) -> s
         "SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation "
         "AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
     )
-    kinds = {row.kind for row in lake.query_rows(gaps, source=alias, offset=offset, **asdict(source))}
+    kinds = {row.kind for row in lake.query(gaps, source=alias, offset=offset, **asdict(source))}
     return next((kind for kind in GAP_KINDS if kind in kinds), None)
 
 
@@ -194,14 +194,14 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
         # A month of ranges is read only if none begins near by.
         for near in (f"AND first_downstream {bound}", ""):
             text = f"{current} {side} :offset {near} ORDER BY first_downstream {order} LIMIT 1"
-            if nearest := lake.query_rows(text, offset=offset, **values):
+            if nearest := lake.query(text, offset=offset, **values):
                 rows += nearest
                 break
     found = standing_at(map(to_mapped_range, rows), offset)
     if not isinstance(found, UnknownPartition):
         return found
     fallen = kept.stale_sql("")
-    if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
+    if fallen is not None and lake.query(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
     return UnknownPartition(_hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()}))
 

@@ -77,7 +77,7 @@ class Journal:
     def operations(self) -> list[Operation]:
         """List the operations by start time; none before the lake exists."""
         found: dict[str, Operation] = {}
-        rows = self._lake.query_rows(_STEPS, flow=self._flow, commands=self._commands, missing_ok=True)
+        rows = self._lake.query(_STEPS, flow=self._flow, commands=self._commands, missing_ok=True)
         for row in rows:
             kind, _, name = row.object.partition(" ")
             if kind == row.command:

@@ -201,7 +201,7 @@ class Publisher:
         dense = relay_rows(rows, offsets, landed_at=signature.landed_at)
         failure: Exception | None = None
         try:
-            self._lake.append(
+            self._lake.append_frame(
                 dense,
                 self._location,
                 app_id=f"{APP}.{self.alias}",

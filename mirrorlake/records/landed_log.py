@@ -60,7 +60,7 @@ class LandedLog:
         """Return exactly the offsets of records."""
         wanted = {self._source(one): 0 for one in partitions}
         part = RelayPart(wanted, others=False)
-        rows = self._lake.query_rows(
+        rows = self._lake.query(
             _FROM_TIME, relay=self.cluster, part=part, tables={"known": part.known()}, at=micros(at)
         )
         found = {row.partition: int(row.first) for row in rows}
@@ -106,9 +106,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, absent: Ranges) -> 
     known = defaultdict[str, list[tuple[int, int]]](list)
     for one in removed_between(lake, alias, source, left.first, left.end - 1):
         known[one.word] += one.ranges
-    for row in lake.query_rows(
-        _GAPS, source=alias, first=left.first, last=left.end - 1, missing_ok=True, **asdict(source)
-    ):
+    for row in lake.query(_GAPS, source=alias, first=left.first, last=left.end - 1, missing_ok=True, **asdict(source)):
         known[row.kind].append((row.first_offset, row.last_offset + 1))
     for kind in (*LEFT.values(), *GAP_KINDS):
         ranges = Ranges(known[kind])

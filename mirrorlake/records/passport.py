@@ -95,7 +95,7 @@ class Registry:
         return found
 
     def _recorded(self, which: str) -> _Fates:
-        return _Fates(self.lake.query_rows, f"(SELECT * FROM {{offset_map}} WHERE {which})")  # noqa: S608  conditions of this lake
+        return _Fates(self.lake.query, f"(SELECT * FROM {{offset_map}} WHERE {which})")  # noqa: S608  conditions of this lake
 
     def _known(self, flows: Sequence[FlowConfig]) -> OffsetMaps | None:
         try:
@@ -196,7 +196,7 @@ class Registry:
             return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
         if flow.start.timestamp_ms is not None and record.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
-        if self.lake.query_rows(remote_names(_TAKEN_OVER, flow), flow=flow.name, offset=offset, **asdict(source)):
+        if self.lake.query(remote_names(_TAKEN_OVER, flow), flow=flow.name, offset=offset, **asdict(source)):
             return outcome("not_carried", "not carried: it lies before the place where the flow took over")
         if known is None:
             return outcome("not_yet", f"not yet republished, as far as the lake knows: {flow.target} does not answer")

@@ -107,7 +107,7 @@ def _flow_sources(context: Context) -> dict[str, str]:
 
 
 def _quarantined_part(lake: Lake) -> RelayPart:
-    rows = lake.query_rows(_QUARANTINED)
+    rows = lake.query(_QUARANTINED)
     sources = [SourcePartition(row.topic, row.generation, row.partition) for row in rows]
     firsts = {source: int(row.first) for source, row in zip(sources, rows, strict=True)}
     ends = {source: int(row.end_at) for source, row in zip(sources, rows, strict=True)}

@@ -67,7 +67,7 @@ def _read_ends(lake: Lake, alias: str) -> dict[SourcePartition, tuple[int, int]]
     """Read no record of a relay that lies in a folder."""
     log = lake.relay_log(alias)
     if log is None:
-        rows = lake.query_rows(_HELD, relay=alias)
+        rows = lake.query(_HELD, relay=alias)
         return {SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}
     ends: dict[SourcePartition, tuple[int, int]] = {}
     for file in log.files({}):
@@ -92,7 +92,7 @@ def _spans_of(
         return []
     columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
     begins_at, stops_at = ([ends[place] for ends in asked.values()] for place in (0, 1))
-    rows = lake.query_rows(
+    rows = lake.query(
         _COUNTED,
         relay=request.source,
         part=RelayPart(

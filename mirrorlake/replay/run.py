@@ -89,7 +89,7 @@ def _send(context: Context, definition: Definition, stop: threading.Event) -> in
 
 
 def _read_result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
-    rows = context.lake.query_rows(_COUNTS, flow=definition.name)
+    rows = context.lake.query(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
 
     def of(kind: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:

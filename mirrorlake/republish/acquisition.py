@@ -238,7 +238,7 @@ class FlowAcquisition:
             | {"target_topic": flow.remote_topic(source.topic)}
             for source, position in sorted(begins.items())
         ]
-        self._lake.append_rows(POSITIONS, rows)
+        self._lake.append(POSITIONS, rows)
 
     def _find_truncations(
         self, known: Mapping[str, Remote], lanes: FencedLanes, truncated: Mapping[str, str]

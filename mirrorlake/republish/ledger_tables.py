@@ -99,7 +99,7 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        rows = self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1)
+        rows = self._lake.query(_NEWEST, flow=self._flow, epochs=EPOCHS - 1)
         self.copied_seqs = {row.lane: int(row.seq) for row in rows}
         self.copied_epoch = max([self.copied_epoch, *(row.epoch or 0 for row in rows)])
         return self.copied_seqs
@@ -153,7 +153,7 @@ class LedgerCopy:
         crash_point("ledger.copying")
         app_id = f"{_APP}.{self._flow}"
         if rows:
-            self._lake.append_rows(OFFSET_MAP, rows, app_id=app_id, version=version)
+            self._lake.append(OFFSET_MAP, rows, app_id=app_id, version=version)
         else:
             self._lake.fence(OFFSET_MAP, app_id=app_id, version=version)
         crash_point("ledger.copied")
@@ -188,17 +188,17 @@ class LedgerCopy:
         Positions taken over from another mirror count: such a partition need not have a mapped range yet. After a choice for
         a lost remote topic, only records sent since count, and its chosen first offset.
         """
-        rows = self._lake.query_rows(remote_names(_POSITIONS, self._config), flow=self._flow, begun=BEGUN_AGAIN)
+        rows = self._lake.query(remote_names(_POSITIONS, self._config), flow=self._flow, begun=BEGUN_AGAIN)
         return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
     def remotes(self) -> dict[str, Remote]:
         """Read the last remote topic of each source topic under the flow's policy, if its id was stored."""
-        rows = self._lake.query_rows(remote_names(_REMOTES, self._config), flow=self._flow)
+        rows = self._lake.query(remote_names(_REMOTES, self._config), flow=self._flow)
         return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
 
     def ends(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """Read the offset after the last sent record in each partition of the remote topics with these ids."""
-        rows = self._lake.query_rows(_ENDS, flow=self._flow)
+        rows = self._lake.query(_ENDS, flow=self._flow)
         return {
             TopicPartition(row.target_topic, row.target_partition): int(row.sent)
             for row in rows
@@ -207,7 +207,7 @@ class LedgerCopy:
 
     def has_takeover(self) -> bool:
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
-        return bool(self._lake.query_rows(taken, flow=self._flow))
+        return bool(self._lake.query(taken, flow=self._flow))
 
 
 def fate_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:

@@ -142,7 +142,7 @@ def find_waiting(lake: Lake, flow: FlowConfig) -> dict[SourcePartition, dict[int
     A record that went into a remote topic that was deleted since waits again.
     """
     waiting: dict[SourcePartition, dict[int, Cause]] = {}
-    for row in lake.query_rows(_QUARANTINED, flow=flow.name, missing_ok=True):
+    for row in lake.query(_QUARANTINED, flow=flow.name, missing_ok=True):
         several = waiting.setdefault(SourcePartition(row.topic, row.generation, row.partition), {})
         cause = Cause(row.rule, row.rule_version, row.reason or "")
         several.update((offset, cause) for span in ranges_of(row) for offset in range(*span))
@@ -152,7 +152,7 @@ def find_waiting(lake: Lake, flow: FlowConfig) -> dict[SourcePartition, dict[int
     text = _DONE.replace("<current>", load_incarnation_filter(lake, [flow]).current_sql())
     tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
     done: dict[SourcePartition, list[Ranges]] = {}
-    for row in lake.query_rows(text, tables=tables, flow=flow.name, again=flow.redrive_name):
+    for row in lake.query(text, tables=tables, flow=flow.name, again=flow.redrive_name):
         done.setdefault(SourcePartition(row.topic, row.generation, row.partition), []).append(ranges_of(row))
     for one in removed_from(lake, flow.source):
         done.setdefault(one.source, []).append(one.ranges)

@@ -121,9 +121,7 @@ class Ages:
         # The bounds over all places are what file statistics can answer.
         lowest, highest = min(row["position"] for row in rows), max(row["until"] for row in rows)
         tables = {"places": pa.Table.from_pylist(rows, _PLACES)}
-        answer = self._lake.query_rows(
-            _OLDEST, relay=self._alias, part=part, tables=tables, lowest=lowest, highest=highest
-        )
+        answer = self._lake.query(_OLDEST, relay=self._alias, part=part, tables=tables, lowest=lowest, highest=highest)
         return {row.number: row.since for row in answer}
 
 

@@ -254,7 +254,7 @@ def _changes(lake: Lake, since: datetime) -> Iterator[Event]:
     """Yield the events of the table `audit`, each from its begin."""
     values: dict[str, Any] = {"intended": INTENDED, "done": DONE, "maintain": MAINTAIN, "since": micros(since)}
     rows_of: dict[str, list[Any]] = {}
-    for row in lake.query_rows(_AUDIT, **values, missing_ok=True, cache=True):
+    for row in lake.query(_AUDIT, **values, missing_ok=True, cache=True):
         rows_of.setdefault(row.event, []).append(row)
     for rows in rows_of.values():
         first, last = rows[0], rows[-1]
@@ -351,8 +351,8 @@ def _recorded(lake: Lake, since: datetime, now: datetime, *, every: timedelta | 
     """Yield outages, times without samples if `every` sets their interval, losses, quarantined records, upkeep and verifications."""
     longest = max(3 * every, timedelta(seconds=90)) if every else timedelta(days=9_999)
     longest_us = longest // timedelta(microseconds=1)
-    rows = lake.query_rows(_SAMPLED, since=since, longest=longest_us, missing_ok=True, cache=True)
-    for row in rows + lake.query_rows(_COUNTED, since=micros(since), missing_ok=True, cache=True):
+    rows = lake.query(_SAMPLED, since=since, longest=longest_us, missing_ok=True, cache=True)
+    for row in rows + lake.query(_COUNTED, since=micros(since), missing_ok=True, cache=True):
         if row.kind == NOT_SAMPLED and (row.until or now) - row.at <= longest:
             continue
         fields = {name: getattr(row, name) for name in ("kind", "at", "until", "last_at", "subject", "flow", "cluster")}

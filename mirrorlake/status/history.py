@@ -205,9 +205,9 @@ class LagQuery:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, text: str = "SELECT * FROM {answer}", **values: Any) -> list[Any]:
-        """Ask, without Spark where the lake is a folder (`Lake.query_rows`); `{answer}` stands for this question."""
+        """Ask, without Spark where the lake is a folder (`Lake.query`); `{answer}` stands for this question."""
         asked = text.replace("{answer}", f"({self.text})")
-        return self.lake.query_rows(asked, tables=self.tables, relays=self.relays, **self.values, **values)
+        return self.lake.query(asked, tables=self.tables, relays=self.relays, **self.values, **values)
 
     def table(self) -> pa.Table:
         return self.lake.query_table(self._question)
@@ -376,7 +376,7 @@ class Lag:
         values: dict[str, Any] = {"start": micros(start), "end": micros(end)}
         sent = "unix_micros(m.committed_at) >= :start AND unix_micros(m.committed_at) <= :end"
         tables = {"flows": self._flows()}
-        rows = lake.query_rows(_SENT_OFFSETS.replace("{sent}", sent), tables=tables, **values)
+        rows = lake.query(_SENT_OFFSETS.replace("{sent}", sent), tables=tables, **values)
         # Files of the relays without a record that was sent are not read.
         lows: dict[str, dict[SourcePartition, int]] = {flow.source: {} for flow in self.flows}
         highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in lows}
@@ -422,7 +422,7 @@ class Lag:
             "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'cluster' AND error IS NULL "
             "AND unix_micros(observed_at) <= :until GROUP BY name"
         )
-        return min((row.at for row in self._lake.query_rows(text, until=micros(until), missing_ok=True)), default=None)
+        return min((row.at for row in self._lake.query(text, until=micros(until), missing_ok=True)), default=None)
 
     def loss_at(self, moment: When) -> Loss:
         """Return the loss had the sources died at a past time, by the last snapshot before it.
@@ -470,7 +470,7 @@ class Lag:
             StoreError: the lake failed.
         """
         text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :count"
-        snapshots = self._lake.query_rows(text, missing_ok=True, count=WINDOW_SAMPLES - 1)
+        snapshots = self._lake.query(text, missing_ok=True, count=WINDOW_SAMPLES - 1)
         oldest = self._now() - WINDOW_SAMPLES * self._apart
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
@@ -553,7 +553,7 @@ class Lag:
     def _sampled_span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
         start, end = self.span(since, until)
         text = "SELECT min(observed_at) AS first_at FROM {samples}"
-        [first] = self._lake.query_rows(text, missing_ok=True) or [SimpleNamespace(first_at=None)]
+        [first] = self._lake.query(text, missing_ok=True) or [SimpleNamespace(first_at=None)]
         if first.first_at is None:
             raise UsageError("nothing was sampled yet", remedy="mirrorlake run: a running mirror samples")
         if first.first_at > end:
@@ -568,7 +568,7 @@ class Lag:
         asked = {("flow", flow.name) for flow in self.flows} | {("relay", flow.source) for flow in self.flows}
         asked |= {("cluster", alias) for flow in self.flows for alias in (flow.source, flow.target)}
         firsts = [
-            row.at for row in self._lake.query_rows(_COMPLETE, start=micros(start)) if (row.subject, row.name) in asked
+            row.at for row in self._lake.query(_COMPLETE, start=micros(start)) if (row.subject, row.name) in asked
         ]
         text = text.replace("{read}", "observed_at >= :read_from AND unix_micros(observed_at) <= :read_to")
         shown = "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to"

@@ -384,7 +384,7 @@ def _unknown_status(
 
 
 def _last_answer(subject: Subject, lake: Lake) -> datetime | None:
-    rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
+    rows = lake.query(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
     return rows[0].answered_at if rows else None
 
 

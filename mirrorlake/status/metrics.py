@@ -102,7 +102,7 @@ def measure(lake: Lake, lag: Lag, *, at: datetime) -> Values:
     for flow in lag.flows:
         values |= {("mirrorlake_gap_offsets", (flow.source, kind)): 0 for kind in GAP_KINDS}
         values |= {("mirrorlake_withheld_records", (flow.name, kind)): 0 for kind in (FILTERED, QUARANTINED)}
-    for row in lake.query_rows(_TOTALS, missing_ok=True):
+    for row in lake.query(_TOTALS, missing_ok=True):
         values[row.name, (row.place, row.kind)] = int(row.total or 0)
     with suppress(UsageError):
         for row in lag.query_latency("10m", bucket="5m").rows("SELECT * FROM {answer} ORDER BY bucket"):

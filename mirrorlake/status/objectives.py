@@ -103,7 +103,7 @@ def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, Measured]
     """Read the RTO of the last failover or drill of flows that have an objective for it, from `audit`."""
     names = sorted(flow.name for flow in flows if flow.objectives.rto is not None)
     found = {}
-    for row in lake.query_rows(_LAST, missing_ok=True, names=names) if names else ():
+    for row in lake.query(_LAST, missing_ok=True, names=names) if names else ():
         try:
             said = json.loads(row.after)
         except ValueError:

@@ -185,7 +185,7 @@ def claim_batch(lake: Lake, name: str, *, makes_stale: bool = False) -> None:
         mine = replace(known, batch=known.batch + 1, owner=f"{UPKEEP} {uuid.uuid4().hex}")
         mine = replace(mine, is_stale=known.is_stale or makes_stale)
         empty = lake.typed(name).limit(0)
-        lake.append(empty, location, app_id=app_of(name), version=mine.batch, signature=mine.to_text())
+        lake.append_frame(empty, location, app_id=app_of(name), version=mine.batch, signature=mine.to_text())
         if read_progress(lake, name) != mine:
             raise Overtaken
 

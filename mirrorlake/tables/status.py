@@ -224,7 +224,7 @@ def read_tables(
     found = find_tables(context) if name is None else [find_table(context, name, faulty_ok=True)]
     if not found:
         return Tables(())
-    bad = {row.table_name: int(row.bad) for row in lake.query_rows(_BAD, missing_ok=True)}
+    bad = {row.table_name: int(row.bad) for row in lake.query(_BAD, missing_ok=True)}
     sources = sorted({source for one in found for source in one.topics})
     reached = {source: (landed.get(source) or landed_positions(lake, source)).reached for source in sources}
     control = context.control().state() if state is None else state
@@ -273,7 +273,7 @@ def _wait(
         for bounds in (near, ends) if ends else ():
             part = RelayPart(starts, ends=bounds, others=False)
             waiting = {"waiting": part.known()}
-            [found] = lake.query_rows(_WAITING, relay=source, part=part, tables=waiting, now=micros(now))
+            [found] = lake.query(_WAITING, relay=source, part=part, tables=waiting, now=micros(now))
             if found.age_us is not None:
                 offsets += sum(end - starts[at] for at, end in ends.items())
                 ages.append(found.age_us // 1000)
@@ -289,7 +289,7 @@ def read_page(context: Context, name: str, *, newest: int) -> TablePage:
         UsageError: no entry of the settings makes it.
     """
     lake, [status] = context.lake, read_tables(context, name).tables
-    reasons = lake.query_rows(_REASONS, name=name, missing_ok=True) if status.bad_records else []
+    reasons = lake.query(_REASONS, name=name, missing_ok=True) if status.bad_records else []
     page = TablePage(
         status=status, bad_reasons={row.reason: int(row.records) for row in reasons}, observed_at=context.now()
     )

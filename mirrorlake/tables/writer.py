@@ -261,7 +261,7 @@ class TableWriter:
         if is_upserted:
             merge_newest(self._with_deleted(rows, counts), self._lake.sql_name(self._location), **signed)
         else:
-            self._lake.append(rows.drop("_tombstone"), self._location, **signed)
+            self._lake.append_frame(rows.drop("_tombstone"), self._location, **signed)
 
     def _signed(self, progress: TableProgress) -> dict[str, Any]:
         return {"app_id": app_of(self._table.name), "version": progress.batch, "signature": progress.to_text()}
@@ -313,7 +313,7 @@ class TableWriter:
             )
         empty, self._columns = self._session.createDataFrame([], wanted), None
         # No progress: another process may have committed a newer one meanwhile.
-        self._lake.append(empty, self._location, signature=_NEW_COLUMNS, adds_columns=True)
+        self._lake.append_frame(empty, self._location, signature=_NEW_COLUMNS, adds_columns=True)
         log.info("table.columns table=%s", self._table.name)
 
     def _lacks(self, wanted: StructType) -> bool:
@@ -488,4 +488,4 @@ def record_bad(lake: Lake, table: TypedTable, decoded: DataFrame, now: datetime,
 def count_bad(lake: Lake, name: str) -> int:
     """Return the number of a table's bad records."""
     query = "SELECT count(*) AS records FROM {bad_records} WHERE table_name = :name"
-    return sum(int(row.records) for row in lake.query_rows(query, name=name, missing_ok=True))
+    return sum(int(row.records) for row in lake.query(query, name=name, missing_ok=True))

@@ -113,7 +113,7 @@ class ContinuousSync:
         sent = (
             "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = :remote LIMIT 1"
         )
-        return bool(self.lake.query_rows(sent, flow=self.flow.name, remote=remote))
+        return bool(self.lake.query(sent, flow=self.flow.name, remote=remote))
 
     def acls(self, *, correct: bool) -> None:
         """Record changes of ACLs, and sync the ACLs of the remote topics.

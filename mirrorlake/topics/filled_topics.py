@@ -107,9 +107,7 @@ class FilledTopics:
 
     def _is_mapped(self, remote: str) -> bool:
         flow = self.flow
-        return bool(
-            self.lake.query_rows(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True)
-        )
+        return bool(self.lake.query(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True))
 
     def _refusal(self, remote: str) -> TopicRefusal:
         flow = self.flow

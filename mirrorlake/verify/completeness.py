@@ -112,7 +112,7 @@ def _read_takeover_offsets(lake: Lake, flow: FlowConfig) -> dict[SourcePartition
         "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
         "WHERE flow = :flow AND kind = 'taken_over' AND target_topic = <topic> GROUP BY topic, generation, partition"
     )
-    rows = lake.query_rows(remote_names(taken, flow), flow=flow.name)
+    rows = lake.query(remote_names(taken, flow), flow=flow.name)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}
 
 

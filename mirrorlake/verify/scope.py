@@ -46,7 +46,7 @@ def read_time_ranges(
     """Return the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
     found: dict[str, dict[SourcePartition, OffsetRange]] = {}
     for alias in aliases:
-        rows = lake.query_rows(
+        rows = lake.query(
             _BETWEEN,
             relay=alias,
             part=RelayPart({}),
@@ -105,7 +105,7 @@ def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, Ranges]
 def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
     """Count by topic the offsets of a source that were never landed, or left the relay, by where and kind."""
     found: dict[str, Counter[tuple[str, str]]] = {}
-    rows = lake.query_rows(
+    rows = lake.query(
         "SELECT topic, kind, sum(missing) AS offsets FROM {gaps} WHERE source = :source GROUP BY topic, kind",
         missing_ok=True,
         cache=True,

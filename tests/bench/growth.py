@@ -150,7 +150,7 @@ def _map() -> None:
                 tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
                 for day in range(days):
                     tables.append(place, _runs(day, partitions))
-                lake.append_rows(METADATA, known_topics({"orders": "id"}, partitions))
+                lake.append(METADATA, known_topics({"orders": "id"}, partitions))
                 end = RUNS_A_DAY // partitions * days * RUN
                 asked, last = end // 2, partitions - 1
 
@@ -200,15 +200,15 @@ def _generated(lake: Lake, partitions: int, files: int) -> int:
     table.create_write_transaction(actions, "append", table.schema())
     FolderTables().set_properties(path, {CHECKPOINT_PROPERTY: "1"})
     TableMaintenance(path).checkpoint(after=1)
-    lake.append_rows(
+    lake.append(
         POSITIONS,
         [position_row("east", source_of(p), "landed", each * EACH, NOON) for p in range(partitions)],
     )
-    lake.append_rows(METADATA, known_topics({source_of(p).topic: "id" for p in range(partitions)}, 10))
+    lake.append(METADATA, known_topics({source_of(p).topic: "id" for p in range(partitions)}, 10))
     run = {"flow": "east->central", "source_topic": "t0", "generation": 1, "source_partition": 0, "holes": []}
     run |= {"first_upstream": asked, "last_upstream": asked + EACH - 1, "target_topic": "east.t0", "lane": 0}
     run |= {"target_partition": 0, "first_downstream": asked, "record_count": EACH, "ledger_seq": 1, "epoch": 1}
-    lake.append_rows(OFFSET_MAP, [run | {"committed_at": NOON}])
+    lake.append(OFFSET_MAP, [run | {"committed_at": NOON}])
     return each
 
 
@@ -457,7 +457,7 @@ def scene(folder: str, partitions: int) -> Scene:
     played: Any = Moving(topics=max(1, partitions // _EACH), moved=_START + _LOOKS - 1)
     _fill_relay(lake, partitions, played.moved)
     _fill_samples(lake, partitions, now)
-    lake.append_rows(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
+    lake.append(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
     play(mirror, played)
     monitor = mirror._context.shared(Monitor)
     made = Scene(mirror=mirror, played=played, monitor=monitor, poll=monitor.polls(), partitions=partitions, now=now)
@@ -474,7 +474,7 @@ def _fill_relay(lake: Lake, partitions: int, end: int) -> None:
     table.create_write_transaction(actions, "append", table.schema())
     TableMaintenance(path).checkpoint(after=1)
     _land(path, [source for source in sources if source.partition == 0], end)
-    lake.append_rows(
+    lake.append(
         POSITIONS,
         [position_row("east", s, "landed", end + (s.partition == 0), datetime.now(timezone.utc)) for s in sources],
     )

@@ -175,7 +175,7 @@ def _mirror(*tables: dict[str, Any], topics: Sequence[str] = ("sales",)) -> Iter
         )
         mirror.lake.create_all(["east"])
         known = [KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True) for topic in topics]
-        mirror.lake.append_rows(METADATA, [topic_row("east", "source", topic, _NOW) for topic in known])
+        mirror.lake.append(METADATA, [topic_row("east", "source", topic, _NOW) for topic in known])
         yield mirror
 
 

@@ -67,13 +67,13 @@ class World:
         days = [day] * len(values)
         landed = rows(first, offsets.stop, key=keys, value=values, timestamp=days, landed_at=days)
         self._landing.append(list(write_files(self.path, relay_schema(), iter([landed]))), batch, day)
-        self.lake.append_rows(POSITIONS, [position_row("east", SOURCE, "landed", offsets[-1] + 1, day)])
+        self.lake.append(POSITIONS, [position_row("east", SOURCE, "landed", offsets[-1] + 1, day)])
 
     def eraser(self) -> Eraser:
         return Eraser(self.lake, "east", [self.sent], on_target=lambda *_: "for ever", now=lambda: NOON + 30 * DAY)
 
     def offsets(self) -> list[int]:
-        found = self.lake.query_rows("SELECT offset AS at FROM {relay} ORDER BY 1", relay="east")
+        found = self.lake.query("SELECT offset AS at FROM {relay} ORDER BY 1", relay="east")
         return [row.at for row in found]
 
     def keys_on_the_store(self) -> set[bytes]:

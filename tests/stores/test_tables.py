@@ -138,7 +138,7 @@ def test_law_f_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
 
     with ThreadPoolExecutor() as pool:
         assert [*pool.map(write, "abc"), *pool.map(land_some, (0, 1))] == [None] * 5
-    found = lake.query_rows("SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1")
+    found = lake.query("SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1")
     assert sorted((row.source, row.n, row.topics) for row in found) == [(name, 2, 2) for name in "abc"]
     assert read_landing_positions(lake, "east") == {SOURCE: 23, other: 23}
     signed = [commit.signature for commit in islice(lake.commits(seat.path), 6)]
@@ -153,14 +153,14 @@ def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch
     landing, log = LandingLog(seat), lake.relay_log("east")
     for batch in range(1, FANOUT + 1):
         landing.append([*write_files(seat.path, relay_schema(), iter([rows(batch, batch + 1)]))], batch, NOW)
-        lake.append_rows(GAPS, [{"source": "east", "first_offset": batch}])
+        lake.append(GAPS, [{"source": "east", "first_offset": batch}])
     opened: Any = [lake.open_maintenance(place) for place in (seat.path, lake.meta_location(GAPS))]
     assert log is not None
     table, gaps, before = *opened, log.files({})
     done = compact_relay(table, "east", [], now=NOW + timedelta(hours=1), max_wait=timedelta(days=1))
     assert (done.files, done.into, compact_side_table(gaps, GAPS).into) == (FANOUT, 1, 1)
     assert table.checkpoint(after=1)
-    assert lake.query_rows("SELECT count(DISTINCT first_offset) AS n FROM {gaps}")[0].n == FANOUT
+    assert lake.query("SELECT count(DISTINCT first_offset) AS n FROM {gaps}")[0].n == FANOUT
     # A task that listed the small files before they were deleted reads what took their place.
     for small in before:
         table.delete(small.uri.rpartition("/")[2])

@@ -67,7 +67,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("engines") / "lake")))
     lake.create_all(["east"])
     for version, rows in enumerate(_RELAY):
-        lake.append(
+        lake.append_frame(
             spark.createDataFrame(arrow_table(RELAY, named(RELAY, rows))).coalesce(1),
             lake.relay_location("east"),
             signature=f'{{"version": {version}}}',
@@ -75,7 +75,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     for table in SIDE_TABLES:
         rows = named(table, _ROWS.get(table.name, []))
         for version, half in enumerate((rows[::2], rows[1::2])):
-            lake.append_rows(table, half, app_id="mirrorlake.ledger.a->b", version=version)
+            lake.append(table, half, app_id="mirrorlake.ledger.a->b", version=version)
     offsets = Path(lake.checkpoint_root()) / "q" / "offsets"
     offsets.mkdir(parents=True)
     for name in ("0", "1", ".1.crc", "2.tmp"):
@@ -259,7 +259,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ),
     "all runs": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {runs}")),
     "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {fates} WHERE kind <> 'sent'")),
-    "the view withheld": lambda lake: _sorted(lake.query_rows(withheld_sql("{offset_map}"))),
+    "the view withheld": lambda lake: _sorted(lake.query(withheld_sql("{offset_map}"))),
     "the view quarantine": lambda lake: _sorted(_quarantined(lake)),
     "what waits in quarantine": lambda lake: find_waiting(lake, AB),
     "what stands between": lambda lake: PositionChecker(
@@ -288,7 +288,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
-        f"rows of {table.name}": lambda lake, table=table: _sorted(lake.query_rows(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
+        f"rows of {table.name}": lambda lake, table=table: _sorted(lake.query(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
         for table in SIDE_TABLES
     },
 }
@@ -319,7 +319,7 @@ def _maps(lake: Lake) -> OffsetMaps:
 
 
 def _quarantined(lake: Lake) -> list[Any]:
-    return lake.query_rows(quarantine_sql("{offset_map}", {"east": "{relay}"}, {"a->b": "east"}), relay="east")
+    return lake.query(quarantine_sql("{offset_map}", {"east": "{relay}"}, {"a->b": "east"}), relay="east")
 
 
 def _sorted(rows: list[Any]) -> list[str]:
@@ -365,19 +365,19 @@ def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_n
     first.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=4)
-    through_spark.append_rows(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=5)
+    through_spark.append(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=5)
     assert count() == before + 1, "law F: told twice"
     through_spark.fence(GAPS, app_id="owner", version=7)
     first.append(place, rows, app_id="owner", version=6)
     assert count() == before + 1, "law F: a fenced owner has written"
     first.append(place, pa.table(rows).slice(0, 0), app_id="owner", version=9)
-    through_spark.append_rows(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=8)
+    through_spark.append(GAPS, named(GAPS, _ROWS[GAPS.name]), app_id="owner", version=8)
     assert count() == before + 1, "law F: a fenced owner has written"
 
 
 def test_a_row_that_names_another_tables_column_is_refused(lake: Lake) -> None:
     with pytest.raises(ValueError, match="audit has no column partition"):
-        lake.append_rows(AUDIT, [{"who": "me", "partition": 1}])
+        lake.append(AUDIT, [{"who": "me", "partition": 1}])
 
 
 def test_two_writers_of_one_table_lose_nothing(lake: Lake) -> None:

@@ -17,11 +17,11 @@ def test_a_lake_of_another_release_in_a_catalog_is_refused(spark: SparkSession) 
     try:
         made = Lake(spark, CATALOG)
         made.create_side_table(GAPS)
-        assert made.query_rows("SELECT * FROM {gaps}") == [], "it was made with its version"
+        assert made.query("SELECT * FROM {gaps}") == [], "it was made with its version"
         spark.sql("ALTER TABLE versions.gaps UNSET TBLPROPERTIES ('mirrorlake.lakeVersion')")
         lake = Lake(spark, CATALOG)
         for look in (
-            lambda: lake.query_rows("SELECT * FROM {gaps}"),
+            lambda: lake.query("SELECT * FROM {gaps}"),
             lambda: lake.meta(GAPS),
             lambda: lake.missing(["east"]),
         ):

@@ -227,7 +227,7 @@ def test_law_f_a_death_before_the_account_is_written_gives_no_offset_out_again(
     publisher.now = lambda: datetime.now(timezone.utc) - timedelta(hours=5)
     publisher._ends.sample = lambda _: None
     early.publish(keyed(spark, 10), topic="orders")
-    assert early.lake.query_rows("SELECT * FROM {positions}") == []
+    assert early.lake.query("SELECT * FROM {positions}") == []
     for hours, start in ((0, 10), (-9, 20)):
         fresh = make_lake()
         fresh._context.now = lambda hours=hours: datetime.now(timezone.utc) + timedelta(hours=hours)
@@ -331,7 +331,7 @@ def test_what_was_landed_is_not_published_over(spark: SparkSession, make_lake: M
         "present": True,
         "observed_at": datetime.now(timezone.utc),
     }
-    mirror.lake.append_rows(METADATA, [row])
+    mirror.lake.append(METADATA, [row])
     with pytest.raises(UsageError, match="it was a Kafka cluster's"):
         mirror.publish(keyed(spark, 1), topic="orders")
 

@@ -47,7 +47,7 @@ def write(mirror: Mirror, source: str, topic: str, records: Iterable[tuple[Any, 
         for offset, at, key, value, hop in records
     ]
     frame = mirror.spark.createDataFrame(rows, schema=RELAY.ddl)
-    mirror.lake.append(frame, mirror.lake.relay_location(source))
+    mirror.lake.append_frame(frame, mirror.lake.relay_location(source))
 
 
 def test_tables_of_the_lake_have_names(mirror: Mirror) -> None:
@@ -107,11 +107,11 @@ def test_the_page_tells_what_was_and_what_changed(mirror: Mirror) -> None:
         operation="READ",
         permission="ALLOW",
     )
-    lake.append_rows(METADATA, [topic_row(at, "source", topic, day + timedelta(hours=h)) for at, topic, h in states])
-    lake.append_rows(METADATA, [acl_row("east", reader, day + timedelta(hours=14), present=True)])
+    lake.append(METADATA, [topic_row(at, "source", topic, day + timedelta(hours=h)) for at, topic, h in states])
+    lake.append(METADATA, [acl_row("east", reader, day + timedelta(hours=14), present=True)])
     place, late = SourcePartition("orders", 1, 0), day + timedelta(days=1, hours=1)
     seen = ((5, day), (9, day + timedelta(hours=1)), (11, late))
-    lake.append_rows(POSITIONS, [position_row("east", place, "group", offset, at, group="g") for offset, at in seen])
+    lake.append(POSITIONS, [position_row("east", place, "group", offset, at, group="g") for offset, at in seen])
     was, changed, groups = of_the_page("What was, and what changed")
     for answer in (lambda text: mirror.sql(text).toArrow(), mirror.query):
         [topic] = answer(was).to_pylist()
@@ -178,7 +178,7 @@ def test_the_page_finds_the_places_of_records_on_the_target(mirror: Mirror) -> N
     write(mirror, "east", "orders", ((at, 0, b"k", b"v", None) for at in (1099, 1100, 1101, 1104, 1105, 1106)))
     # 1104 was withheld, 1106 is not sent yet.
     sent = map_row([1099, 1100, 1101, 1105], 7, target_partition=2)
-    mirror.lake.append_rows(OFFSET_MAP, [sent])
+    mirror.lake.append(OFFSET_MAP, [sent])
     [query] = of_the_page("The same records on both sides")
     assert_rows(
         mirror.sql(query).select("offset", "target_topic", "target_partition", "downstream_offset"),

@@ -281,8 +281,8 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
         *(pos(second, "group", second, group="billing") for second in (1, 2)),
         pos(2, "landed", 2),
     ]
-    lake.append_rows(POSITIONS, positions)
-    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
+    lake.append(POSITIONS, positions)
+    lake.append(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
     assert not prune_samples(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
     day = timedelta(days=1)
     assert prune_samples(lake, before=at(5), now=at(10) + day)
@@ -306,8 +306,8 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
         pos(4, "last_stable", 4),
         pos(5, "group", 5, group="billing"),
     ]
-    lake.append_rows(POSITIONS, positions)
-    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
+    lake.append(POSITIONS, positions)
+    lake.append(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
     found = load_last_samples(lake)
     assert {(key.kind, of[0]) for held in found.standings.values() for key, of in held.items()} == {
         ("last_stable", 3),

@@ -64,7 +64,7 @@ class World(Relay):
             "SELECT topic, partition, kind, first_offset, last_offset, missing FROM {gaps} ORDER BY ALL",
             "SELECT topic, partition, position, record_timestamp FROM {positions} ORDER BY ALL",
         )
-        return [[tuple(vars(row).values()) for row in self.lake.query_rows(text)] for text in texts]
+        return [[tuple(vars(row).values()) for row in self.lake.query(text)] for text in texts]
 
 
 def lived(world: World) -> int:
@@ -120,25 +120,25 @@ def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: P
 
 @pytest.mark.law("E", "F")
 @pytest.mark.parametrize(
-    ("fails", "survives"), [("append_rows", True), ("write_positions", True), ("write_positions", False)]
+    ("fails", "survives"), [("append", True), ("write_positions", True), ("write_positions", False)]
 )
 def test_law_f_an_account_that_fails_is_settled_by_the_next_and_explains_no_offset_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, survives: bool
 ) -> None:
-    world = World(tmp_path, reads=fails == "append_rows")
+    world = World(tmp_path, reads=fails == "append")
     account = world.account()
     account.flush_accounts(world.land_next(rows("orders", 0, 0, 1, 2)))
     for landed in ((4, 5), (8,)):
         at = world.land_next(rows("orders", 0, *landed))
         with monkeypatch.context() as store:
-            place = world.lake if fails == "append_rows" else account
+            place = world.lake if fails == "append" else account
             store.setattr(place, fails, lambda *given, **_: given[-1] and pytest.fail("the store is away"))
             with pytest.raises(pytest.fail.Exception):
                 account.flush_accounts(at)
         account = account if survives else world.account()
     account.flush_accounts(world.land_next(rows("orders", 0, 9), rows("orders", 1, 2)))
     gaps, positions = world.told()
-    explained = [(3, 9, 3)] if fails == "append_rows" else [(3, 5, 1), (6, 8, 2)]
+    explained = [(3, 9, 3)] if fails == "append" else [(3, 5, 1), (6, 8, 2)]
     expected = [*(("orders", 0, *gap) for gap in explained), ("orders", 1, 0, 2, 2)]
     assert [gap[:2] + gap[3:] for gap in gaps] == expected, "law F: offsets 3, 6 and 7 are explained once each"
     assert max(position for _, _, position, _ in positions) == 10

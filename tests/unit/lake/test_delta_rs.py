@@ -105,9 +105,9 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
     monkeypatch.setattr(os, "fsync", noting)
     rows = [{"source": "east", "kind": "landed", "position": at, "observed_at": NOON} for at in (1, 2, 3)]
     for at in range(0, 3, 2):
-        lake.append_rows(POSITIONS, rows[at : at + 2])
+        lake.append(POSITIONS, rows[at : at + 2])
     lake.delete_rows(POSITIONS, "kind = 'landed' AND position > 1")
-    assert [row.position for row in lake.query_rows("SELECT position FROM {positions}")] == [1]
+    assert [row.position for row in lake.query("SELECT position FROM {positions}")] == [1]
     for commit in range(1, 4):
         [name] = named(commit)
         assert (name, commit) in flushed, "the file, while the commit before was the newest"
@@ -162,7 +162,7 @@ def test_rows_that_spark_wrote_by_its_defaults_leave_too(built: LakeBuilder, lak
     as_spark_writes_by_default(upkeep)
     assert not prune_samples(lake, before=SAMPLED_AT, now=SAMPLED_AT + 5 * DAY), "a new lake holds nothing old"
     assert prune_samples(lake, before=SAMPLED_AT + 3 * DAY, now=SAMPLED_AT + 7 * DAY)
-    rows = lake.query_rows("SELECT position, observed_at FROM {positions} ORDER BY position")
+    rows = lake.query("SELECT position, observed_at FROM {positions} ORDER BY position")
     assert [(row.position, row.observed_at) for row in rows] == [(day, SAMPLED_AT + day * DAY) for day in (2, 3, 4)]
 
 

@@ -49,7 +49,7 @@ def test_only_changes_of_a_target_are_recorded(lake: Lake, now: Callable[[], dat
     rows = []
     for states in looks:
         seen.record_topics("west", states, {}, scope=["t"])
-        rows.append(len(lake.query_rows(ALL)))
+        rows.append(len(lake.query(ALL)))
     assert rows == [1, 1, 2, 2, 3, 4]
     newest = newest_topics(lake, "west", "target")["t"]
     assert (newest.generation, newest.topic_id, newest.partitions, newest.present) == (2, "2", 3, True)

@@ -28,15 +28,15 @@ def set_version(lake: Lake, text: str) -> None:
 
 
 READS: dict[str, Callable[[Lake], Any]] = {
-    "ask": lambda lake: lake.query_rows("SELECT * FROM {proofs}"),
+    "ask": lambda lake: lake.query("SELECT * FROM {proofs}"),
     "exists": lambda lake: lake.exists(lake.relay_location("east")),
     "missing": lambda lake: lake.missing(["east"]),
     "create_all": lambda lake: lake.create_all(["east"]),
-    "relay": lambda lake: lake.query_rows("SELECT * FROM {relay}", relay="east", part=RelayPart({})),
+    "relay": lambda lake: lake.query("SELECT * FROM {relay}", relay="east", part=RelayPart({})),
     "relay_log": lambda lake: lake.relay_log("east"),
     "upkeep": lambda lake: lake.open_maintenance(lake.relay_location("east")),
     "commits": lambda lake: list(lake.commits(lake.relay_location("east"))),
-    "append_rows": lambda lake: lake.append_rows(PROOFS, [{"verification": "x"}]),
+    "append": lambda lake: lake.append(PROOFS, [{"verification": "x"}]),
     "set_properties": lambda lake: lake.set_properties(lake.relay_location("east"), {"a": "b"}),
     "size": lambda lake: lake.size(lake.relay_location("east")),
 }
@@ -62,7 +62,7 @@ def test_an_old_lake_which_kept_no_version_is_never_read_as_empty(built: LakeBui
     [commit] = Path(built.location("gaps"), "_delta_log").glob("*.json")
     commit.write_text(commit.read_text().replace(VERSION_PROPERTY, "another"))
     with pytest.raises(SafetyError, match="its version is none"):
-        built.mirror().lake.query_rows("SELECT * FROM {gaps}")
+        built.mirror().lake.query("SELECT * FROM {gaps}")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_table_that_was_not_made_holds_nothing_yet(built: LakeBuilder) -> None
     for table in ("proofs", "removed"):
         shutil.rmtree(built.location(table))
     text = "SELECT count(*) AS n FROM {gaps} AS g LEFT JOIN {proofs} AS p ON g.topic = p.topic"
-    assert [row.n for row in lake.query_rows(text)] == [0]
-    assert lake.query_rows("SELECT * FROM {removed}", missing_ok=True) == []
+    assert [row.n for row in lake.query(text)] == [0]
+    assert lake.query("SELECT * FROM {removed}", missing_ok=True) == []
     FolderTables().create(lake.meta_location(PROOFS), PROOFS)
-    lake.append_rows(PROOFS, [{"topic": "orders"}])
-    assert [row.topic for row in lake.query_rows("SELECT topic FROM {proofs}")] == ["orders"], "made meanwhile"
+    lake.append(PROOFS, [{"topic": "orders"}])
+    assert [row.topic for row in lake.query("SELECT topic FROM {proofs}")] == ["orders"], "made meanwhile"

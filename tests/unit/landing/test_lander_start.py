@@ -77,7 +77,7 @@ class World:
         lander.account_for_landed()
 
     def gaps(self) -> list[tuple[Any, ...]]:
-        return [tuple(vars(row).values()) for row in self.lake.query_rows(GAP)]
+        return [tuple(vars(row).values()) for row in self.lake.query(GAP)]
 
 
 @pytest.fixture

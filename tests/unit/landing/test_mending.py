@@ -44,7 +44,7 @@ def mend(lake: Lake, file: BrokenFile) -> Any:
 
 
 def gaps(lake: Lake) -> list[int]:
-    return [int(row.missing) for row in lake.query_rows("SELECT missing FROM {gaps} WHERE kind = 'expired'")]
+    return [int(row.missing) for row in lake.query("SELECT missing FROM {gaps} WHERE kind = 'expired'")]
 
 
 @pytest.mark.law("E", "F")

@@ -132,15 +132,15 @@ def run_row(first: int) -> Row:
 def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds(world: World) -> None:
     place = world.lake.meta_location(OFFSET_MAP)
     for first in range(FANOUT):
-        world.lake.append_rows(OFFSET_MAP, [run_row(first)], app_id="ledger", version=first)
+        world.lake.append(OFFSET_MAP, [run_row(first)], app_id="ledger", version=first)
     before = sorted(DeltaTable(place).to_pyarrow_table().to_pylist(), key=lambda row: row["first_upstream"])
     kept = world.keep()["offset_map"]
     assert (kept.compacted.files, kept.files, kept.why_not) == (FANOUT, 1, "")
     after = DeltaTable(place).to_pyarrow_table().to_pylist()
     assert sorted(after, key=lambda row: row["first_upstream"]) == before
     asked = "SELECT first_downstream FROM {offset_map} WHERE source_partition = 1 AND first_upstream = :offset"
-    assert [row.first_downstream for row in world.lake.query_rows(asked, offset=7)] == [7]
-    world.lake.append_rows(OFFSET_MAP, [run_row(99)], app_id="ledger", version=FANOUT - 1)
+    assert [row.first_downstream for row in world.lake.query(asked, offset=7)] == [7]
+    world.lake.append(OFFSET_MAP, [run_row(99)], app_id="ledger", version=FANOUT - 1)
     assert len(DeltaTable(place).file_uris()) == 1, "a zombie's append is refused"
 
 
@@ -160,6 +160,4 @@ def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: Wor
     [greatest] = DeltaTable(world.location("samples")).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= LANDED_AT
     asked = "SELECT count(*) AS rows FROM {samples} WHERE observed_at >= :since"
-    assert world.lake.query_rows(asked, since=LANDED_AT)[0].rows == FANOUT, (
-        "times in statistics are cut to milliseconds"
-    )
+    assert world.lake.query(asked, since=LANDED_AT)[0].rows == FANOUT, "times in statistics are cut to milliseconds"

@@ -59,9 +59,9 @@ def test_law_f_the_last_full_record_and_what_follows_it_is_never_deleted(
     row = SimpleNamespace(lane=0, seq=held, epoch=1)
     appended: list[Any] = []
     lake = SimpleNamespace(
-        query_rows=lambda *_, **__: [row],
+        query=lambda *_, **__: [row],
         fence=lambda *_, **__: None,
-        append_rows=lambda table, rows, **_: appended.append((table.name, [one["ledger_seq"] for one in rows])),
+        append=lambda table, rows, **_: appended.append((table.name, [one["ledger_seq"] for one in rows])),
     )
     ledger = Ledger(*records)
     copy = LedgerCopy(cast("Any", lake), FlowConfig(name="f", source="east", target="central", topics="t"))
@@ -118,7 +118,7 @@ def test_laws_a_b_joined_rows_translate_as_the_runs_did(sent: list[tuple[set[int
 def test_law_f_a_repair_joins_only_what_the_table_lacks() -> None:
     """Killed between two appends: the first holds a row up to record 6, and a join of all would hold its records twice."""
     appended: list[Any] = []
-    lake = SimpleNamespace(append_rows=lambda _, rows, **__: appended.extend(rows), query_rows=lambda *_, **__: [])
+    lake = SimpleNamespace(append=lambda _, rows, **__: appended.extend(rows), query=lambda *_, **__: [])
     records = [chunk(seq, run(10 * seq, 10 * seq + 9, 10 * seq)) for seq in range(5, 9)]
     copy = LedgerCopy(cast("Any", lake), FlowConfig(name="f", source="east", target="central", topics="t"))
     copy.add(records[:2])

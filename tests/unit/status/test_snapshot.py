@@ -114,8 +114,8 @@ def test_a_long_backlog_is_not_read_for_its_oldest_record_and_what_stands_is_not
     assert since(5_001, 6_002, readers=source({6_000: None})) is None, "nothing but markers follows"
     assert since(6_001, 6_002, readers=source({6_001: at(7)})) == at(7), "a group reads on what is not landed"
     asked: list[str] = []
-    query = Lake.query_rows
-    monkeypatch.setattr(Lake, "query_rows", lambda self, text, **of: asked.append(text) or query(self, text, **of))
+    query = Lake.query
+    monkeypatch.setattr(Lake, "query", lambda self, text, **of: asked.append(text) or query(self, text, **of))
     assert [since(2), since(2), since(3)] == [at(2), at(2), at(3)]
     assert len(asked) == 2
     ages.forget()

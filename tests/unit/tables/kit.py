@@ -30,7 +30,7 @@ def mirror(folder: Path, *tables: Mapping[str, Any], topics: Iterable[str] = ())
             FolderTables().create(context.lake.meta_location(table), table)
     for topic in topics:
         known = KnownTopic(name=topic, generation=1, topic_id=topic, partitions=1, present=True)
-        context.lake.append_rows(METADATA, [topic_row("east", "source", known, NOON)])
+        context.lake.append(METADATA, [topic_row("east", "source", known, NOON)])
         land(context, topic, *range(4))
     return context
 

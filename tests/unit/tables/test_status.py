@@ -55,7 +55,7 @@ def stands(context: Context, *, after: timedelta = timedelta()) -> TableStatus:
 def add_bad_records(context: Context) -> None:
     bad = {"table_name": "sales", "source": "east", "topic": "sales", "generation": 1, "partition": 0, "key": None}
     bad |= {"timestamp": NOON, "value": b"secret", "recorded_at": NOON}
-    context.lake.append_rows(BAD_RECORDS, [{**bad, "offset": at, "reason": why} for at, why in enumerate(REASONS)])
+    context.lake.append(BAD_RECORDS, [{**bad, "offset": at, "reason": why} for at, why in enumerate(REASONS)])
 
 
 def test_lag_is_that_of_waiting_records_which_have_some_batches_of_time(context: Context, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class Topics:
         self.asked = 0
         self._names = names
 
-    def query_rows(self, *_: Any, **__: Any) -> list[Any]:
+    def query(self, *_: Any, **__: Any) -> list[Any]:
         self.asked += 1
         facts = {"generation": 1, "topic_id": "", "partitions": 1, "configs": (), "cuts": (), "leader_epochs": ()}
         return [SimpleNamespace(topic=name, present=True, **facts) for name in self._names]

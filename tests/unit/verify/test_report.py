@@ -59,7 +59,7 @@ def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -
     older = replace(LANDED, upstream_end=None)
     row = {name: getattr(older, name) for name in columns if hasattr(older, name)}
     row |= {"topic": "orders", "generation": 1, "partition": 0, "verification": "v", "proven_at": AT}
-    lake.append_rows(replace(PROOFS, columns=columns), [row])
+    lake.append(replace(PROOFS, columns=columns), [row])
     report = proof_report(lake, "v")
     assert (report.proofs, report.ends) == ((older,), {})
     # What a release without these columns said of the row.
