@@ -164,18 +164,18 @@ def look_fails_once(mirror: Mirror) -> None:
 def write_fails_once(mirror: Mirror, *, after: bool, error: BaseException) -> None:
     """Let the next write fail, before or after its commit: a store that goes away, or a process that dies there."""
     publisher = publisher_of(mirror._context)
-    real = publisher._lake.append
+    real = publisher._lake.append_frame
 
     def failing(frame: DataFrame, location: str, **options: Any) -> None:
         if location != publisher._location:
             real(frame, location, **options)
             return
-        publisher._lake.append = real
+        publisher._lake.append_frame = real
         if after:
             real(frame, location, **options)
         raise error
 
-    publisher._lake.append = failing
+    publisher._lake.append_frame = failing
 
 
 @pytest.mark.law("F")
