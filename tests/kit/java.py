@@ -15,7 +15,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 def java(main_class: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
     result = subprocess.run(
         # As a sandbox's broker is started: a client runs for seconds.
-        broker._java((*JAVA_OPTIONS, *broker._archived()), main_class, *arguments),
+        broker._java((*JAVA_OPTIONS, *broker._archived("client")), main_class, *arguments),
         input=stdin,
         capture_output=True,
         text=True,

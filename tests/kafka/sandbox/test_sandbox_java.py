@@ -23,7 +23,7 @@ def test_a_broker_runs_on_the_java_of_the_wheel(
 ) -> None:
     assert find_java().bundled
     # It would be made for this one broker, for 11 CPU-s.
-    monkeypatch.setattr(broker, "_archived", list)
+    monkeypatch.setattr(broker, "_archived", lambda _: [])
     own = make_cluster().start()
     assert Path(f"/proc/{own.pid}/exe").resolve() == find_java().executable.resolve()
 
