@@ -149,7 +149,9 @@ def _kinds() -> dict[str, type]:
     found = [Displayable]
     for kind in found:
         found += kind.__subclasses__()
-    return {kind.__name__: kind for kind in found if is_dataclass(kind) and kind.__module__.startswith("mirrorlake.")}
+    mine = {kind.__name__: kind for kind in found if is_dataclass(kind) and kind.__module__.startswith("mirrorlake.")}
+    # Which room a test loaded first decides nothing.
+    return dict(sorted(mine.items()))
 
 
 def every(text: str) -> list[Displayable]:
