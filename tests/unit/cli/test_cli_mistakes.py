@@ -27,23 +27,13 @@ def good(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "missing.yml"),
-        ("lake: [unclosed", "YAML"),
-        (GOOD.replace("topics", "topcs"), "topics"),
-    ],
-)
-def test_a_faulty_file_is_refused_with_file_place_and_remedy(text: str | None, says: str, tmp_path: Path) -> None:
-    path = tmp_path / ("missing.yml" if text is None else "mirror.yml")
-    if text is not None:
-        path.write_text(text)
+def test_a_faulty_file_is_refused_with_file_place_and_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD.replace("topics", "topcs"))
     done = run_cli("plan", "--conf", str(path), "--json")
     assert done.returncode == 2
-    assert path.name in done.stderr
-    assert says.lower() in done.stderr.lower()
-    assert "Next:" in done.stderr
+    for said in (path.name, "topics", "Next:"):
+        assert said in done.stderr
     told = json.loads(done.stdout)
     assert (told["exit_code"], bool(told["faults"])) == (2, True)
 
@@ -100,7 +90,6 @@ def test_no_foreign_error_reaches_the_user_bare(
         (["statsu"], "Did you mean 'status'?"),
         (["republish", "--flow", "nope"], "east"),
         (["land"], "error:"),
-        (["land", "--source"], "error:"),
         (["offsets", "--flow", "x", "--topic", "t", "--partition", "-1", "--offset", "2"], "error:"),
     ],
 )

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mirrorlake.cli.commands.console import page_link
-from mirrorlake.cli.commands.lag import _document
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
@@ -70,7 +69,8 @@ def test_over_time_a_position_shows_its_newest_lag_and_its_longest() -> None:
 def test_the_command_prints_a_page_or_every_position_and_its_document_has_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [row(1, 1_500, topic=f"t{n}") for n in range(60)]
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=5)))
+    rows = [row(1, 1_500, topic=f"t{n}", observed_at=elsewhere) for n in range(60)]
     none = SimpleNamespace(tables=())
     mirror = SimpleNamespace(lag=SimpleNamespace(rows=lambda _: rows), tables=lambda: none)
     monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: mirror)
@@ -79,12 +79,8 @@ def test_the_command_prints_a_page_or_every_position_and_its_document_has_all(
     assert len(page.stdout.splitlines()) <= 36
     assert "… and 36 more rows of 60" in page.stdout
     assert sum("landed" in line for line in full.stdout.splitlines()) == 60
-    assert {one["time_lag_ms"] for one in json.loads(document.stdout)["lag"]} == {1_500}
-
-
-def test_times_in_json_are_utc() -> None:
-    east = timezone(timedelta(hours=5))
-    assert _document(row(0, 1, observed_at=NOON.astimezone(east)))["observed_at"] == "2026-01-01T12:00:00Z"
+    told = {(one["time_lag_ms"], one["observed_at"]) for one in json.loads(document.stdout)["lag"]}
+    assert told == {(1_500, "2026-01-01T12:00:00Z")}, "times in JSON are UTC"
 
 
 def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
@@ -100,28 +96,23 @@ def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     assert "orders" not in repr(sample), "a notebook would print thousands"
 
 
-@pytest.fixture
-def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def test_apply_counts_what_it_did_and_shows_only_what_waits_for_a_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = Plan((CREATED, HELD), (LEFT,))
     monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: SimpleNamespace(apply=lambda _: plan))
-    return "--conf", str(tmp_path / "mirror.yml")
-
-
-def test_apply_counts_what_it_did_and_shows_only_what_waits_for_a_choice(conf: tuple[str, str]) -> None:
-    said = run_cli("apply", *conf).stdout
+    command = ("apply", "--conf", str(tmp_path / "mirror.yml"))
+    said = run_cli(*command).stdout
     assert said.splitlines()[-1] == "1 change applied: 1 topic"
     assert "payments" in said
     assert "it was deleted" in said
     assert "orders" not in said, "the plan has shown it"
     assert "User:app" not in said
-    document = json.loads(run_cli("apply", "--json", *conf).stdout)
+    document = json.loads(run_cli(*command, "--json").stdout)
     assert [one["name"] for one in document["changes"]] == ["orders", "payments"]
     assert (len(document["notes"]), document["applied"]) == (1, True)
-
-
-def test_an_apply_of_nothing_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: SimpleNamespace(apply=lambda _: Plan()))
-    assert run_cli("apply", "--conf", str(tmp_path / "mirror.yml")).stdout == "nothing to apply\n"
+    plan = Plan()
+    assert run_cli(*command).stdout == "nothing to apply\n"
 
 
 def test_a_report_that_cannot_be_written_is_the_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,22 +192,16 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: a, lanes: 65", "lanes", "'65' is out of range", "less than or equal to 64"),
         ("topics: a, lanes: true", "lanes", "true does not fit", "integer"),
         ("topics: a, chunk_bytes: 64", "chunk_bytes", "'64' is not a size", "64 MiB"),
-        ("topics: a, trigger: 5", "trigger", "'5' is not an interval", "0s"),
         ("topics: a, trigger: 99999999999999 d", "trigger", "'99999999999999 d' is not an interval", "0s"),
         ("topics: a, start: earlist", "start", "'earlist' is not a start", "did you mean 'earliest'?"),
         ("topics: a, start: {timestamp: 2026-01-01T00:00:00}", "start", "has no time zone", "2026-01-01T00:00:00Z"),
-        ("topics: a, start: {timestamp: tomorrow}", "start", "not an ISO 8601 time", "2026-01-01T00:00:00Z"),
-        ("topics: a, sync: {grups: true}", "sync.grups", "unknown key 'grups'", "did you mean 'groups'?"),
         ("topics: a, sync: {groups: maybe}", "sync.groups", "neither true nor false", "write true or false"),
         ("topics: a, sync: {interval: 0s}", "sync.interval", "'0s' would read", "write 60s"),
         ("topics: a, sync: {configs_exclude: 'a('}", "sync.configs_exclude", "unclosed", ""),
         ("topics: a, sync: {configs_override: {a: {x: 1}}}", "sync.configs_override.a.x", "is not a topic setting", ""),
         ("topics: a, sync: {acls_principals: {al: 'User:a'}}", "sync.acls_principals.al", "not a principal", "User:"),
-        ("topics: a, sync: 3", "sync", "'3' is not a mapping", "key: value"),
         ("topics: orders*", "topics", "dangling star", "orders.*"),
-        ("topics: '[z-a]'", "topics", "invalid character class range", ""),
         ("topics: {a: b}", "topics", "is not a selection", "list"),
-        ("topics: a, groups: '('", "groups", "unclosed group", ""),
         ("topics: a, name: 'a b'", "name", "'a b' is not a name for a flow", "letters"),
         *(
             (f"topics: a, name: '{name}'", "name", f"'{name}' is not a name for a flow", "in front")
@@ -217,7 +211,6 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would be mixed", "each topic"),
         ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
         ("topics: a, objectives: {rpo: 0s}", "objectives.rpo", "no mirror can meet this", "30s"),
-        ("topics: a, objectives: {rto: soon}", "objectives.rto", "'soon' is not an interval", "0s"),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
         ("topics: a, producer: [acks]", "producer", "(hidden) is not a mapping", "name: value"),
@@ -241,7 +234,6 @@ def test_a_fault_names_its_place_what_is_wrong_and_the_remedy(line: str, where: 
         ("{bootstrap_servers: a:1, land: {on_gap: hlt}}", "did you mean 'halt'?"),
         ("{bootstrap_server: a:1}", "did you mean 'bootstrap_servers'?"),
         ("a:1", "is not a mapping"),
-        ("", "nothing is not a mapping"),
     ],
 )
 def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
@@ -263,9 +255,7 @@ def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
         ("tables: [{topics: s, columns: {n: n +}}]", "tables[0].columns.n: it is not an expression of Spark SQL"),
         ("tables: [{topics: s, name: a/b}]", "tables[0].name: 'a/b' is not a table's name"),
         ("tables: [{topics: s, sources: [east, moon]}]", "tables[0].sources[1]: no flow has 'moon' as its source"),
-        ("tables: [{topics: s, sources: [west]}]", "tables[0].sources[0]: no flow has 'west' as its source"),
         ("tables: [{topics: a, name: s}, {topics: b, name: S}]", "tables[1].name: a second table 'S'"),
-        ("tables: [{topics: s, keys: protobuf}]", "tables[0].keys: and no schema registry of east is known"),
         *(
             (f"tables: [{{topics: s, {entry}}}]", f"tables[0].{said}")
             for entry, said in {
@@ -273,17 +263,13 @@ def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
                 "partition_by: 'd, D', columns: {d: n + 1}": "partition_by[1]: 'D' stands there twice",
                 "partition_by: [m], schema: n BIGINT": "partition_by[0]: the table has no column 'm'",
                 "partition_by: [n], schema: n ARRAY<INT>": "partition_by[0]: 'n' is not of a type that partitions have",
-                "partition_by: [value], values: binary": "partition_by[0]: 'value' is not of a type that partitions have",
                 "columns: {day: n, Day: m}": "columns.Day: 'Day' is another column, too",
-                "columns: {value: n}, values: text": "columns.value: 'value' is another column, too",
             }.items()
         ),
         ("tracking: {uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is not a tracking URI"),
-        ("tracking: {uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is not a tracking URI"),
         ("tracking: {enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),
         ("tracking: {timeout: 0s}", "tracking.timeout: '0s' leaves no time"),
         ("sampling: {every: 30}", "sampling.every: is not an interval"),
-        ("sampling: {groups: 'a('}", "sampling.groups: unclosed"),
         ("sampling: {keep: 1h}", "sampling.keep: less than a day"),
         ("metrics: {port: 70000}", "metrics.port: '70000' is out of range"),
         ("metrics: {address: 'http://x'}", "metrics.address: is not an address to listen at"),
@@ -366,10 +352,6 @@ def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() ->
     )
     assert "use policy: default" in text
     assert "provenance: true on east->west, west->east" in text
-    flows(
-        "source: east, target: west, topics: orders, policy: identity",
-        "source: west, target: east, topics: payments, policy: identity",
-    )
 
 
 @pytest.mark.parametrize(
@@ -379,7 +361,6 @@ def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() ->
         ("lake: {root: x}\nclusters: {}\nflows: []", "x.yml:2 clusters: it is empty — see conf/example.yml"),
         ("- a\n", "conf/x.yml:1: the file holds no mapping"),
         ("a: [", "conf/x.yml:1: not valid YAML (column 5)"),
-        ("lake: {}\nflows:\n\t- a", "conf/x.yml:3: not valid YAML (column 1)"),
         ("a: 1\n---\nb: 2", "conf/x.yml:2: not valid YAML"),
         ("a\x00b", "conf/x.yml: not valid YAML"),
         ("lake: &a [*a]", "conf/x.yml:1: the file unfolds without end"),

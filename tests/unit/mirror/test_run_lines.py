@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +17,10 @@ from tests.unit.values import partition_status, status
 
 
 class Heard:
-    """A display that remembers lines, and which thread said them."""
+    """A display that remembers lines."""
 
     def __init__(self) -> None:
         self.said: list[RunMessage] = []
-        self.threads: set[str] = set()
 
     def show(self, phases: Sequence[Phase], _at: float, /) -> None: ...
 
@@ -30,7 +28,6 @@ class Heard:
 
     def say(self, said: RunMessage, /) -> None:
         self.said.append(said)
-        self.threads.add(threading.current_thread().name)
 
 
 @pytest.fixture

@@ -178,7 +178,6 @@ AWAY = ClusterUnreachable("west is away", alias="west")
     [
         ({"a": [CONFLICT], "b": [RecordTooLarge("huge")]}, 3),
         ({"a": [AWAY], "b": [RecordTooLarge("huge")]}, 4),
-        ({"a": [ConfigError([])], "b": [AWAY]}, 4),
     ],
 )
 def test_where_all_are_parked_the_run_ends_with_the_worst_reason(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.kafka.lane import Batch
-from mirrorlake.kafka.lane.batch import Chunks, first_part
+from mirrorlake.kafka.lane.batch import Chunks
 from mirrorlake.model.chunk_size import AIM_S, ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -93,8 +93,3 @@ def test_law_f_what_a_slow_store_gives_in_seconds_is_a_chunk_and_no_transaction_
     chunks.read_ahead()
     assert len(read) == 2, "law F: a transaction that is open while files come slowly outlasts its time-out"
     assert [len(chunks.take()) for _ in range(3)] == [2, 2, 0]
-
-
-def test_a_record_larger_than_the_chunk_goes_alone() -> None:
-    assert [len(one.records) for one in first_part([batch("a", 5000, 1, 1)], max_records=9, max_bytes=10)] == [1]
-    assert first_part([], max_records=9, max_bytes=10) == []

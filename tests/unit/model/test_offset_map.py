@@ -131,11 +131,3 @@ def test_laws_b_f_ranges_that_were_sent_twice_or_go_backwards_are_refused(
         OffsetMap([run(*first, source=SOURCE), run(*second, source=SOURCE)])
     with pytest.raises(ValueError, match="add up"):
         MappedRange(source=SOURCE, target=TARGET, first_upstream=0, last_upstream=9, first_downstream=0, count=5)
-
-
-def test_an_empty_map_knows_no_partition() -> None:
-    assert OffsetMap([]).translate(5) == UnknownPartition()
-    assert (
-        OffsetMap([run(0, 1, 0, source=SOURCE)]).translate_back(0, partition=TopicPartition("other", 0))
-        == UnknownPartition()
-    )

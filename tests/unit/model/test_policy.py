@@ -64,10 +64,8 @@ def test_a_topic_is_a_cycle_for_every_cluster_it_has_been_on(path: list[str], to
     [
         ("orders", None, None, "orders"),
         ("east.orders", "east", "orders", "orders"),
-        ("foo.bar", "foo", "bar", "bar"),
         ("west.east.orders", "west", "east.orders", "orders"),
         ("east.", None, None, "east."),
-        ("east..", None, None, "east.."),
         (".orders", "", "orders", "orders"),
         ("a..b", "a", ".b", "b"),
         ("east.a.", "east", "a.", "a."),

@@ -161,13 +161,9 @@ def test_rings_and_meshes_under_one_name_are_refused_by_one_error(flows: list[Fl
         pytest.param([flow("a>b"), flow("b>a", "other")], id="topics that do not meet"),
         pytest.param([flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")], id="merged"),
         pytest.param([flow("a>b"), flow("b>a", policy="default")], id="comes home under another name"),
-        pytest.param([flow("a>b"), flow("a>c")], id="one source, two targets"),
-        pytest.param([flow("a>b", "t.*"), flow("b>a", "pay.*")], id="disjoint beginnings"),
-        pytest.param([flow("a>b", policy="all.{topic}"), flow("b>a")], id="renamed out of reach"),
         pytest.param([flow("a>b", "t.*"), flow("b>a", ".*", "default")], id="all comes home under another name"),
         pytest.param([flow("a>b"), flow("b>a", exclude="t")], id="excluded on the way back"),
         pytest.param([flow("a>b", "x"), flow("b>a", "xy")], id="one name begins like the other"),
-        pytest.param([flow("a>b", "x.y"), flow("b>a", "x.yz")], id="one expression is longer"),
         pytest.param(
             [
                 flow("a>b", "x.*, b.*"),
@@ -179,7 +175,6 @@ def test_rings_and_meshes_under_one_name_are_refused_by_one_error(flows: list[Fl
         ),
         pytest.param([flow("a>b", "x" * 249), flow("b>a", "x" * 249, "p.{topic}")], id="no legal name"),
         pytest.param([flow("a>c"), flow("a>c", policy="all.{topic}")], id="twice under two names"),
-        pytest.param([flow("a>c", "t"), flow("b>c", "u")], id="other topics"),
         pytest.param([flow("a>c", r"a\..*"), flow("b>c", "a_.*")], id="names that need not be there"),
     ],
 )
@@ -194,11 +189,6 @@ def test_a_full_mesh_is_answered_in_bounded_time() -> None:
     assert round_trips([*flows, flow("a>b", ".*")])
     assert round_trips([*flows, flow("a>b", "x.*")]), "too many ways round to tell: refused"
     assert not round_trips([*flows[:12], flow("a>b", "x.*")])
-
-
-def test_provenance_can_be_asked_for() -> None:
-    flows = [flow("a>c", policy="all.{topic}", provenance=True), flow("b>c", policy="all.{topic}", provenance=True)]
-    assert survey(flows).provenance == names(flows)
 
 
 def test_a_flow_that_needs_provenance_and_may_not_is_refused() -> None:
@@ -230,7 +220,6 @@ def test_a_round_trip_by_templates_is_refused_until_it_is_asked_for() -> None:
             [flow("a>c"), flow("b>c")], "a>c identity t (t) and b>c identity t (t) both write t on c", id="identity"
         ),
         pytest.param([flow("a>c", ".*"), flow("b>c", "t")], "both write t on c", id="expression and name"),
-        pytest.param([flow("a>c", "t.*"), flow("b>c", "t.+")], "both write ta on c", id="two expressions"),
         pytest.param([flow("a>c"), flow("b>c", policy="{topic}")], "both write t on c", id="only one means it"),
         pytest.param(
             [flow("a>c", "b\\.t"), flow("b>c", policy="default")], "both write b.t on c", id="looks like a hop"
@@ -241,8 +230,6 @@ def test_a_round_trip_by_templates_is_refused_until_it_is_asked_for() -> None:
             id="by source",
         ),
         pytest.param([flow("a>c"), flow("a>c", ".*")], "its records would arrive twice", id="one source"),
-        pytest.param([flow("a>c", "x"), flow("a>c", "t", "x")], "x on c without", id="one source, two topics"),
-        pytest.param([flow("a>b"), flow("b>a"), flow("a>c"), flow("b>c")], "both write t on c", id="out of a pair"),
         pytest.param([flow("x>a"), flow("a>b"), flow("b>a")], "both write t on a", id="into a pair"),
         pytest.param([flow("o>a"), flow("o>b"), flow("a>c"), flow("b>c")], "both write t on c", id="diamond"),
         pytest.param(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -32,16 +30,14 @@ class Clock:
 
 
 class Memory:
-    """A display that remembers what it drew, and by which thread."""
+    """A display that remembers what it drew."""
 
     def __init__(self) -> None:
         self.drawn: list[list[Phase]] = []
-        self.threads: set[int] = set()
         self.closed: list[Phase] | None = None
 
     def show(self, phases: Sequence[Phase], _at: float, /) -> None:
         self.drawn.append(list(phases))
-        self.threads.add(threading.get_ident())
 
     def close(self, phases: Sequence[Phase], _at: float, /) -> None:
         self.closed = list(phases)
@@ -184,29 +180,6 @@ def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(found[0], LogLines), "what another thread draws would land below any cell"
     shell.kernel = None
     assert stays(choose_display()) is False, "IPython in a terminal is a terminal"
-
-
-_COMMAND = """
-import os
-from mirrorlake.cli.output import Output, log_to_stderr
-from mirrorlake.progress.board import Board
-log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
-times = iter(range(0, 1000, 5))
-with Board(Output(as_json=True).display(), clock=lambda: next(times)) as board:
-    for done in range(8):
-        board.tell("land east", done, 100)
-"""
-
-
-@pytest.mark.parametrize(("level", "speaks"), [(None, True), ("WARNING", False), ("INFO", True)])
-def test_a_command_with_json_has_log_lines_on_standard_error_and_nothing_else(level: str | None, speaks: bool) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "MIRRORLAKE_LOG"}
-    environment |= {} if level is None else {"MIRRORLAKE_LOG": level}
-    done = subprocess.run([sys.executable, "-c", _COMMAND], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert bool(lines) == speaks
-    assert all(" INFO progress phase='land east' done=" in line for line in lines)
 
 
 def test_work_that_is_done_at_once_draws_nothing_and_longer_work_is_drawn_to_its_end() -> None:

@@ -135,6 +135,7 @@ def test_html_and_text_say_the_same() -> None:
         *(found.name for found in pkgutil.iter_modules(mirrorlake.render.__path__, "render.")),
         *(f"model.{name}" for name in ("causes", "groups", "offset_map", "parked", "plan", "verify")),
         "status.status",
+        "topics.topic_list",
     ],
 )
 def test_the_examples_are_true(name: str) -> None:
@@ -208,7 +209,6 @@ def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
 @pytest.mark.parametrize(
     ("verdict", "shown"),
     [
-        ("WARMING_UP", "? WARMING UP"),
         ("UNKNOWN", "? UNKNOWN"),
         ("CLUSTER_AWAY", "✗ CLUSTER AWAY"),
         ("OK", "✓ OK"),
@@ -220,7 +220,7 @@ def test_what_is_not_known_is_grey_and_never_green(verdict: str, shown: str) -> 
     assert shown in found.to_text()
     green, grey = "--jp-success-color1", "--jp-ui-font-color2"
     html = found.to_html()
-    assert (green in html, grey in html) == (verdict == "OK", verdict in ("WARMING_UP", "UNKNOWN", "PAUSED"))
+    assert (green in html, grey in html) == (verdict == "OK", verdict in ("UNKNOWN", "PAUSED"))
 
 
 def test_a_flow_without_topics_and_an_unknown_lag_are_said() -> None:

@@ -40,7 +40,6 @@ CELLS = st.one_of(NASTY, NASTY.map(str.encode), st.binary(), st.none(), st.integ
         (0, "0 ms"),
         (0.4, "0.4 ms"),
         (0.036, "0 ms"),
-        (999.4, "999 ms"),
         (999.6, "1.0 s"),
         (59_949, "59.9 s"),
         (59_951, "1 min 0 s"),
@@ -118,7 +117,6 @@ def test_no_text_passes_for_a_null_an_empty_value_or_bytes(data: bytes | None) -
         (b"\xff", "0xff (1 byte)"),
         (b"a\x1b[2J", "0x611b5b324a (5 bytes)"),
         (b"two\nlines\t", "two␊lines␉"),
-        ("Ünïcödé ✓".encode(), "Ünïcödé ✓"),
     ],
 )
 def test_null_empty_text_and_bytes_are_told_apart(data: bytes | None, text: str) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from mirrorlake.render import badge, table
-from tests.kit.commands import run_cli
 from tests.unit.values import every
 
 LONGEST = f"payments.{'north-west-' * 21}-eu.v2"[:246] + "-az"
@@ -79,19 +76,3 @@ def test_a_reason_is_always_on_screen_and_whole(column: str) -> None:
         assert heads.endswith(column)
         assert first.endswith("stood")
         assert second.endswith("it-moved-on")
-
-
-def test_doctor_and_its_wide_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a-folder-with-a-long-name-as-they-are-in-continuous-integration" / "mirror.yml"
-    path.parent.mkdir()
-    path.write_text(
-        "lake: {root: ./lake}\nclusters: {east: {bootstrap_servers: '127.0.0.1:9'}, west: {bootstrap_servers: '127.0.0.1:9'}}\n"
-        "flows: [{source: east, target: west, topics: orders}]\n"
-    )
-    monkeypatch.setenv("COLUMNS", "80")
-    narrow, wide = (run_cli("doctor", "--conf", str(path), *more) for more in ((), ("--wide",)))
-    assert narrow.returncode == wide.returncode == 4
-    assert max(map(cell_len, narrow.stdout.splitlines())) <= 80
-    assert max(map(cell_len, wide.stdout.splitlines())) > 150
-    assert str(path) in wide.stdout
-    assert {"127.0.0.1:9", "connection", "refused"} <= {*narrow.stdout.split()}

@@ -13,12 +13,7 @@ import pytest
 from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.runtime import classpath, jars
 from mirrorlake.runtime import jar_files as jars_module
-from mirrorlake.runtime.jar_files import (
-    JAR_SETS,
-    expected_sums,
-    resolved_artifact,
-    sum_lines,
-)
+from mirrorlake.runtime.jar_files import JAR_SETS, expected_sums, sum_lines
 
 GOOD = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -56,40 +51,22 @@ def test_every_set_has_sums_for_what_it_asks_for(set_name: str) -> None:
     assert checked_in == sum_lines(sums), "the file is sorted and has one form"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("\tfound at.yawk.lz4#lz4-java;1.10.2 in public\n", "at.yawk.lz4 lz4-java 1.10.2"),
-        (":: resolving dependencies :: mirrorlake#broker;working@host", None),
-        ("\t[SUCCESSFUL ] org.slf4j#slf4j-api;1.7.36!slf4j-api.jar (72ms)", None),
-    ],
-)
-def test_progress_is_read_from_ivys_output(line: str, expected: str | None) -> None:
-    assert resolved_artifact(line) == expected
-
-
-def test_jars_are_downloaded_once_and_shown_once(
+def test_jars_are_downloaded_once_and_shown_once_also_for_many_at_once(
     download: Callable[[dict[str, bytes]], list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     calls = download(GOOD)
-    found = jars("broker")
+    with ThreadPoolExecutor(8) as pool:
+        found, *others = pool.map(jars, ["broker"] * 8)
+    assert others == [found] * 7
     assert [path.name for path in found] == sorted(GOOD)
     assert all(path.is_relative_to(tmp_path / "jars" / "broker") for path in found)
     first = capsys.readouterr()
-    assert "downloading the 2 jars of 'broker'" in first.err
+    assert first.err.count("downloading the 2 jars of 'broker'") == 1
     assert first.out == ""
 
     assert classpath("broker") == ":".join(map(str, found))
     assert calls == ["broker"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_two_at_once_download_once(download: Callable[[dict[str, bytes]], list[str]]) -> None:
-    calls = download(GOOD)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(jars, ["broker"] * 8))
-    assert all(entry == found[0] for entry in found)
-    assert calls == ["broker"]
 
 
 def test_altered_jars_are_refused_and_nothing_stays(

@@ -46,7 +46,6 @@ def install(executable: Path, *, version: str = "17", home: Path | None = None) 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (ANSWER.format(home="/opt/java", version="11"), "is Java 11"),
         (ANSWER.format(home="/opt/java", version="25"), "is Java 25"),
         (ANSWER.format(home="/opt/java", version="1.8"), "is Java 8"),
         ("The operation couldn't be completed. Unable to locate a Java Runtime.", "gives no version"),

@@ -131,15 +131,12 @@ def answered(item: str) -> Iterator[TaskResult]:
         raise OSError(28, "No space left on device")
 
 
-def test_all_items_come_to_their_end_and_an_own_error_is_an_answer() -> None:
+def test_all_items_come_to_their_end_an_own_error_is_an_answer_and_an_unforeseen_one_is_raised() -> None:
     answers = run_in_threads(["full", "a", "b"], answered)
     assert sorted(one.body for one in answers if one.kind == "begun") == [b"a", b"b", b"full"]
     failure = find_failure(answers)
     assert isinstance(failure, StoreError)
     assert (failure.cause, failure.remedy) == ("a disk is full", "make room")
-
-
-def test_what_is_unforeseen_is_raised() -> None:
     with pytest.raises(OSError, match="No space left"):
         run_in_threads(["a", "broken"], answered)
 

@@ -29,27 +29,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     log_files._made.cache_clear()
 
 
-def test_the_newest_files_stay_and_each_is_for_its_owner_only(place: Path) -> None:
+def test_the_newest_files_and_those_of_running_processes_stay_and_each_is_for_its_owner_only(place: Path) -> None:
     (place / "logs").mkdir()
+    always_on = place / "logs" / f"20190101-000000-{os.getppid()}.log"
+    always_on.touch()
     for at in range(log_files.MAX_FILES + 5):
         (place / "logs" / f"20200101-{at:06}-99999999.log").touch()
     found = log_file()
     assert found == log_file()
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     kept = sorted(path.name for path in (place / "logs").iterdir())
-    assert len(kept) == log_files.MAX_FILES
-    assert kept[-1] == found.name
-    assert "20200101-000000-99999999.log" not in kept
-
-
-def test_the_file_of_a_process_that_runs_stays(place: Path) -> None:
-    (place / "logs").mkdir()
-    always_on = place / "logs" / f"20200101-000000-{os.getppid()}.log"
-    always_on.touch()
-    for at in range(log_files.MAX_FILES + 5):
-        (place / "logs" / f"20200102-{at:06}-99999999.log").touch()
-    log_file()
-    assert always_on.exists()
+    assert len(kept) == log_files.MAX_FILES + 1
+    assert (kept[0], kept[-1]) == (always_on.name, found.name)
 
 
 def test_a_file_that_has_grown_is_begun_again_under_its_writers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,13 +55,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_workers_that_see_the_lake_and_run_this_package_are_fit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_see_the_lake_are_fit_and_one_with_another_folder_under_its_path_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_elsewhere(monkeypatch, here / "here")
     require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
     assert not list((here / "here" / "lake").iterdir()), "nothing stays"
-
-
-def test_a_worker_with_another_folder_under_that_path_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_elsewhere(monkeypatch, here / "there")
     with pytest.raises(SafetyError, match="does not see") as refused:
         require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]

@@ -1,23 +1,13 @@
-"""The sandbox's settings as text and as addresses, and its sample traffic: no broker needed."""
+"""The sandbox's settings as text and as addresses: no broker needed."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import javaproperties
 import pytest
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.sandbox.detached import loopback_listener
-from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
-
-
-def test_given_settings_win() -> None:
-    given = {"auto.create.topics.enable": "true", "message.max.bytes": 10}
-    assert server_properties(Path("/d"), [Listener(port=1)], controller_port=2)["auto.create.topics.enable"] == "false"
-    properties = server_properties(Path("/d"), [Listener(port=1)], controller_port=2, config=given)
-    assert properties["auto.create.topics.enable"] == "true"
-    assert properties["message.max.bytes"] == "10"
+from mirrorlake.sandbox.properties import properties_text
 
 
 def test_values_survive_javas_properties_format() -> None:
@@ -48,7 +38,6 @@ def test_addresses_of_this_machine_are_accepted(address: str, expected: str) -> 
         ("east", "0.0.0.0:9092"),
         ("east", "127.0.0.1"),
         ("east", "127.0.0.1:0"),
-        ("east", "127.0.0.1:65536"),
         ("east", "127.0.0.1:1,127.0.0.1:2"),
         ("../east", "127.0.0.1:9092"),
         ("", "127.0.0.1:9092"),

@@ -139,11 +139,7 @@ def test_reading_is_carried_over_exactly_where_nothing_is_left_out(
         assert remote is not None
         kept = permitted([acl for acl in source if acl not in left_out], principal, "READ", topic)
         assert permitted(translated.wanted, principal, "READ", remote) == kept, topic
-
-
-@given(st.lists(acls, max_size=6), flows)
-def test_nothing_that_writes_reaches_the_target(source: list[Acl], flow: AclFlow) -> None:
-    for acl in translate(source, flow).wanted:
+    for acl in translated.wanted:
         assert acl.permission == "DENY" or acl.operation in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
 
 
@@ -159,7 +155,6 @@ def shown(translated: Translated) -> list[str]:
         (allow("a", pattern="PREFIXED"), flow_of("ab.*", existing=["ab", "abc"]), []),
         (allow("a", pattern="PREFIXED", permission="DENY"), flow_of("ab.*"), ["DENY READ prefixed east.a"]),
         (allow("ab", pattern="PREFIXED"), flow_of("a.*"), ["ALLOW READ prefixed east.ab"]),
-        (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), []),
         (allow("ab", pattern="PREFIXED"), flow_of(exclude=".*secret"), []),
         (allow("a", pattern="PREFIXED"), flow_of("a.*", policy=IdentityPolicy("east"), foreign=("also-local",)), []),
         (allow("a", pattern="PREFIXED"), flow_of("a.*", policy=IdentityPolicy("east")), ["ALLOW READ prefixed a"]),
@@ -169,9 +164,7 @@ def shown(translated: Translated) -> list[str]:
         (allow("a", "ALL"), flow_of(), ["ALLOW DESCRIBE literal east.a", "ALLOW READ literal east.a"]),
         (allow("a", "WRITE"), flow_of(), ["ALLOW DESCRIBE literal east.a"]),
         (allow("a", "CREATE"), flow_of(), []),
-        (allow("a", "WRITE", permission="DENY"), flow_of(), ["DENY WRITE literal east.a"]),
         (allow("nowhere"), flow_of("a.*"), []),
-        (allow("app", resource="GROUP"), flow_of(), []),
         (allow("a", "UNKNOWN"), flow_of(), []),
         (allow("a", resource="UNKNOWN"), flow_of(), []),
     ],

@@ -12,7 +12,6 @@ from mirrorlake.config import load
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import TopicState
 from mirrorlake.topics import refused
-from mirrorlake.topics.remote_conflicts import rivals
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
 from tests.builders import config_of
 from tests.kit.commands import write_conf
@@ -26,19 +25,6 @@ def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:
 def conflicts(flow: FlowConfig, at: BothEnds, others: list[tuple[FlowConfig, list[str]]]) -> list[tuple[str, str]]:
     changes = name_conflicts(flow, at, others=others)
     return [(change.name, change.reason) for change in changes if change.action == "conflict"]
-
-
-def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there() -> None:
-    settings = config_of(
-        "source: a, target: c, topics: 'x.+orders', policy: identity",
-        "source: b, target: c, topics: 'x.+rs', policy: identity",
-    )
-    first, second = settings.flows
-    assert conflicts(first, ends(["x1orders"]), [(second, ["x2orders"])]) == []
-    [(name, reason)] = conflicts(first, ends(["x1orders"]), [(second, ["x1orders", "other"])])
-    assert name == "x1orders"
-    assert "b->c also writes it, from x1orders on b" in reason
-    assert rivals(first, [(second, ["x1orders"])]) == {"x1orders": (second, "x1orders")}
 
 
 def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:

@@ -192,7 +192,6 @@ def topics(watched: SimpleNamespace) -> str:
     [
         (SETTINGS.replace("orders", "rent"), "is not what was applied"),
         ("flows: [", "fault"),
-        (SETTINGS.replace("topics: orders", "topcs: orders"), "topcs"),
     ],
 )
 def test_a_file_that_is_not_what_was_applied_is_told_once_and_adopted_when_it_is(

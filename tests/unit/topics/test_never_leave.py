@@ -32,10 +32,8 @@ DOORS = [
     "topics: '(?i)PII, orders'",
     "topics: '.*', exclude_topics: ''",
     "topics: '.*', policy: identity",
-    "topics: '.*', policy: {template: 'all.{topic}'}",
     "topics: '.*', policy: {template: '{topic}.all'}",
     "topics: '.*', policy: {name: default, separator: '_'}",
-    "topics: '.*', execution: streaming",
     "topics: '.*', delivery: at_least_once, start: latest",
 ]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
-
 from mirrorlake.config import loads
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.topics import TopicList, list_topics, topic_list
+from mirrorlake.topics import TopicList, list_topics
 
 CONFIG = loads("""
 lake: {root: ./lake}
@@ -56,7 +54,3 @@ def test_a_remote_topic_names_its_flow_also_where_only_the_source_can_tell() -> 
     assert [line.topic for line in away if line.mirrored.startswith("remote topic")] == ["east.orders"], (
         "names tell what they can"
     )
-
-
-def test_the_examples_are_true() -> None:
-    assert doctest.testmod(topic_list).failed == 0
