@@ -1,4 +1,4 @@
-"""Fifteen questions, asked of a real broker and of the cluster in memory that pure tests use: both must answer the same."""
+"""Ten questions, asked of a real broker and of the cluster in memory that pure tests use: both must answer the same."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive
-from mirrorlake.kafka import ClusterAdmin, Committed, Fetcher, Groups, PositionGone
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin, Fetcher, PositionGone
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.plan import TopicSpec
 from tests.kit.memory_cluster import MemoryCluster
 from tests.kit.processes import wait_until
-from tests.kit.records import member, topic_name
+from tests.kit.records import topic_name
 
 # Older ones would be deleted at once.
 NOON_MS = int(time.time() * 1000)
@@ -25,33 +25,15 @@ NOON_MS = int(time.time() * 1000)
 class RealCluster:
     """A broker, with the verbs of `MemoryCluster`."""
 
-    def __init__(self, address: str, options: dict[str, str] | None = None) -> None:
-        self.options = {"bootstrap.servers": address, **(options or {})}
+    def __init__(self, address: str) -> None:
+        self.options = {"bootstrap.servers": address}
         self.admin = ClusterAdmin("east", self.options)
-        self.groups = Groups("east", self.options)
-        self._producers: dict[str, Producer] = {}
 
-    def produce(
-        self, topic: str, partition: int, *values: bytes | None, timestamp: int = 0, by: str = "", **more: Any
-    ) -> None:
-        producer = self._producer(by)
+    def produce(self, topic: str, partition: int, *values: bytes | None, timestamp: int = 0, **more: Any) -> None:
+        producer = Producer(self.options)
         for value in values:
             producer.produce(topic, value, partition=partition, timestamp=timestamp or NOON_MS, **more)
         assert producer.flush(60) == 0
-
-    def _producer(self, by: str) -> Producer:
-        if by not in self._producers:
-            self._producers[by] = Producer({**self.options, **({"transactional.id": by} if by else {})})
-            if by:
-                self._producers[by].init_transactions(60)
-                self._producers[by].begin_transaction()
-        return self._producers[by]
-
-    def end_transaction(self, by: str, *, commit: bool) -> None:
-        producer = self._producers.pop(by)
-        (producer.commit_transaction if commit else producer.abort_transaction)(60)
-        # The answer came before the marker was written, which the next one with this id waits for.
-        Producer({**self.options, "transactional.id": by}).init_transactions(60)
 
     def fetcher(self, positions: dict[TopicPartition, int]) -> Fetcher:
         return Fetcher("east", {**self.options, "group.id": "asked"}, positions)
@@ -151,37 +133,10 @@ def test_an_empty_partition_begins_and_ends_at_0(cluster: Any, topic: str) -> No
 def test_records_are_deleted_below_an_offset_which_is_gone_then(cluster: Any, topic: str) -> None:
     cluster.produce(topic, 0, b"a", b"b", b"c")
     cluster.admin.delete_records_before({TopicPartition(topic, 0): 2})
+    assert read(cluster, topic, 2) == ([(2, b"c")], 3)
     assert ends(cluster, topic) == (2, 3, 3)
     with pytest.raises(PositionGone), cluster.fetcher({TopicPartition(topic, 0): 0}) as fetcher:
         until(lambda: fetcher.fetch(0.5, max_s=1.0, max_bytes=1 << 20, max_records=10).read_to)
-
-
-def test_an_open_transaction_holds_the_last_stable_offset(cluster: Any, topic: str) -> None:
-    app = topic_name("app")
-    cluster.produce(topic, 0, b"before")
-    cluster.produce(topic, 0, b"held", by=app)
-    cluster.produce(topic, 0, b"after")
-    assert ends(cluster, topic) == (0, 1, 3)
-    assert read(cluster, topic) == ([(0, b"before")], 1)
-    cluster.end_transaction(app, commit=True)
-
-
-def test_a_marker_takes_an_offset_and_is_read_past(cluster: Any, topic: str) -> None:
-    app = topic_name("app")
-    cluster.produce(topic, 0, b"a", b"b", by=app)
-    cluster.end_transaction(app, commit=True)
-    assert ends(cluster, topic) == (0, 3, 3)
-    assert read(cluster, topic) == ([(0, b"a"), (1, b"b")], 3)
-
-
-def test_what_was_aborted_is_stepped_over_among_what_was_not(cluster: Any, topic: str) -> None:
-    app = topic_name("app")
-    cluster.produce(topic, 0, b"aborted", by=app)
-    cluster.produce(topic, 0, b"plain")
-    cluster.end_transaction(app, commit=False)
-    cluster.produce(topic, 0, b"kept", by=app)
-    cluster.end_transaction(app, commit=True)
-    assert read(cluster, topic) == ([(1, b"plain"), (3, b"kept")], 5)
 
 
 def test_keys_headers_and_nulls_come_as_they_were_written(cluster: Any, topic: str) -> None:
@@ -205,40 +160,6 @@ def test_the_first_offset_at_a_time_or_the_end(cluster: Any, topic: str) -> None
     assert asked == [0, 1, 2, 3]
 
 
-def test_what_a_group_committed_and_what_it_did_not(cluster: Any, topic: str) -> None:
-    zero, one, group = TopicPartition(topic, 0), TopicPartition(topic, 1), topic_name("g")
-    assert cluster.groups.commit(group, {zero: Committed(3, "a text")})
-    assert cluster.groups.committed([group], [zero, one], unsure={}) == {group: {zero: Committed(3, "a text")}}
-    assert cluster.groups.states()[group] == "empty"
-    assert not cluster.groups.commit(group, {zero: Committed(5)}, seen={zero: 2}), "it has read on meanwhile"
-    assert cluster.groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
-    assert cluster.groups.committed([group], [zero], unsure={})[group][zero].offset == 5
-
-
-def test_a_group_with_members_is_not_moved(cluster: Any, topic: str, request: pytest.FixtureRequest) -> None:
-    zero, group = TopicPartition(topic, 0), topic_name("g")
-    assert cluster.groups.commit(group, {zero: Committed(0)})
-
-    def is_refused() -> None:
-        assert group in cluster.groups.active()
-        with pytest.raises(GroupActive):
-            cluster.groups.commit(group, {zero: Committed(5)}, seen={zero: 0})
-
-    if isinstance(cluster, MemoryCluster):
-        cluster.groups.members.add(group)
-        is_refused()
-    else:
-        with member(request.getfixturevalue("east"), group, topic):
-            is_refused()
-
-
-def test_a_partition_that_nobody_has_and_a_cluster_that_is_away(cluster: Any, topic: str) -> None:
+def test_a_partition_that_nobody_has(cluster: Any, topic: str) -> None:
     with pytest.raises(ClusterError):
         cluster.admin.log_start_offsets([TopicPartition(topic, 7)])
-    if isinstance(cluster, MemoryCluster):
-        with cluster.away(), pytest.raises(ClusterUnreachable):
-            cluster.admin.topic_names()
-    else:
-        nobody = ClusterAdmin("east", {"bootstrap.servers": "127.0.0.1:1"}, probes=True)
-        with pytest.raises(ClusterUnreachable):
-            nobody.topic_names()

@@ -1,21 +1,18 @@
 """A cluster in memory, for tests of pure logic: it answers as a real broker does (`tests/kafka/test_memory_cluster.py` asks both).
 
-It shows neither fencing, nor quotas, nor time-outs: nothing of lanes and claims is proven by it.
+It shows neither transactions, nor fencing, nor quotas, nor time-outs: nothing of lanes and claims is proven by it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import pyarrow as pa
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, GroupActive
-from mirrorlake.kafka import Committed, Fetched, PositionGone, TopicState
-from mirrorlake.model.acls import Acl
+from mirrorlake.errors import ClusterError, ClusterUnreachable
+from mirrorlake.kafka import Fetched, PositionGone, TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.plan import TopicSpec
 from tests.builders import fetched_rows
@@ -25,7 +22,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record, or without a value and key the marker that ended a transaction; `by` is the transaction's producer."""
+    """A record."""
 
     offset: int
     timestamp: int
@@ -33,9 +30,6 @@ class Entry:
     key: bytes | None = None
     value: bytes | None = None
     headers: Headers = ()
-    by: str = ""
-    is_marker: bool = False
-    is_aborted: bool = False
 
 
 @dataclass
@@ -47,21 +41,14 @@ class Log:
     end: int = 0
     epoch: int = 0
     has_leader: bool = True
-    # The first offset of each open transaction.
-    open: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def last_stable(self) -> int:
-        return min(self.open.values(), default=self.end)
-
-    def append(self, entry: Entry) -> int:
+    def append(self, entry: Entry) -> None:
         self.entries.append(replace(entry, offset=self.end, epoch=self.epoch))
         self.end += 1
-        return self.end - 1
 
-    def drop(self, *, below: int = 0, above: int | None = None) -> None:
-        self.start, self.end = max(self.start, below), self.end if above is None else above
-        self.entries = [one for one in self.entries if self.start <= one.offset < self.end]
+    def drop(self, *, below: int) -> None:
+        self.start = max(self.start, below)
+        self.entries = [one for one in self.entries if self.start <= one.offset]
 
 
 @dataclass
@@ -72,14 +59,12 @@ class Topic:
 
 
 class MemoryCluster:
-    """A cluster: what `ClusterAdmin` asks and does, records and transactions, `groups`, `acls` and a `fetcher`."""
+    """A cluster: what `ClusterAdmin` asks and does, records, and a `fetcher`."""
 
     def __init__(self, alias: str = "east", **spans: tuple[int, int]) -> None:
         """Make it, with topics of one partition each whose records fill these spans of offsets."""
         self.alias, self.topics = alias, dict[str, Topic]()
         self.defaults = {"cleanup.policy": "delete", "retention.ms": "604800000"}
-        self.groups, self.acls = MemoryGroups(self), MemoryAcls()
-        self._is_away = False
         for name, (start, end) in spans.items():
             self.fill(name, start, end)
 
@@ -103,73 +88,32 @@ class MemoryCluster:
         key: bytes | None = None,
         headers: Headers = (),
         timestamp: int = 0,
-        by: str = "",
     ) -> None:
-        """Write records; with `by`, in the transaction of this producer, which begins with its first record."""
+        """Write records."""
         log = self._log(TopicPartition(topic, partition))
         for value in values:
-            if by:
-                log.open.setdefault(by, log.end)
-            log.append(Entry(0, timestamp, 0, key, value, headers, by))
+            log.append(Entry(0, timestamp, 0, key, value, headers))
 
-    def end_transaction(self, by: str, *, commit: bool) -> None:
-        """Write the markers of a producer's transaction."""
-        for topic in self.topics.values():
-            for log in topic.logs:
-                first = log.open.pop(by, None)
-                if first is None:
-                    continue
-                if not commit:
-                    log.entries = [
-                        replace(one, is_aborted=True) if one.by == by and one.offset >= first else one
-                        for one in log.entries
-                    ]
-                log.append(Entry(0, 0, 0, by=by, is_marker=True))
-
-    def compact(self, topic: str, partition: int) -> None:
-        """Keep the newest record of each key, and markers."""
-        log = self._log(TopicPartition(topic, partition))
-        newest = {one.key: one.offset for one in log.entries if not one.is_marker}
-        log.entries = [one for one in log.entries if one.is_marker or newest[one.key] == one.offset]
-
-    def elect(self, topic: str, partition: int, *, truncate_to: int | None = None) -> None:
-        """Give a partition another leader; an unclean one lacks the offsets from `truncate_to` on."""
+    def elect(self, topic: str, partition: int) -> None:
+        """Give a partition another leader."""
         log = self.topics[topic].logs[partition]
         log.epoch, log.has_leader = log.epoch + 1, True
-        log.drop(above=truncate_to)
 
     def lose_leader(self, topic: str, partition: int = 0) -> None:
         self.topics[topic].logs[partition].has_leader = False
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Answer nothing until the block ends."""
-        self._is_away = True
-        try:
-            yield
-        finally:
-            self._is_away = False
-
     # What an admin client asks.
 
-    def require_answer(self, *_: float) -> None:
-        if self._is_away:
-            raise ClusterUnreachable(f"cluster {self.alias} does not answer", alias=self.alias)
-
     def cluster_id(self) -> str:
-        self.require_answer()
         return f"id of {self.alias}"
 
     def broker_count(self) -> int:
-        self.require_answer()
         return 1
 
     def topic_names(self) -> list[str]:
-        self.require_answer()
         return sorted(self.topics)
 
     def describe(self, names: Iterable[str], **_: object) -> dict[str, TopicState]:
-        self.require_answer()
         return {
             name: TopicState(
                 name=name,
@@ -183,7 +127,6 @@ class MemoryCluster:
         }
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        self.require_answer()
         return {name: dict(self.topics[name].configs) for name in sorted(set(names))}
 
     def effective_configs(self, topic: str) -> dict[str, str]:
@@ -193,7 +136,6 @@ class MemoryCluster:
         return self.effective_configs(topic).get(key)
 
     def default_cleanup(self, topics: Iterable[str]) -> str:
-        self.require_answer()
         shows = any(name in self.topics and "cleanup.policy" not in self.topics[name].configs for name in topics)
         return self.defaults["cleanup.policy"] if shows else ""
 
@@ -201,7 +143,7 @@ class MemoryCluster:
         return {tp: self._log(tp).start for tp in partitions}
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self._log(tp).last_stable for tp in partitions}
+        return {tp: self._log(tp).end for tp in partitions}
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self._log(tp).end for tp in partitions}
@@ -213,12 +155,11 @@ class MemoryCluster:
         found = {}
         for tp in partitions:
             log = self._log(tp)
-            later = (one.offset for one in log.entries if not one.is_marker and one.timestamp >= timestamp_ms)
-            found[tp] = next(later, log.last_stable)
+            later = (one.offset for one in log.entries if one.timestamp >= timestamp_ms)
+            found[tp] = next(later, log.end)
         return found
 
     def _log(self, tp: TopicPartition) -> Log:
-        self.require_answer()
         topic = self.topics.get(tp.topic)
         if topic is None or tp.partition >= len(topic.logs):
             raise ClusterError(f"{tp.topic}-{tp.partition} is unknown to {self.alias}", alias=self.alias)
@@ -229,7 +170,6 @@ class MemoryCluster:
     # What an admin client changes.
 
     def create_all(self, specs: Iterable[TopicSpec], **_: bool) -> dict[str, ClusterError]:
-        self.require_answer()
         refused = {}
         for spec in specs:
             if spec.partitions < 1 or len(spec.name) > 249:
@@ -244,16 +184,13 @@ class MemoryCluster:
             raise error
 
     def delete(self, name: str) -> None:
-        self.require_answer()
         self.topics.pop(name, None)
 
     def grow(self, name: str, partitions: int) -> None:
-        self.require_answer()
         logs = self.topics[name].logs
         logs += [Log() for _ in range(partitions - len(logs))]
 
     def set_configs(self, name: str, values: Mapping[str, str | None]) -> None:
-        self.require_answer()
         configs = self.topics[name].configs | values
         self.topics[name].configs = {key: value for key, value in configs.items() if value is not None}
 
@@ -266,7 +203,7 @@ class MemoryCluster:
 
 
 class MemoryFetcher:
-    """A `read_committed` consumer that returns at most `step` offsets of a partition at a time."""
+    """A consumer that returns at most `step` offsets of a partition at a time."""
 
     def __init__(self, cluster: MemoryCluster, positions: Mapping[TopicPartition, int], step: int) -> None:
         self._cluster, self._positions, self._step = cluster, dict(positions), step
@@ -283,12 +220,11 @@ class MemoryFetcher:
             log = self._cluster._log(tp)
             if not log.start <= position <= log.end:
                 raise PositionGone(f"{tp.topic}-{tp.partition} of {self._cluster.alias}")
-            end = min(position + self._step, log.last_stable)
+            end = min(position + self._step, log.end)
             if end <= position:
                 continue
             read_to[tp] = end
-            seen = [one for one in log.entries if position <= one.offset < end]
-            if held := [one for one in seen if not one.is_marker and not one.is_aborted]:
+            if held := [one for one in log.entries if position <= one.offset < end]:
                 rows[tp], epochs[tp] = _table(held), held[-1].epoch
         self._positions |= read_to
         return Fetched(fetched_rows(rows), read_to, epochs)
@@ -306,67 +242,3 @@ def _table(entries: Sequence[Entry]) -> pa.Table:
             "headers": pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         }
     )
-
-
-class MemoryGroups:
-    """The consumer groups of a cluster in memory, as `Groups` asks and sets them."""
-
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self.alias, self._cluster = cluster.alias, cluster
-        self._held = dict[str, dict[TopicPartition, Committed]]()
-        self.members = set[str]()
-
-    def states(self) -> dict[str, str]:
-        self._cluster.require_answer()
-        return {name: "stable" if name in self.members else "empty" for name in {*self._held, *self.members}}
-
-    def active(self) -> set[str]:
-        self._cluster.require_answer()
-        return set(self.members)
-
-    def committed(
-        self, groups: Iterable[str], partitions: Iterable[TopicPartition], **_: object
-    ) -> dict[str, dict[TopicPartition, Committed]]:
-        wanted = set(partitions)
-        return self.committed_each(dict.fromkeys(groups, wanted))
-
-    def committed_each(
-        self, asked: Mapping[str, Iterable[TopicPartition]], **_: object
-    ) -> dict[str, dict[TopicPartition, Committed]]:
-        self._cluster.require_answer()
-        held = self._held
-        return {
-            name: {tp: held[name][tp] for tp in wanted if tp in held.get(name, ())} for name, wanted in asked.items()
-        }
-
-    def commit(
-        self,
-        group: str,
-        positions: Mapping[TopicPartition, Committed],
-        *,
-        seen: Mapping[TopicPartition, int | None] = MappingProxyType({}),
-    ) -> bool:
-        self._cluster.require_answer()
-        held = self._held.get(group, {})
-        if any(held[tp].offset not in (seen.get(tp), one.offset) for tp, one in positions.items() if tp in held):
-            return False
-        if group in self.members:
-            raise GroupActive(f"group {group} has members on {self.alias}", alias=self.alias, group=group)
-        self._held[group] = {**held, **positions}
-        return True
-
-
-class MemoryAcls:
-    """The ACLs of a cluster in memory, as `ClusterAcls` lists and changes them."""
-
-    def __init__(self) -> None:
-        self._held = set[Acl]()
-
-    def list(self) -> list[Acl]:
-        return sorted(self._held)
-
-    def create(self, acls: Iterable[Acl]) -> None:
-        self._held |= set(acls)
-
-    def delete(self, acls: Iterable[Acl]) -> None:
-        self._held -= set(acls)

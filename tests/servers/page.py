@@ -35,10 +35,6 @@ class ConsolePage:
     def token(self) -> str:
         return self.link.partition("token=")[2]
 
-    def link_to(self, path: str) -> str:
-        """Return the link to a path, with the token."""
-        return f"{self.root}{path}?token={self.token}"
-
     def close(self) -> str:
         """End the page and its kernels; return what it printed after the link, and its log."""
         self._process.terminate()

@@ -73,11 +73,6 @@ class SparkCluster:
             )
         _until(lambda: log.read_text().count("Registering worker") == WORKERS)
 
-    @property
-    def pids(self) -> list[int]:
-        """The master and the workers."""
-        return [daemon.pid for daemon in self._daemons]
-
     def _daemon(self, name: str, of: str, *arguments: str) -> Path:
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
         # Java compares the class path with the archive's: the order is that of Spark's launcher.
