@@ -1,4 +1,4 @@
-"""When groups have their place for a cutover, and what is taken back with one."""
+"""What is taken back with a cutover that was killed, and which cutover is gone on with."""
 
 from __future__ import annotations
 
@@ -9,38 +9,17 @@ from typing import Any
 import pytest
 
 from mirrorlake.failover import cutover
-from mirrorlake.failover.cutover import BACK, GROUPS, Cutover
+from mirrorlake.failover.cutover import BACK, Cutover
 from mirrorlake.failover.operation_context import CUTOVER, OperationContext
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
-from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.groups import GroupPlan, Resume, decide
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.procedure import BEGIN, DONE, Operation, StepDone
-from tests.builders import NOON, ORDERS
+from tests.builders import NOON
 
 
 def cutover_of(*steps: str) -> Operation:
     done = tuple(StepDone(name=one, at=NOON) for one in steps)
     return Operation(id="c1", command=CUTOVER, flow="f", steps=done)
-
-
-def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> None:
-    remote = TopicPartition("east.orders", 0)
-    resume = Resume(source=ORDERS, upstream_offset=25, target=remote, downstream_offset=25, exact=True)
-
-    def line(at: int | None, *, was_placed: bool) -> str:
-        plan = GroupPlan("f", (decide("billing", resume, metadata="", target_offset=at, is_active=False),))
-        work: Any = SimpleNamespace(
-            flow=SimpleNamespace(name="f", target="central"),
-            journal=None,
-            groups=lambda *_: SimpleNamespace(apply=lambda: plan),
-            context=SimpleNamespace(groups=lambda _: SimpleNamespace(active=set)),
-        )
-        planned: Any = None
-        return Cutover(work, plan=planned)._check_groups(cutover_of(BEGIN, *[GROUPS] * was_placed)).state
-
-    assert line(25, was_placed=False) == "ok"
-    assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
-    assert line(40, was_placed=False) == "open", "nobody knows what it has read there"
 
 
 @pytest.mark.law("F")

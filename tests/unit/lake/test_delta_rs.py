@@ -1,4 +1,4 @@
-"""Tables in a folder of this machine, old rows that leave them, and what is asked of a catalog."""
+"""Tables in a folder of this machine, and old rows that leave them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import json
 import os
 import shutil
 import threading
-from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,7 +15,6 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import (
     BAD_RECORDS,
     POSITIONS,
@@ -176,23 +172,3 @@ def test_a_start_reads_the_last_samples_of_its_own_subjects_alone(built: LakeBui
     last = load_last_samples(lake, {("cluster", "east"), ("cluster", "new")})
     assert last.completed_at == {("cluster", "east"): SAMPLED_AT + 9 * DAY}
     assert [position for position, _ in last.standings["cluster", "east"].values()] == [9]
-
-
-def test_a_catalog_is_asked_once_for_a_table_that_exists_and_each_time_for_one_that_does_not() -> None:
-    there, asked = {"`c`.`s`.`relay_east`", "`c`.`s`.`gaps`"}, Counter[str]()
-
-    def exists(location: str) -> bool:
-        asked[location] += 1
-        return location in there
-
-    session: Any = SimpleNamespace(catalog=SimpleNamespace(tableExists=exists))
-    lake = Lake(session, LakeConfig.model_validate({"catalog": "c", "schema": "s", "checkpoints": "/c"}))
-    lake._is_version_checked = True
-    east, west = (lake.relay_location(alias) for alias in ("east", "west"))
-    assert [lake.exists(place) for place in (east, west, east, west)] == [True, False, True, False]
-    assert (asked[east], asked[west]) == (1, 2)
-    there.add(west)
-    assert lake.exists(west), "what is not there may be made meanwhile"
-    there.remove(east)
-    assert east in lake.missing(["east"]), "what somebody removed is made again"
-    assert not lake.exists(east)

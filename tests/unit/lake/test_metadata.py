@@ -16,7 +16,6 @@ from mirrorlake.lake import (
     Lake,
     Observations,
     SourceTopics,
-    left_before,
     newest_topics,
     removed_from,
     write_removed,
@@ -25,7 +24,7 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ranges import Ranges
-from mirrorlake.model.removed import ERASED, EXPIRED, Removed
+from mirrorlake.model.removed import EXPIRED, Removed
 
 ON = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
 READ = Acl(**ON, principal="User:a", host="*", operation="READ", permission="ALLOW")
@@ -80,28 +79,6 @@ def act(removal: str, *ranges: tuple[int, int], **more: Any) -> Removed:
 
 
 EXPIRY = act("a", (0, 100), kind=EXPIRED, records=90, removed_at=AT, reason="age: 1d")
-ERASURE = act(
-    "b", (120, 122), (140, 141), kind=ERASED, records=3, removed_at=AT.replace(hour=10), evidence={"key": "sha256:aa"}
-)
-
-
-@pytest.mark.law("E")
-def test_an_act_is_read_once_and_says_whether_it_is_done(lake: Lake) -> None:
-    assert removed_from(lake, "east") == []
-    assert left_before(lake, "east") == {}
-    write_removed(lake, "east", [ERASURE, EXPIRY])
-    assert removed_from(lake, "east") == [EXPIRY, ERASURE]
-    done = replace(EXPIRY, relay_version=7)
-    write_removed(lake, "east", [done])
-    assert removed_from(lake, "east") == [done, ERASURE]
-    assert [one.is_done for one in removed_from(lake, "east")] == [True, False]
-    assert removed_from(lake, "west") == []
-
-
-def test_only_retention_moves_what_left_before(lake: Lake) -> None:
-    later = replace(EXPIRY, removal="c", ranges=Ranges([(100, 120)]))
-    write_removed(lake, "east", [EXPIRY, later, ERASURE])
-    assert left_before(lake, "east") == {ORDERS: 120}
 
 
 def test_what_two_upkeeps_announced_at_the_same_moment_left_once(lake: Lake) -> None:

@@ -13,7 +13,6 @@ from mirrorlake.lake import (
     Lake,
     ProofCache,
     RangeProof,
-    newest_topics,
     proven_until,
 )
 from mirrorlake.lake.duckdb_query import query_files
@@ -154,13 +153,3 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
     assert {one.kind for one in kept.read(FLOW)} == {"source-relay"}, (
         "law E: the topic was deleted and created again since"
     )
-
-
-def test_an_answer_is_kept_until_its_table_has_a_new_version(built: LakeBuilder, lake: Lake, asked: list[str]) -> None:
-    for count, name in enumerate(("a", "b")):
-        built.observe(name)
-        asked.clear()
-        found = [newest_topics(lake, "east", "source") for _ in range(3)]
-        assert [len(topics) for topics in found] == [count + 1] * 3
-        assert len(asked) == 1
-        assert newest_topics(lake, "west", "source") == {}

@@ -33,25 +33,6 @@ def spans(files: Iterable[RelayFile]) -> list[tuple[str, int, int, int, int, boo
     )
 
 
-def test_files_are_found_by_position_and_then_by_commit(relay: Relay) -> None:
-    relay.turn(rows("orders", 0, *range(10)), rows("orders", 1, *range(3)))
-    relay.turn(rows("orders", 0, 10, 12))
-    log = RelayLog(relay.tables, relay.path)
-    assert spans(log.files({ORDERS: 10})) == [("orders", 0, 10, 12, 2, False), ("orders", 1, 0, 2, 3, True)]
-    assert log.new_files({}) == []
-    relay.turn(rows("orders", 0, 13), rows("clicks", 5, 1))
-    relay.turn()
-    relay.turn(rows("orders", 0, 14))
-    new = log.new_files({})
-    assert spans(new) == [
-        ("clicks", 5, 1, 1, 1, True),
-        ("orders", 0, 13, 13, 1, True),
-        ("orders", 0, 14, 14, 1, False),
-    ]
-    assert len({file.uri for file in new}) == 2, "a commit is one file"
-    assert log.new_files({}) == []
-
-
 def described(files: Iterable[RelayFile]) -> set[tuple[Any, ...]]:
     # Kafka's times have milliseconds, the columns of a test more.
     return {(file, file.first_row, int(file.newest.timestamp() * 1000) if file.newest else None) for file in files}

@@ -17,7 +17,6 @@ from mirrorlake.lake import (
     FileSpan,
     FolderTables,
     RelayPart,
-    land_rows,
     relay_writer,
     spans_from_text,
     write_files,
@@ -74,19 +73,6 @@ def test_law_d_past_its_bound_a_file_ends_with_its_partition(tmp_path: Path, mon
     ]
     apart = list(write_files(str(tmp_path), SCHEMA, iter(batches), apart=True))
     assert [file.records for file in apart] == [30, 7, 1]
-
-
-def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path: Path) -> None:
-    names = [name for name in SCHEMA.names if name not in (*SOURCE_KEY, "landed_at")]
-    record = batch(rows("t", 0, 5)).select(names)
-    landed = {SourcePartition(f"t{n % 50}", 1, n // 50): pa.Table.from_batches([record]) for n in reversed(range(1000))}
-    [turn] = land_rows(SCHEMA, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), LANDED_AT)
-    assert [
-        SourcePartition(*place) for place in zip(*(turn[name].to_pylist() for name in SOURCE_KEY), strict=True)
-    ] == (sorted(landed))
-    [file] = write_files(str(tmp_path), SCHEMA, [turn], uncompressed=True)
-    assert pq.read_metadata(tmp_path / file.path).num_row_groups == 1
-    assert len(file.spans) < 30 * len(landed)
 
 
 def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:

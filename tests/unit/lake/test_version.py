@@ -42,7 +42,7 @@ READS: dict[str, Callable[[Lake], Any]] = {
 }
 
 
-@pytest.mark.parametrize("version", ["1", "3", "later"])
+@pytest.mark.parametrize("version", ["3", "later"])
 @pytest.mark.parametrize("what", READS)
 def test_a_lake_of_another_release_is_refused_before_anything_is_read_or_written(
     built: LakeBuilder, what: str, version: str

@@ -54,32 +54,6 @@ def test_law_e_leaders_are_asked_for_where_records_do_not_tell(epochs: dict[Topi
 
 
 @pytest.mark.parametrize(
-    ("topics", "known"),
-    [
-        ({"orders": ("one", 2, ()), "clicks": ("two", 1, (0,))}, True),
-        ({"orders": ("one", 2, (1,)), "clicks": ("two", 1, (0,))}, True),
-        ({"orders": ("one", 2, ()), "clicks": ("two", 1, ())}, False),
-        ({"orders": ("one", 3, ()), "clicks": ("two", 1, (0,))}, False),
-        ({"orders": ("one", 3, (2,)), "clicks": ("two", 1, (0,))}, True),
-        ({"orders": ("one", 1, ()), "clicks": ("two", 1, (0,))}, False),
-        ({"orders": ("other", 2, ()), "clicks": ("two", 1, (0,))}, False),
-        ({"orders": ("one", 2, ())}, False),
-        ({"orders": ("one", 2, ()), "clicks": ("two", 1, (0,)), "new": ("three", 1, ())}, False),
-    ],
-)
-def test_a_task_ends_where_a_partition_has_a_leader_that_it_does_not_land(
-    topics: dict[str, tuple[str, int, tuple[int, ...]]], known: bool
-) -> None:
-    start = {SourcePartition("orders", 1, number): 0 for number in range(2)}
-    task: Any = SimpleNamespace(start=start, topic_ids={"orders": "one", "clicks": "two"})
-    states = {
-        name: TopicState(name=name, topic_id=topic_id, partitions=count, leaderless=frozenset(leaderless))
-        for name, (topic_id, count, leaderless) in topics.items()
-    }
-    assert LandTaskSpec.covers(task, states) is known
-
-
-@pytest.mark.parametrize(
     ("ends", "leaderless", "waits"), [({A: 5, B: 5}, (1,), True), ({A: 5, B: 5}, (), False), (None, (1,), False)]
 )
 def test_a_drain_waits_for_a_partition_that_lost_its_leader(
@@ -92,6 +66,3 @@ def test_a_drain_waits_for_a_partition_that_lost_its_leader(
 
 def test_a_topic_of_another_id_is_another_topic() -> None:
     assert changed(Source({A: 5, B: 5}, topic_id="two"), {A: 5, B: 5}) == "topic orders was deleted or created again"
-
-
-SOURCE, TP = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)

@@ -89,6 +89,7 @@ def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Compacte
     done = relay.compact(sent)
     assert (done.files, done.into, relay.files()) == (FANOUT + 1, 6, 6) == (planned.files, planned.into, 6)
     assert (relay.records(), log.new_files({})) == (before, [])
+    assert {codec for file in DeltaTable(relay.path).file_uris() for codec in codecs(file)} == {"ZSTD"}
     found = parts(relay)
     assert all(len(files) == 1 and not files[0].shared for files in found.values())
     assert sum(len(rows) for _, rows in read_by_source(held)) == len(before), "those that a reader holds are there"
@@ -148,16 +149,6 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
         offsets = [row for _, part in read_by_source(files) for row in part["offset"].to_pylist()]
         assert offsets == list(range(ends.pop(source.partition)))
     assert not any(ends.values())
-
-
-@pytest.mark.law("C", "D")
-def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compaction(relay: CompactedRelay) -> None:
-    for first in range(0, 3 * FANOUT, 3):
-        relay.turn(rows("orders", 0, *range(first, first + 3)), uncompressed=first % 2 == 0)
-    before = relay.records()
-    assert relay.compact(up_to(10_000)).into == 1
-    [file] = DeltaTable(relay.path).file_uris()
-    assert (codecs(file), relay.records()) == ({"ZSTD"}, before)
 
 
 @pytest.mark.parametrize(("name", "is_touched"), [("part-1.zstd.parquet", False), ("part-1.fresh.parquet", True)])

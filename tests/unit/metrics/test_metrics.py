@@ -325,17 +325,6 @@ def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrorlake.runtime.prepare", lambda spark: spark)
 
 
-def test_a_mirror_with_a_port_is_measured_until_it_ends_and_without_one_nothing_is_started() -> None:
-    streams, [port] = Streams(), free_ports(1)
-    context = context_of(streams)
-    with serving_metrics(context, port=None):
-        assert (context.metrics, streams.listeners) == (None, [])
-    for _ in ("once", "the port is free again"):
-        with serving_metrics(context, port=port):
-            assert (context.metrics is not None, len(streams.listeners), probe(port)[0]) == (True, 1, 503)
-        assert (context.metrics, streams.listeners) == (None, [])
-
-
 @pytest.mark.parametrize("when", ["start", "stop"])
 def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
     ran = False

@@ -230,33 +230,6 @@ def test_every_failure_is_shown_without_a_secret_and_the_button_comes_back(
     secrets._TYPED.clear()
 
 
-def test_a_password_in_the_settings_is_on_no_page(clock: Clock) -> None:
-    client = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "me",
-        "sasl.password": SECRET,
-    }
-    with Console(Mirror(mirror_config(east={"client": client})), now=clock) as console:
-        console.shown["Settings"].refresh()
-        assert "sasl.password" in console.shown["Settings"].html.value
-        assert SECRET not in state(console) + repr(console)
-
-
-def test_where_only_spark_reads_the_tables_they_are_read_once(
-    console: Console, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(type(mirror.lake), "is_spark_only", property(lambda _: True))
-    monkeypatch.setattr(
-        console_module.fragments, "tables", lambda _: asked.append(1) or console_module.Fragment("rows")
-    )
-    console.tabs.selected_index = TABS.index("Tables")
-    console.work.wait()
-    console.refresh()
-    assert asked == [1]
-
-
 def test_the_console_shows_itself_refreshes_until_it_is_stopped_and_goes_away(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook import setup as form_module
 from mirrorlake.notebook.setup import Setup
 from tests.unit.markup import unwrapped
-from tests.unit.notebook.kit import EVIL, click, control, state
+from tests.unit.notebook.kit import EVIL, click, state
 
 SECRET = "hunter2verysecret"  # noqa: S105
 OWN = """\
@@ -260,9 +260,3 @@ def test_a_file_that_cannot_be_written_is_a_mistake_and_the_old_one_stays(
     assert own.read_text() == OWN
     assert [one.name for one in own.parent.iterdir()] == [own.name]
     assert load(own).flows
-
-
-def test_the_form_shows_itself(form: Setup) -> None:
-    bundle = form._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert control(form, "save").tooltip == "Write the file"

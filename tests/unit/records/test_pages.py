@@ -212,13 +212,6 @@ def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) 
     assert sorted(log.read_offsets) == list(range(5000)), "each record is read once"
 
 
-def test_a_page_holds_so_many_bytes_and_at_least_one_record() -> None:
-    log = Known([record(n, value=b"x" * 100) for n in range(10)], ends={0: 10})
-    assert offsets(read_page(log, Seek(offset=2, max_bytes=1))) == [2]
-    assert offsets(read_page(log, Seek(max_bytes=1))) == [9]
-    assert offsets(read_page(log, Seek(max_bytes=250))) == [8, 9]
-
-
 def test_an_offset_is_of_one_partition() -> None:
     log = Known([], ends={0: 0, 1: 0})
     with pytest.raises(UsageError, match="2 partitions"):

@@ -14,7 +14,7 @@ import mirrorlake as ml
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import quote
 from mirrorlake.notebook.params import read
-from mirrorlake.records.sql import records_sql, view_name
+from mirrorlake.records.sql import view_name
 
 
 @given(st.text(min_size=1))
@@ -27,12 +27,6 @@ def test_a_literal_ends_where_it_should(text: str) -> None:
     inside = quote(text)[1:-1].replace("\\\\", "").replace("\\'", "")
     assert "'" not in inside
     assert not inside.endswith("\\")
-
-
-def test_records_of_all_sources_say_where_they_are_from() -> None:
-    text = records_sql({"west": "w", "east": "e"})
-    assert text.index("'east' AS source") < text.index("'west' AS source")
-    assert text.count("UNION ALL") == 1
 
 
 def test_widgets_are_read_with_the_types_of_the_defaults() -> None:

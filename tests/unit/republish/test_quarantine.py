@@ -1,4 +1,4 @@
-"""What is quarantined: where it is listed, until when it waits for a redrive, and that the relay keeps it so long (law E)."""
+"""What is quarantined: until when it waits for a redrive, and that the relay keeps it so long (law E)."""
 
 from __future__ import annotations
 
@@ -84,27 +84,3 @@ def test_law_e_files_from_the_first_waiting_one_on_stay_in_the_relay(
     assert [file.last_offset for file in files if any(guard(file) for guard in guards)] == needed
     other = KeptFile(source=replace(ORDERS, partition=1), last_offset=9, **plain)
     assert not any(guard(other) for guard in guards)
-
-
-def test_withheld_and_quarantine_are_names_in_sql(built: LakeBuilder) -> None:
-    built.land("orders", 1, range(3)).withhold(0, 2, rule="drop", partition=1)
-    mirror = built.mirror()
-    columns = "topic, generation, partition, first_offset, last_offset, record_count, kind, rule, lane, withheld_at"
-    asked = f"SELECT {columns} FROM withheld WHERE flow = :flow ORDER BY partition"  # noqa: S608  columns
-    assert [tuple(row.values()) for row in mirror.query(asked, flow=FLOW).to_pylist()] == [
-        ("orders", 1, 0, 0, 18, 10, "quarantined", "redact", 0, NOON),
-        ("orders", 1, 1, 0, 2, 2, "filtered", "drop", 0, NOON),
-    ]
-    rows = mirror.query("SELECT * FROM quarantine ORDER BY `offset`").to_pylist()
-    relay = {row["offset"]: row for row in mirror.query("SELECT * FROM relay_east WHERE partition = 0").to_pylist()}
-    assert [row["offset"] for row in rows] == [*range(0, 20, 2)], "of the flows that the settings know"
-    for row in rows:
-        assert {name: row[name] for name in ("timestamp", "key", "value", "headers")}.items() <= relay[
-            row["offset"]
-        ].items()
-        assert (row["flow"], row["rule"], row["reason"], row["quarantined_at"]) == (FLOW, "redact", "no JSON", NOON)
-    both = (
-        "SELECT count(*) AS n FROM quarantine AS q JOIN relay_east AS r USING (topic, generation, partition, `offset`)"
-    )
-    assert mirror.query(both).to_pylist() == [{"n": 10}]
-    assert mirror.query("SELECT count(*) AS n FROM withheld AS w, quarantine AS q WHERE w.topic = q.rule").num_rows == 1

@@ -246,14 +246,6 @@ def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(built: Lak
     assert (young.verdict, young.since) == ("WARMING_UP", at(50)), "it is sampled again"
 
 
-def test_no_sample_is_asked_for_while_nothing_waits(status: Asked) -> None:
-    def never(_: Any) -> Recent:
-        raise AssertionError("what this look tells is asked of the lake")
-
-    found = status(LANDED, 8, windows=never)[FLOW.name]
-    assert [(row.verdict, row.reason) for row in found] == [("OK", "nothing waits")] * 2
-
-
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
@@ -331,26 +323,6 @@ def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() 
     assert len(page.splitlines()) < 17
     assert sum("landed" in line for line in every.splitlines()) == 48
     assert len(found.by("topic").as_dict()["hops"]) == 96
-
-
-def test_how_long_a_topic_is_kept_is_asked_for_topics_that_are_read_late_only_and_may_stay_unknown() -> None:
-    asked = []
-
-    def unknown(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], int | None]:
-        asked.extend(places)
-        return {}
-
-    windows = {
-        hop_place("landed"): window([10, 10, 10], end=10),
-        hop_place("republished"): window([5, 5, 5], end=10),
-        hop_place("consumed", group="g"): window([5, 5, 5], end=10),
-    }
-    found = judged(windows, retention_of=unknown)
-    assert asked == [("central", "remote.orders")], "the relay keeps what is not sent"
-    assert {hop.key.hop: hop.retention is None for hop in found.hops if hop.key.hop != "republished"} == {
-        "consumed": True,
-        "landed": False,
-    }
 
 
 def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics() -> None:

@@ -1,8 +1,7 @@
-"""What a look finds: how long records wait at each position, what a sampler writes of it, and whom it does not wait for."""
+"""What a look finds: how long records wait at each position, and what a sampler writes of it."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from datetime import datetime, timedelta
@@ -15,13 +14,12 @@ from hypothesis import strategies as st
 
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lake import Lake, LastSamples, PositionKey, PositionState, RelayLog, SubjectSample, landed_positions
+from mirrorlake.lake import Lake, LastSamples, PositionKey, PositionState, SubjectSample, landed_positions
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps
 from mirrorlake.republish import find_unsent
 from mirrorlake.status.ages import Ages, TargetCommit, WaitPosition, find_unread
-from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.sources import SourceReader
 from tests.builders import NOON, ORDERS
 from tests.kit.lake import FLOW, LakeBuilder, at, landed
@@ -94,8 +92,8 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
         assert found[place_key(flow)] == since, (flow, oldest)
 
 
-def test_a_long_backlog_is_not_read_for_its_oldest_record_and_what_stands_is_not_asked_again(
-    built: LakeBuilder, lake: Lake, monkeypatch: pytest.MonkeyPatch
+def test_the_oldest_record_that_waits_is_found_in_a_backlog_past_a_hole_and_on_the_source(
+    built: LakeBuilder, lake: Lake
 ) -> None:
     built.turn(landed({offset: at(offset) for offset in (0, 1, 2, 3, 5_000)}, topic="orders")).withhold(1)
     ages, key = Ages(lake, "east"), place_key(FLOW)
@@ -113,13 +111,6 @@ def test_a_long_backlog_is_not_read_for_its_oldest_record_and_what_stands_is_not
     assert since(5_001, 6_002, readers=source({6_000: at(9)})) == at(9)
     assert since(5_001, 6_002, readers=source({6_000: None})) is None, "nothing but markers follows"
     assert since(6_001, 6_002, readers=source({6_001: at(7)})) == at(7), "a group reads on what is not landed"
-    asked: list[str] = []
-    query = Lake.query
-    monkeypatch.setattr(Lake, "query", lambda self, text, **of: asked.append(text) or query(self, text, **of))
-    assert [since(2), since(2), since(3)] == [at(2), at(2), at(3)]
-    assert len(asked) == 2
-    ages.forget()
-    assert (since(3), len(asked)) == (at(3), 3), "from time to time: it may have been erased"
 
 
 # -- groups on a target --------------------------------------------------------------------------------------------------
@@ -191,22 +182,6 @@ def test_a_marker_before_records_that_will_never_be_sent_is_no_lag_that_never_en
     assert (world.unsent(8), world.lag(8, SourceReader(world.context, "east"))) == ({ORDERS: 8}, 2)
 
 
-def test_a_position_that_moves_is_not_looked_up_and_one_that_rests_is_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.built.land("orders", 0, range(4)).land("orders", 0, [6, 7])
-    lists: list[object] = []
-    files = RelayLog.files
-    monkeypatch.setattr(RelayLog, "files", lambda log, at, **kind: lists.append(at) or files(log, at, **kind))
-    lags = [world.lag(sent) for sent in (4, 4, 5, 5, 5)]
-    assert (lags, lists[1:]) == ([2, 2, 3, 2, 2], [{ORDERS: 4}, {ORDERS: 5}])
-    world.built.land("orders", 0, [8])
-    assert world.lag(5) == 3, "what comes later changes nothing of the first record"
-    assert len(lists) == 3
-    world.reader._unsent.forget()
-    assert (world.lag(5), len(lists)) == (3, 4), "from time to time: records may have been erased meanwhile"
-
-
 # -- what is written -----------------------------------------------------------------------------------------------------
 
 
@@ -240,47 +215,6 @@ def test_what_was_written_tells_every_look(looks: list[dict[PositionKey, tuple[i
         table |= written
         assert {key: of for key, of in table.items() if of[0] is not None} == look
         assert remembered.standings == {change.key: look}
-
-
-def test_between_two_complete_looks_are_ten_rows_of_each_position() -> None:
-    remembered, partitions, looks = LastSamples(), 5_000, 60
-    written, complete = [], {"cluster": [], "relay": []}
-    for number in range(looks):
-        at = NOON + timedelta(seconds=30 * number)
-        positions = {end_key(p): number for p in range(partitions)}
-        seen = [
-            # The relay stands, and did not answer in the first round.
-            SubjectSample(
-                subject="relay", name="east", positions={end_key(0): 7}, error="away" if number == 11 else None
-            ),
-            SubjectSample(subject="cluster", name="east", positions=positions),
-        ]
-        for look in remembered.choose_rows(seen, at, complete_every=timedelta(hours=6)):
-            remembered.record(look, at)
-            written.append(len(look.rows))
-            complete[look.subject] += [number] * look.complete
-    assert complete == {"cluster": [0, 11, 22, 33, 44, 55], "relay": [0, 12, 22, 33, 44, 55]}
-    assert sum(written) <= partitions * looks + 10, "a complete look of what moved costs no row"
-
-
-def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
-    unreachable, is_up, asked = UnreachableClusters(), threading.Event(), []
-
-    def ask() -> None:
-        asked.append(1)
-        if not is_up.is_set():
-            raise ClusterUnreachable("still away", consequence="", remedy="", alias="west")
-
-    assert unreachable.last_error("west") is None
-    away = ClusterUnreachable("no broker answers")
-    unreachable.record("west", away, ask=ask)
-    unreachable._asking["west"].join()
-    assert unreachable.last_error("west") is away
-    unreachable._asking["west"].join()
-    assert len(asked) == 2, "asked again after each answer"
-    is_up.set()
-    assert unreachable.last_error("west") is None, "one that is back has a moment to say so"
-    assert unreachable.last_error("west") is None, "and it stays"
 
 
 @pytest.mark.parametrize(
