@@ -26,6 +26,7 @@ from mirrorlake.status.verdict import (
     CatchUp,
     Judgement,
     LagSample,
+    RetentionRisk,
     Verdict,
     age_ms,
     catch_up,
@@ -154,7 +155,7 @@ def judge_snapshot(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judge:
-    """What is known at a snapshot of all hops."""
+    """The facts of a snapshot that the verdicts of all hops share."""
 
     at: datetime
     flows: Mapping[str, FlowConfig]
@@ -255,14 +256,14 @@ def _status(
     for key in sorted(sent, key=lambda one: (one.topic, one.partition)):
         hop, source = hops[key], key.source_partition
         to_land = hops[key._replace(hop="landed", cluster=flow.source)]
+        # Where nothing waits to be landed, the source deletes nothing that is missed.
+        left = to_land.retention if to_land.last.waiting != 0 else None
         transaction = hanging.get(TopicPartition(key.topic, key.partition))
         pause = paused(key.topic)
-        known, why = _state(
-            hop, to_land, lost.get(key.topic), pause, transaction, source in landed, snapshot.observed_at
-        )
+        known, why = _state(hop, left, lost.get(key.topic), pause, transaction, source in landed, snapshot.observed_at)
         judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
         hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
-        left, (in_per_s, out_per_s) = to_land.retention, hop.rates
+        in_per_s, out_per_s = hop.rates
         soonest_ms = None if left is None else left.soonest_ms
         rows.append(
             PartitionStatus(
@@ -298,7 +299,7 @@ def _status(
 
 def _state(
     hop: HopVerdict,
-    to_land: HopVerdict,
+    risk: RetentionRisk | None,
     lost: str | None,
     pause: Pause | None,
     transaction: OpenTransaction | None,
@@ -306,7 +307,6 @@ def _state(
     at: datetime,
 ) -> tuple[str, str]:
     """Return the state of a partition, one of `STATES`, and its reason."""
-    risk = to_land.retention
     if lost is not None:
         return TOPIC_LOST, lost
     if risk is not None and risk.is_soon:

@@ -20,7 +20,7 @@ Met = Literal["met", "missed", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What an objective is compared with, in seconds (None: not known); the RTO with its time and command."""
+    """A measurement in seconds to compare with an objective (None: not known); of the RTO with its time and command."""
 
     seconds: float | None
     at: datetime | None = None
