@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
@@ -73,7 +73,7 @@ def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str
     return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PositionSnapshot:
     """All samples of one time, with relay positions by source, those of ledgers by flow, and errors by subject.
 
@@ -97,7 +97,7 @@ class PositionSnapshot:
         """The samples whose subject did not answer."""
         return tuple(sample for sample in self.looks if sample.error is not None)
 
-    @property
+    @cached_property
     def positions(self) -> dict[PositionKey, int]:
         """All sampled positions."""
         return {key: offset for sample in self.looks for key, offset in sample.positions.items()}
