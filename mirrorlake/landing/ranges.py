@@ -13,9 +13,6 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka import Fetcher
 from mirrorlake.model.flow import TopicPartition
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""First offset and end by partition."""
-
 # The columns of Spark's Kafka source.
 KAFKA_COLUMNS = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary, "
@@ -26,8 +23,10 @@ _SILENCE_TIMEOUT_S = 30.0
 _STEP_S, _STEP_BYTES, _STEP_RECORDS = 2.0, 64 << 20, 1_000_000
 
 
-def read_ranges(alias: str, options: Mapping[str, Any], ranges: Ranges) -> Iterator[tuple[TopicPartition, pa.Table]]:
-    """Yield records as they arrive, each partition's in offset order.
+def read_ranges(
+    alias: str, options: Mapping[str, Any], ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterator[tuple[TopicPartition, pa.Table]]:
+    """Yield records of `ranges`, first offset and end, as they arrive; each partition's in offset order.
 
     Raises:
         PositionGone: records have left the source.
