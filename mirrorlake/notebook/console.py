@@ -77,7 +77,7 @@ class Console:
         self._stop = threading.Event()
         self._stop.set()
         _adopt_session(mirror)
-        self.work = fields.Work()
+        self.work = fields.ButtonThreads()
         self.live = fields.checkbox("live", f"Refresh every {REFRESH_INTERVAL_S:.0f} s")
         self.shown: dict[str, Shown] = {}
         contents = [getattr(self, f"_{tab.lower()}_tab")() for tab in TABS]

@@ -80,7 +80,7 @@ def close_all(widget: Any) -> None:
     widget.close()
 
 
-class Work:
+class ButtonThreads:
     """Run what buttons start on threads, so that the kernel is never blocked, and show every failure until it is cleared."""
 
     def __init__(self) -> None:

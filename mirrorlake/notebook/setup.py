@@ -72,7 +72,7 @@ class Setup:
         self.text = text
         """The settings with all that was added or changed; the flow in the form is not in it yet."""
         self.topics: dict[str, tuple[str, ...]] = {}
-        self.work = fields.Work()
+        self.work = fields.ButtonThreads()
         self.yaml, self.saved = fields.html("yaml"), fields.html("saved")
         self.box = fields.PlanBox(self.work, "setup", "Apply", self._apply)
         steps = (self._cluster_form(), self._flow_form(), self._review())
