@@ -153,7 +153,7 @@ class PlanBox:
     `carry_out` gets the plan, and returns what was done as HTML.
     """
 
-    def __init__(self, work: Work, name: str, label: str, carry_out: Callable[[Any], str]) -> None:
+    def __init__(self, work: ButtonThreads, name: str, label: str, carry_out: Callable[[Any], str]) -> None:
         self._carry_out = carry_out
         self.plan: Any = None
         self.word = ""
