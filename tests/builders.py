@@ -26,11 +26,11 @@ from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.records.page import Stretch
 from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
-from mirrorlake.status.history import Recent
+from mirrorlake.status.history import windows_of
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import RetentionLookup, judge_snapshot
-from mirrorlake.status.snapshot import HopKey, PositionSnapshot
-from mirrorlake.status.verdict import LagSample
+from mirrorlake.status.snapshot import PositionSnapshot
+from mirrorlake.status.verdict import HopKey, LagSample
 from tests.kit.lake import NOON, map_row
 
 ORDERS = SourcePartition("orders", 1, 0)
@@ -224,7 +224,7 @@ def judged(
     looked = replace(
         look, observed_at=at, landed=sources, sent={flow.name: merged_positions({}, str) for flow in flows}
     )
-    recent = Recent(earlier)
+    recent = windows_of(earlier)
     nothing: Any = SimpleNamespace(query=lambda *_, **__: [], describe=lambda _: {})
     known: Any = {
         "lake": nothing,

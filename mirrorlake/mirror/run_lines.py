@@ -12,7 +12,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.mirror.results import LandResult, Ran, RepublishResult, TableResult
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
-from mirrorlake.status import Status, verdict_label
+from mirrorlake.status import Status, Verdict
 
 _LANDING, _SENDING, _TABLE = "land ", "republish ", "table "
 
@@ -107,7 +107,7 @@ class RunLines:
         if unknown and len(unknown) == len(found):
             why = "; ".join(dict.fromkeys(unknown))
             self.say(
-                *("running", f"{said} · lag not known: {why} · {verdict_label(found.verdict)}"),
+                *("running", f"{said} · lag not known: {why} · {Verdict[found.verdict].label}"),
                 **facts,
                 why=why,
                 verdict=found.verdict,
@@ -120,7 +120,7 @@ class RunLines:
             "time_lag_ms": found.time_lag_ms,
             "verdict": found.verdict,
         }
-        self.say("running", f"{said} · {lag} · {verdict_label(found.verdict)}", **facts, **judged)
+        self.say("running", f"{said} · {lag} · {Verdict[found.verdict].label}", **facts, **judged)
 
 
 def _rate(records: int, seconds: float) -> str:

@@ -273,22 +273,11 @@ class GroupRecords:
             self._checkpoints = newest_checkpoints(self._lake, mine.name)
         fresh = []
         for one in plan.translated():
-            resume = one.resume
-            pair = resume.upstream_offset, resume.downstream_offset
-            if self._checkpoints.get((one.group, resume.target)) != pair:
-                self._checkpoints[one.group, resume.target] = pair
-                fresh.append(
-                    {
-                        "flow": mine.name,
-                        "group_id": one.group,
-                        "target_topic": resume.target.topic,
-                        "target_partition": resume.target.partition,
-                        "upstream_offset": resume.upstream_offset,
-                        "downstream_offset": resume.downstream_offset,
-                        "metadata": one.metadata,
-                        "observed_at": self._context.now(),
-                    }
-                )
+            target, pair = one.resume.target, (one.resume.upstream_offset, one.resume.downstream_offset)
+            if self._checkpoints.get((one.group, target)) != pair:
+                self._checkpoints[one.group, target] = pair
+                row = mine.name, one.group, target.topic, target.partition, *pair, one.metadata, self._context.now()
+                fresh.append(dict(zip(CHECKPOINTS.columns, row, strict=True)))
         self._lake.append(CHECKPOINTS, fresh)
 
 

@@ -102,16 +102,11 @@ def related_flows(lake: Lake, flow: FlowConfig, all_flows: Iterable[FlowConfig])
     all_flows = list(all_flows)
     topics = {flow.name: topics_of(flow)}
     mine = {flow.remote_topic(topic) for topic in topics[flow.name]}
-    flows = [flow]
-    for other in all_flows:
-        if other.target == flow.target and other.name != flow.name:
-            carried = topics_of(other)
-            if mine & {other.remote_topic(topic) for topic in carried}:
-                flows.append(other)
-                topics[other.name] = carried
+    beside = (other for other in all_flows if other.target == flow.target and other.name != flow.name)
+    sharing = [other for other in beside if mine & {other.remote_topic(topic) for topic in topics_of(other)}]
     hops = tuple(other for other in all_flows if other.adds_hops) if flow.adds_hops else ()
-    related = RelatedFlows(flows=tuple(flows), topics=topics, hops=hops)
-    return replace(related, topics=topics | {other.name: topics_of(other) for other in related.back})
+    related = RelatedFlows(flows=(flow, *sharing), topics=topics, hops=hops)
+    return replace(related, topics=topics | {other.name: topics_of(other) for other in (*sharing, *related.back)})
 
 
 def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]) -> dict[TopicPartition, int]:
@@ -322,10 +317,8 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
     with closing(clusters.ledger(flow)) as reader:
         last = read_lanes(reader, target, flow.ledger_topic)
         for lane, newest in last.items():
-            if newest is None:
-                continue
             before = copied.get((flow.name, lane), -1)
-            if newest.seq > before:
+            if newest is not None and newest.seq > before:
                 records = [record for _, record in reader.since(lane, 0)]
                 is_trimmed |= bool(records) and records[0].seq > before + 1
                 newer += (record for record in records if record.seq > before)

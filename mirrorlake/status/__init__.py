@@ -8,4 +8,4 @@ from mirrorlake.status.metrics import serving_metrics
 from mirrorlake.status.monitor import Monitor
 from mirrorlake.status.snapshot import PositionSnapshot
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
-from mirrorlake.status.verdict import verdict_label
+from mirrorlake.status.verdict import Verdict

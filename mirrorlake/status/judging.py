@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,12 +20,13 @@ from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
 from mirrorlake.status.ages import OpenTransaction
-from mirrorlake.status.hops import HopVerdict, LagVerdict, hop_urgency
-from mirrorlake.status.objectives import judge_objectives, measured_rto
-from mirrorlake.status.snapshot import HopKey, PositionSnapshot
-from mirrorlake.status.status import CAUGHT_UP, TOPIC_LOST, FlowStatus, PartitionStatus, Status
+from mirrorlake.status.history import Windows
+from mirrorlake.status.hops import HopVerdict, LagVerdict
+from mirrorlake.status.snapshot import PositionSnapshot
+from mirrorlake.status.status import FlowStatus, Objective, PartitionStatus, Status
 from mirrorlake.status.verdict import (
     CatchUp,
+    HopKey,
     Judgement,
     LagSample,
     RetentionRisk,
@@ -40,10 +43,13 @@ log = logging.getLogger(__name__)
 
 # Retention is not read for records that came a moment ago and are landed in the next.
 _RECENT_MS = 60_000
-_AT_LEAST = {"parked": Verdict.STOP, TOPIC_LOST: Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
+_AT_LEAST = {
+    "parked": Verdict.STOP,
+    "topic_lost": Verdict.STALL,
+    "expiring": Verdict.WARNING,
+    "blocked": Verdict.WARNING,
+}
 
-Windows = Mapping[HopKey, Sequence[LagSample]]
-"""The newest samples of each hop before a snapshot, oldest first."""
 WindowReader = Callable[[Collection[HopKey]], Windows]
 """Read the windows of hops; of further ones the first sample suffices, for their rates."""
 Topic = tuple[str, str]
@@ -53,42 +59,32 @@ TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicP
 """Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
 
-class Retention:
-    """Read `retention.ms` of topics, each once: None where age deletes nothing; a topic whose settings may not be read is absent.
+def read_retention(context: Context, topics: Collection[Topic]) -> dict[Topic, int | None]:
+    """Read `retention.ms` of topics, in one request a cluster: None where age deletes nothing; a topic that may not be read is absent.
 
     A lake cluster deletes nothing, nor does a topic that is only compacted.
     """
-
-    def __init__(self, context: Context) -> None:
-        self._config = context.config
-        self._admin: Callable[[str], ClusterAdmin] = context.admin
-        self._known: dict[Topic, int | None] = {}
-
-    def __call__(self, topics: Collection[Topic]) -> dict[Topic, int | None]:
-        """Return the retention by topic, in one request a cluster."""
-        asked: dict[str, set[str]] = {}
-        for alias, topic in topics:
-            if self._config.cluster(alias).is_lake:
-                self._known[alias, topic] = None
-            elif (alias, topic) not in self._known:
-                asked.setdefault(alias, set()).add(topic)
-        for alias, names in asked.items():
-            self._ask(alias, names)
-        return {topic: self._known[topic] for topic in topics if topic in self._known}
-
-    def _ask(self, alias: str, names: Collection[str]) -> None:
+    found: dict[Topic, int | None] = {}
+    asked: dict[str, set[str]] = {}
+    for alias, name in topics:
+        if context.config.cluster(alias).is_lake:
+            found[alias, name] = None
+        else:
+            asked.setdefault(alias, set()).add(name)
+    for alias, names in asked.items():
         refused: dict[str, MirrorlakeError] = {}
         try:
-            settings = self._admin(alias).effective_configs_each(names, refused=refused)
+            settings = context.admin(alias).effective_configs_each(names, refused=refused)
         except MirrorlakeError as error:
             # Verdicts matter most when a cluster is unreachable, so they must not depend on its settings.
             settings, refused = {}, {alias: error}
         for name, why in refused.items():
             log.info("lag.retention_not_known what=%s why=%s", name, why.cause)
-        for topic, values in settings.items():
+        for name, values in settings.items():
             deletes = "delete" in (values.get("cleanup.policy") or "delete")
             bound = int(values.get("retention.ms") or -1)
-            self._known[alias, topic] = None if bound < 0 or not deletes else bound
+            found[alias, name] = None if bound < 0 or not deletes else bound
+    return found
 
 
 def judge_snapshot(
@@ -144,10 +140,43 @@ def judge_snapshot(
             hops |= {key: _away(hop, status.unknown or "") for key, hop in hops.items() if key.hop != "consumed"}
         else:
             status = _status(flow, hops, snapshot, remotes[flow.name], hanging[flow.source], state=state, lake=lake)
-            status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto))
+            status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto.get(flow.name)))
         found[flow.name] = status
-    every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=hop_urgency)
+    every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=lambda hop: hop.urgency)
     return LagVerdict(hops=tuple(every), status=Status(flows=tuple(found.values()), observed_at=at))
+
+
+# -- objectives ----------------------------------------------------------------------------------------------------------
+
+
+def judge_objectives(flow: FlowConfig, rpo_ms: int | None, rto: Objective | None) -> tuple[Objective, ...]:
+    """Return the objectives of a flow, with its present RPO and the last RTO."""
+    rpo = flow.objectives.rpo
+    measured_s = None if rpo_ms is None else rpo_ms / 1000
+    lost = None if rpo is None else Objective(name="RPO", wanted_s=rpo.total_seconds(), measured_s=measured_s)
+    return tuple(one for one in (lost, rto) if one is not None)
+
+
+def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, Objective]:
+    """Return the RTO of flows that have an objective for it, measured by their last failover or drill in `audit`."""
+    found = {
+        flow.name: Objective(name="RTO", wanted_s=flow.objectives.rto.total_seconds(), measured_s=None)
+        for flow in flows
+        if flow.objectives.rto is not None
+    }
+    for row in lake.query(_LAST_RTO, missing_ok=True, names=sorted(found)) if found else ():
+        with suppress(ValueError, AttributeError):
+            seconds = json.loads(row.after).get("rto_s")
+            if isinstance(seconds, int | float):
+                known = found[row.flow]
+                found[row.flow] = replace(known, measured_s=seconds, measured_at=row.at, measured_by=row.command)
+    return found
+
+
+_LAST_RTO = """
+    SELECT flow, command, after, at FROM {audit}
+    WHERE array_contains(:names, flow) AND command IN ('drill', 'failover') AND after LIKE '%rto_s%' ORDER BY at
+"""
 
 
 # -- hops ----------------------------------------------------------------------------------------------------------------
@@ -308,7 +337,7 @@ def _state(
 ) -> tuple[str, str]:
     """Return the state of a partition, one of `STATES`, and its reason."""
     if lost is not None:
-        return TOPIC_LOST, lost
+        return "topic_lost", lost
     if risk is not None and risk.is_soon:
         return "expiring", f"not landed, deleted by the source in {format_duration(risk.soonest_ms)}"
     if pause is not None:
@@ -316,7 +345,7 @@ def _state(
     if transaction is not None:
         return "blocked", transaction.describe(at)
     if hop.last.offset_lag == 0:
-        return CAUGHT_UP, ""
+        return "caught_up", ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
 
 

@@ -37,7 +37,8 @@ from mirrorlake.runtime import PeriodicTask, PeriodicTasks
 from mirrorlake.status.history import Lag
 from mirrorlake.status.hops import HopVerdict, LagVerdict
 from mirrorlake.status.monitor import Monitor
-from mirrorlake.status.verdict import Verdict, combine_known, sum_lags, worst
+from mirrorlake.status.status import grouped
+from mirrorlake.status.verdict import CatchUp, Verdict, combine_known, sum_lags, worst
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def measure(lake: Lake, lag: Lag, *, at: datetime) -> Values:
     for row in lake.query(_TOTALS, missing_ok=True):
         values[row.name, (row.place, row.kind)] = int(row.total or 0)
     with suppress(UsageError):
-        for row in lag.query_latency("10m", bucket="5m").rows("SELECT * FROM {answer} ORDER BY bucket"):
+        for row in lag.latency("10m", bucket="5m").ask("SELECT * FROM {answer} ORDER BY bucket").rows():
             for quantile, ms in (("0.5", row.p50_ms), ("0.95", row.p95_ms), ("0.99", row.p99_ms)):
                 values["mirrorlake_replication_latency_seconds", (row.flow, row.topic, quantile)] = ms / 1000
     return values
@@ -133,13 +134,17 @@ def read_values(lag: LagVerdict, series: Mapping[Labels, Sequence[HopVerdict]]) 
             group_lags.setdefault((cluster, group, flow), []).append(total.time_lag_ms)
     for labels, lags_ms in group_lags.items():
         put("kafka_consumergroup_group_max_lag_seconds", labels, combine_known(max, lags_ms), per=1000)
-    at_risk, rpo_ms = Counter(hop.key.flow for hop in lag.at_risk), lag.rpo_ms
-    for flow, verdict in lag.flows.items():
+    at_risk = Counter(hop.key.flow for hop in lag.at_risk)
+    for of in lag.status.flows:
         for one in Verdict:
             if one is one.in_metrics:
-                put("mirrorlake_verdict", (flow, one.name), verdict.in_metrics is one)
-        put("mirrorlake_retention_at_risk", (flow,), at_risk[flow])
-        put("mirrorlake_rpo_seconds", (flow,), rpo_ms[flow], per=1000)
+                put("mirrorlake_verdict", (of.flow, one.name), Verdict[of.verdict].in_metrics is one)
+        put("mirrorlake_retention_at_risk", (of.flow,), at_risk[of.flow])
+        put("mirrorlake_rpo_seconds", (of.flow,), of.time_lag_ms, per=1000)
+        for objective in of.objectives:
+            labels = of.flow, objective.name.lower()
+            put("mirrorlake_objective_seconds", labels, objective.wanted_s)
+            put("mirrorlake_objective_met", labels, None if objective.met == "unknown" else objective.met == "met")
     left_ms: dict[Labels, int] = {}
     for hop in lag.hops:
         if hop.retention is not None and (ms := hop.retention.soonest_ms) is not None:
@@ -147,25 +152,19 @@ def read_values(lag: LagVerdict, series: Mapping[Labels, Sequence[HopVerdict]]) 
             left_ms[labels] = min(ms, left_ms.get(labels, ms))
     for labels, ms in left_ms.items():
         put("mirrorlake_retention_left_seconds", labels, ms, per=1000)
-    for flow, hops in lag.by_flow("republished").items():
-        put("mirrorlake_catch_up_seconds", (flow,), _catch_up_ms(hops), per=1000)
-    for objectives in lag.objectives:
-        for objective in objectives:
-            labels = objectives.flow, objective.name.lower()
-            put("mirrorlake_objective_seconds", labels, objective.wanted_s)
-            put("mirrorlake_objective_met", labels, None if objective.met == "unknown" else objective.met == "met")
-    for table in lag.tables:
+    for flow, hops in grouped(
+        (one for one in lag.hops if one.key.hop == "republished"), lambda one: one.key.flow
+    ).items():
+        put("mirrorlake_catch_up_seconds", (flow,), _catch_up_ms([hop.catch_up for hop in hops]), per=1000)
+    for table in lag.status.tables:
         put("mirrorlake_table_offset_lag", (table.name,), table.offset_lag)
         put("mirrorlake_table_time_lag_seconds", (table.name,), table.time_lag_ms, per=1000)
         put("mirrorlake_table_bad_records", (table.name,), table.bad_records)
     return values
 
 
-def _catch_up_ms(hops: Sequence[HopVerdict]) -> float | None:
-    forecasts = [hop.catch_up for hop in hops]
-    if any(one.eta_ms is None and one.position_per_s is not None and not one.is_steady for one in forecasts):
-        return math.inf
-    return combine_known(max, (one.eta_ms for one in forecasts))
+def _catch_up_ms(forecasts: Sequence[CatchUp]) -> float | None:
+    return math.inf if any(one.never for one in forecasts) else combine_known(max, (one.eta_ms for one in forecasts))
 
 
 @dataclass

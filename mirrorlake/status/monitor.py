@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
@@ -13,13 +12,13 @@ from mirrorlake.context import Context
 from mirrorlake.lake import PositionKey
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
-from mirrorlake.status.history import Lag, Recent
+from mirrorlake.status.history import Lag, windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import Retention, WindowReader, judge_snapshot
+from mirrorlake.status.judging import WindowReader, judge_snapshot, read_retention
 from mirrorlake.status.polling import UnreachableClusters
-from mirrorlake.status.snapshot import HopKey, PositionSnapshot, Sampler
+from mirrorlake.status.snapshot import PositionSnapshot, Sampler
 from mirrorlake.status.status import Status
-from mirrorlake.status.verdict import LagSample, age_ms
+from mirrorlake.status.verdict import WINDOW_SAMPLES, HopKey, LagSample, age_ms
 from mirrorlake.tables import read_tables
 
 
@@ -30,7 +29,6 @@ class Monitor:
         self._context = context
         # A snapshot does not wait again for a cluster that another one found unreachable.
         self._unreachable = UnreachableClusters()
-        self._lock = threading.Lock()
         self._newest: tuple[datetime, LagVerdict] | None = None
 
     # -- the poll of a running mirror --------------------------------------------------------------------------------------
@@ -42,18 +40,18 @@ class Monitor:
     def polls(self) -> Callable[[], PositionSnapshot]:
         """Return `sample` for one thread that calls it again and again: it remembers positions and the last snapshots."""
         sampler = self._sampler()
-        recent: Recent | None = None
+        recent: list[dict[HopKey, LagSample]] | None = None
 
         def poll() -> PositionSnapshot:
             nonlocal recent
             flows = self._context.config.flows
             snapshot = sampler.read()
             samples = dict(snapshot.hops(flows))
-            before = self.lag(flows).recent(samples) if recent is None else recent
-            verdict = self._judged(flows, snapshot, samples, lambda _: before)
-            recent = before.followed_by(samples)
-            with self._lock:
-                self._newest = snapshot.observed_at, verdict
+            recent = self.lag(flows).recent(samples) if recent is None else recent
+            windows = windows_of(recent)
+            verdict = self._judged(flows, snapshot, samples, lambda _: windows)
+            recent = [*recent, samples][1 - WINDOW_SAMPLES :]
+            self._newest = snapshot.observed_at, verdict
             return sampler.write(snapshot, _verdicts(snapshot, verdict.status))
 
         return poll
@@ -63,10 +61,8 @@ class Monitor:
         judge = self._judges(flow)
 
         def newest() -> LagVerdict:
-            longest = timedelta(seconds=1.5 * self._context.config.sampling.every.total_seconds())
-            with self._lock:
-                known = self._newest
-            if flow is None and known is not None and self._context.now() - known[0] <= longest:
+            known, every = self._newest, self._context.config.sampling.every
+            if flow is None and known is not None and self._context.now() - known[0] <= 1.5 * every:
                 return known[1]
             return judge()
 
@@ -78,9 +74,10 @@ class Monitor:
         """Read flows, and return how they stand; writes nothing."""
         flows = self._context.chosen(flow)
         snapshot = self._sampler(flows).read()
+        lag = self.lag(flows)
         # Whoever lands is judged by the age of what waits, which needs no sample before.
-        windows = partial(self.lag(flows).recent, sent_only=True)
-        return self._judged(flows, snapshot, dict(snapshot.hops(flows)), windows).status
+        samples = dict(snapshot.hops(flows))
+        return self._judged(flows, snapshot, samples, lambda of: windows_of(lag.recent(of, sent_only=True))).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Return the lag of these flows; each answer about the present reads all positions."""
@@ -115,7 +112,8 @@ class Monitor:
 
         def judge() -> LagVerdict:
             flows, snapshot = self._context.chosen(flow), sampler.read()
-            return self._judged(flows, snapshot, dict(snapshot.hops(flows)), self.lag(flows).recent)
+            lag = self.lag(flows)
+            return self._judged(flows, snapshot, dict(snapshot.hops(flows)), lambda of: windows_of(lag.recent(of)))
 
         return judge
 
@@ -135,7 +133,7 @@ class Monitor:
             lake=context.lake,
             target=context.admin,
             state=state,
-            retention_of=Retention(context),
+            retention_of=partial(read_retention, context),
             windows=windows,
             find_transactions=self.find_hanging_transactions,
         )

@@ -1,4 +1,4 @@
-"""Retry unreachable clusters in the background, so that no caller waits for their time-outs."""
+"""Call clusters in parallel, and retry the unreachable ones in the background, so that no caller waits for their time-outs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable
@@ -19,51 +20,51 @@ _ANSWER_TIMEOUT_S = 0.5
 T = TypeVar("T")
 
 
+class _Retries:
+    """The retries of one unreachable cluster; `ask` raises until it answers."""
+
+    def __init__(self, why: ClusterError, ask: Callable[[], object]) -> None:
+        self.why = why
+        self._ask = ask
+        self._thread: threading.Thread | None = None
+        self.has_answered = False
+
+    def wait(self) -> None:
+        """Wait a moment for a retry; begin one if none is under way."""
+        if self.has_answered:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            # A daemon thread, because a client's time-out must not delay the end of the process.
+            self._thread = threading.Thread(target=self._work, name="ask a cluster", daemon=True)
+            self._thread.start()
+        self._thread.join(_ANSWER_TIMEOUT_S)
+
+    def _work(self) -> None:
+        with suppress(ClusterError):
+            self._ask()
+            self.has_answered = True
+
+
 class UnreachableClusters:
     """Remember unreachable clusters and retry them in the background, for all samplers of a process."""
 
     def __init__(self) -> None:
-        self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
-        self._asking: dict[str, threading.Thread] = {}
-        self._answered: set[str] = set()
-        self._lock = threading.Lock()
+        self._away: dict[str, _Retries] = {}
 
     def record(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
-        """Record that a cluster did not answer, and start to retry it with `ask`, which raises until it answers."""
-        with self._lock:
-            self._away[alias] = (why, ask)
-            self._answered.discard(alias)
-            self._begin(alias)
+        """Record that a cluster did not answer; `ask` raises until it does."""
+        self._away[alias] = _Retries(why, ask)
 
     def last_error(self, alias: str) -> ClusterError | None:
-        """Return the error of an unreachable cluster, or None; wait a moment for a retry that is under way."""
-        with self._lock:
-            if alias not in self._away:
-                return None
-            if alias not in self._answered and not self._asking[alias].is_alive():
-                self._begin(alias)
-            asking, error = self._asking[alias], self._away[alias][0]
-        asking.join(_ANSWER_TIMEOUT_S)
-        with self._lock:
-            if alias not in self._answered:
-                return error
-            self._answered.discard(alias)
-            self._away.pop(alias, None)
+        """Return the error of an unreachable cluster, or None; wait a moment for a retry."""
+        retries = self._away.get(alias)
+        if retries is None:
             return None
-
-    def _begin(self, alias: str) -> None:
-        _, ask = self._away[alias]
-
-        def work() -> None:
-            try:
-                ask()
-            except ClusterError:
-                return
-            self._answered.add(alias)
-
-        # A daemon thread, because a client's time-out must not delay the end of the process.
-        self._asking[alias] = threading.Thread(target=work, name=f"ask {alias}", daemon=True)
-        self._asking[alias].start()
+        retries.wait()
+        if not retries.has_answered:
+            return retries.why
+        self._away.pop(alias, None)
+        return None
 
 
 class PollRound:
@@ -72,6 +73,7 @@ class PollRound:
     def __init__(self) -> None:
         self.seconds: dict[Subject, float] = {}
         self.errors: dict[Subject, ClusterError] = {}
+        # The clusters that were found unreachable in this round.
         self.unreachable: set[str] = set()
 
     def call(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:

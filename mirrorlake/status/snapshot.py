@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -37,7 +36,7 @@ from mirrorlake.republish import read_last_records
 from mirrorlake.status.ages import TargetCommit, Waiting, find_unread
 from mirrorlake.status.polling import PollRound, UnreachableClusters
 from mirrorlake.status.sources import SourceReader
-from mirrorlake.status.verdict import LagSample, age_ms
+from mirrorlake.status.verdict import HopKey, LagSample, age_ms
 
 log = logging.getLogger(__name__)
 
@@ -45,32 +44,6 @@ log = logging.getLogger(__name__)
 COMPLETE_EVERY = timedelta(hours=6)
 # If reading all topics of all groups would move more positions than this, a group is read in full every tenth snapshot only.
 _FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
-
-HOPS = ("landed", "republished", "consumed")
-
-
-class HopKey(NamedTuple):
-    """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
-
-    flow: str
-    source: str
-    topic: str
-    generation: int
-    partition: int
-    hop: str
-    group_id: str | None = None
-    cluster: str | None = None
-
-    @property
-    def source_partition(self) -> SourcePartition:
-        return SourcePartition(self.topic, self.generation, self.partition)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} {describe_hop(self.hop, self.group_id)}"
-
-
-def describe_hop(hop: str, group: str | None, cluster: str | None = None) -> str:
-    return f"{hop} by {group}{f' on {cluster}' if cluster else ''}" if group else hop
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,67 +1,94 @@
-"""Status: where every partition of every flow stands at one moment, with a verdict on each, on each flow and on all.
+"""The values that tell where a mirror stands: status by partition, topic, flow and mirror, and the lag of each hop.
 
-The verdict is that of `status/verdict.py`, on the newest samples of the hop `republished` with this snapshot as the last. The
-`state` is a known condition; it only makes a verdict worse.
+A verdict is that of `status/verdict.py`, by the newest samples with this snapshot as the last. A `state` is what mirrorlake knows
+itself; it only makes a verdict worse.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_count, format_duration, plural, table
-from mirrorlake.status.objectives import FlowObjectives, objectives_table
-from mirrorlake.status.verdict import SEVERITY, Verdict, combine_known, sum_lags, verdict_label, worst
+from mirrorlake.render import (
+    Badge,
+    JsonDisplayable,
+    Sheet,
+    Table,
+    badge,
+    format_count,
+    format_duration,
+    plural,
+    table,
+)
+from mirrorlake.status.verdict import (
+    SEVERITY,
+    Verdict,
+    combine_known,
+    sum_lags,
+    worst,
+)
 from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
-_NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
-TOPIC_LOST = "topic_lost"
-CAUGHT_UP = "caught_up"
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 STATES = (
     "parked",
     "unknown",
-    TOPIC_LOST,
+    "topic_lost",
     "expiring",
     "blocked",
     "behind",
     "not_started",
     "paused",
-    CAUGHT_UP,
+    "caught_up",
     "empty",
 )
 """The states of a partition or flow, worst first.
 
 `unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
 """
+_NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
 
 
-def worst_verdict(verdicts: Iterable[str]) -> str:
-    """Return the name of the `worst` of verdicts, by name.
-
-    >>> worst_verdict(["OK", "UNKNOWN"]), worst_verdict(["STALL", "OK"]), worst_verdict([])
-    ('UNKNOWN', 'STALL', 'UNKNOWN')
-    """
+def _worst(verdicts: Iterable[str]) -> str:
     return worst(Verdict[name] for name in verdicts).name
 
 
-def worst_state(states: Iterable[str]) -> str:
-    """Return the first of `STATES` that holds somewhere; `empty` of none."""
+def _worst_state(states: Iterable[str]) -> str:
     return min(states, key=STATES.index, default="empty")
 
 
-def status_badge(verdict: str, state: str) -> Badge:
-    """Return the badge of a verdict; a flow that carries no topic yet is no alarm."""
-    return badge(verdict_label(verdict), "off" if state == "empty" else None)
+def _badge(verdict: str, state: str) -> Badge:
+    # A flow that carries no topic yet is no alarm.
+    return badge(Verdict[verdict].label, "off" if state == "empty" else None)
 
 
 def to_timedelta(ms: float | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
+
+
+def grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    found: dict[K, list[T]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
+
+
+def table_of(
+    title: str, rows: Sequence[Mapping[str, object]], *, without: Iterable[str] = (), least: Sequence[str] = ()
+) -> Table:
+    """Return a table of rows by the names of their columns."""
+    names = [name for name in (rows[0] if rows else ()) if name not in without]
+    return table(title, names, [[row[name] for name in names] for row in rows], least=least)
+
+
+# -- partitions, topics, flows, the mirror ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +116,7 @@ class PartitionStatus:
     offset_lag: int
     time_lag_ms: int | None
     verdict: str
-    state: str = CAUGHT_UP
+    state: str = "caught_up"
     reason: str = ""
     since: datetime | None = None
     proven_until: int | None = None
@@ -108,7 +135,7 @@ class PartitionStatus:
 
 
 class Totals:
-    """The figures of several partitions: of a topic, a flow or the mirror."""
+    """The figures of several partitions: of a topic, a flow or the mirror; None where that of one is not known."""
 
     __slots__ = ()
     partitions: Sequence[PartitionStatus]
@@ -125,17 +152,17 @@ class Totals:
 
     @property
     def time_lag_ms(self) -> int | None:
-        """The largest time lag of a partition in milliseconds; None where that of one is not known."""
+        """The largest time lag of a partition in milliseconds."""
         return sum_lags(self.partitions).time_lag_ms if self.is_whole else None
 
     @property
     def in_per_s(self) -> float | None:
-        """Offsets a second that come to the sources; None where that of a partition is not known."""
+        """Offsets a second that come to the sources."""
         return self._rate([row.in_per_s for row in self.partitions])
 
     @property
     def out_per_s(self) -> float | None:
-        """Offsets a second that reach the targets; None where that of a partition is not known."""
+        """Offsets a second that reach the targets."""
         return self._rate([row.out_per_s for row in self.partitions])
 
     def _rate(self, rates: Sequence[float | None]) -> float | None:
@@ -144,24 +171,13 @@ class Totals:
 
     @property
     def eta_ms(self) -> int | None:
-        """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
+        """The longest time to catch up of a partition, in milliseconds; None where one never does, too."""
         return combine_known(max, (row.eta_ms for row in self.partitions)) if self.is_whole else None
 
     @property
     def not_proven(self) -> int:
         """The offsets of the source that no verification has found on the target yet."""
         return sum(row.not_proven for row in self.partitions)
-
-    def proven_words(self) -> str:
-        """Describe how much of the source is proven to be on the target."""
-        if all(row.proven_until is None for row in self.partitions):
-            return "nothing"
-        return f"all but {format_count(self.not_proven)}" if self.not_proven else "all"
-
-    def _worst_reason(self, name: str) -> str:
-        """Return the reason of the worst partition, with its name by a format unless all reasons are the same."""
-        row = min(self.partitions, key=_urgency)
-        return row.reason if len({one.reason for one in self.partitions}) == 1 else f"{name.format(row)}: {row.reason}"
 
     def _facts(self) -> tuple[str, ...]:
         rows = self.partitions
@@ -172,24 +188,24 @@ class Totals:
         if left is not None:
             said.append(f"not landed, deleted by the source in {format_duration(left)}")
         if rows:
-            said += [
-                f"offset lag {'' if self.is_whole else 'at least '}{format_count(self.offset_lag)}",
-                f"time lag {format_duration(self.time_lag_ms)}",
-            ]
+            said.append(f"offset lag {'' if self.is_whole else 'at least '}{format_count(self.offset_lag)}")
+            said.append(f"time lag {format_duration(self.time_lag_ms)}")
         return tuple(said)
+
+
+def _urgency(row: PartitionStatus | TopicStatus) -> tuple[int, int]:
+    return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
+
+
+def _worst_reason(rows: Sequence[PartitionStatus], name: str) -> str:
+    """Return the reason of the worst partition, with its name by a format unless all reasons are the same."""
+    row = min(rows, key=_urgency)
+    return row.reason if len({one.reason for one in rows}) == 1 else f"{name.format(row)}: {row.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus(Totals):
-    """The status of one source topic in one flow, of all its partitions.
-
-    Example:
-        >>> rows = [PartitionStatus(topic="orders", partition=p, source_end=9, landed=9, republished=9 - p, offset_lag=p,
-        ...                         time_lag_ms=p * 1000, verdict=("OK", "STALL")[p], reason=("fine", "it stands")[p]) for p in (0, 1)]
-        >>> found = TopicStatus(flow="east->central", topic="orders", partitions=tuple(rows))
-        >>> found.verdict, found.reason, found.offset_lag, found.time_lag_ms
-        ('STALL', 'partition 1: it stands', 1, 1000)
-    """
+    """The status of one source topic in one flow, of all its partitions."""
 
     flow: str
     topic: str
@@ -197,20 +213,22 @@ class TopicStatus(Totals):
 
     @property
     def verdict(self) -> str:
-        return worst_verdict(row.verdict for row in self.partitions)
+        return _worst(row.verdict for row in self.partitions)
 
     @property
     def state(self) -> str:
-        return worst_state(row.state for row in self.partitions)
+        return _worst_state(row.state for row in self.partitions)
 
     @property
     def reason(self) -> str:
         """The reason of the worst partition, which it names where there are several."""
-        return self._worst_reason("partition {0.partition}")
+        return _worst_reason(self.partitions, "partition {0.partition}")
 
 
-def _urgency(row: TopicStatus | PartitionStatus) -> tuple[int, int]:
-    return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
+class _Worst(NamedTuple):
+    verdict: Verdict = Verdict.UNKNOWN
+    reason: str = "no topic to mirror yet"
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -235,7 +253,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     observed_at: datetime | None
     held: tuple[LostTopic, ...] = ()
     parked: tuple[Parked, ...] = ()
-    objectives: FlowObjectives | None = None
+    objectives: tuple[Objective, ...] = ()
     unknown: str | None = None
     away: str | None = None
     answered_at: datetime | None = None
@@ -243,11 +261,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
     json_include: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason", "since")
 
-    @overload
-    def __getitem__(self, index: int) -> PartitionStatus: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[PartitionStatus, ...]: ...
-    def __getitem__(self, index: int | slice) -> PartitionStatus | tuple[PartitionStatus, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.partitions[index]
 
     def __len__(self) -> int:
@@ -261,58 +275,47 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     @property
     def topics(self) -> tuple[TopicStatus, ...]:
         """The partitions rolled up by topic."""
-        found: dict[str, list[PartitionStatus]] = {}
-        for row in self.partitions:
-            found.setdefault(row.topic, []).append(row)
-        return tuple(TopicStatus(flow=self.flow, topic=name, partitions=tuple(found[name])) for name in sorted(found))
+        by_name = grouped(self.partitions, lambda row: row.topic)
+        return tuple(
+            TopicStatus(flow=self.flow, topic=name, partitions=tuple(by_name[name])) for name in sorted(by_name)
+        )
+
+    def _decisive(self) -> _Worst:
+        """Return what is worst: a parked stream, a cluster that is away, a partition; in this order of what is equally bad."""
+        found = []
+        # A stream that is parked for its cluster, which is away, is tried again.
+        if any(self.is_whole or not one.is_retried for one in self.parked):
+            since = min(one.since for one in self.parked)
+            found.append(_Worst(Verdict.STOP, "; ".join(map(str, self.parked)), since))
+        if self.unknown is not None:
+            found.append(_Worst(Verdict.CLUSTER_AWAY, self.unknown, self.answered_at))
+        if self.partitions:
+            verdict = _worst(row.verdict for row in self.partitions)
+            begun = (row.since for row in self.partitions if row.since is not None and row.verdict == verdict)
+            reason = _worst_reason(self.partitions, "{0.topic}-{0.partition}")
+            found.append(_Worst(Verdict[verdict], reason, min(begun, default=None)))
+        return min(found, key=lambda one: SEVERITY.index(one.verdict), default=_Worst())
 
     @property
     def verdict(self) -> str:
-        """The first of `SEVERITY` (`status/verdict.py`) that holds.
-
-        At least STOP where a stream is parked, and CLUSTER_AWAY where a cluster does not answer.
-        """
-        beyond = [*(["STOP"] if self._needs_person else []), *([] if self.is_whole else ["CLUSTER_AWAY"])]
-        return worst_verdict([*beyond, *(row.verdict for row in self.partitions)])
+        """The worst of its partitions; at least STOP where a stream is parked, CLUSTER_AWAY where a cluster does not answer."""
+        return self._decisive().verdict.name
 
     @property
-    def _needs_person(self) -> bool:
-        """Whether a stream is parked for more than its cluster, which is away and tried again."""
-        return any(self.is_whole or not one.is_retried for one in self.parked)
-
-    @property
-    def is_of_parking(self) -> bool:
-        """Whether the verdict is that of a parked stream, and no partition is worse."""
-        return self._needs_person and self.verdict == "STOP"
-
-    @property
-    def _is_of_cluster(self) -> bool:
-        return not self.is_whole and self.verdict == "CLUSTER_AWAY"
+    def reason(self) -> str:
+        """Why the verdict is what it is, of the worst partition."""
+        return self._decisive().reason
 
     @property
     def since(self) -> datetime | None:
         """Since when the verdict holds: the parking, a cluster's last answer, a pause, the first sample; None where not known."""
-        if self.is_of_parking:
-            return min(one.since for one in self.parked)
-        if self._is_of_cluster:
-            return self.answered_at
-        found = (row.since for row in self.partitions if row.since is not None and row.verdict == self.verdict)
-        return min(found, default=None)
+        return self._decisive().since
 
     @property
     def state(self) -> str:
         """The first of `STATES` that holds."""
         beyond = [*(["parked"] if self.parked else []), *([] if self.is_whole else ["unknown"])]
-        return worst_state([*beyond, *(row.state for row in self.partitions)])
-
-    @property
-    def reason(self) -> str:
-        """Why the verdict is what it is, of the worst partition."""
-        if self.is_of_parking:
-            return "; ".join(map(str, self.parked))
-        if self.unknown and self._is_of_cluster:
-            return self.unknown
-        return self._worst_reason("{0.topic}-{0.partition}") if self.partitions else "no topic to mirror yet"
+        return _worst_state([*beyond, *(row.state for row in self.partitions)])
 
     @property
     def not_landed(self) -> int:
@@ -325,10 +328,10 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        rows = [_rows([self], self.shown_by)] if self.partitions else [self.unknown or _NO_TOPIC]
+        rows = [_status_table([self], self.shown_by)] if self.partitions else [self.unknown or _NO_TOPIC]
         parts = (*map(str, self.parked), *rows, *map(str, self.held))
-        facts = (*self._facts(), *([str(self.objectives)] if self.objectives else []), self.observed_at)
-        return Sheet(title=self.flow, badge=status_badge(self.verdict, self.state), facts=facts, parts=parts)
+        facts = (*self._facts(), *map(str, self.objectives), self.observed_at)
+        return Sheet(title=self.flow, badge=_badge(self.verdict, self.state), facts=facts, parts=parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -351,10 +354,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
 
     def __getitem__(self, flow: str) -> FlowStatus:
-        for one in self.flows:
-            if one.flow == flow:
-                return one
-        raise KeyError(flow)
+        return {one.flow: one for one in self.flows}[flow]
 
     def __iter__(self) -> Iterator[str]:
         return (one.flow for one in self.flows)
@@ -375,13 +375,13 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     @property
     def verdict(self) -> str:
         """The worst verdict of a flow or a typed table."""
-        return worst_verdict([*(one.verdict for one in self.tables), *(one.verdict for one in self.flows)])
+        return _worst([*(one.verdict for one in self.tables), *(one.verdict for one in self.flows)])
 
     @property
     def state(self) -> str:
         """The worst state of a flow; `parked` where a typed table is."""
         tables = ["parked" for one in self.tables if one.parked is not None]
-        return worst_state([*tables, *(flow.state for flow in self.flows)])
+        return _worst_state([*tables, *(flow.state for flow in self.flows)])
 
     def by(self, what: By) -> Status:
         """Show it by `topic` or by `partition`."""
@@ -389,90 +389,120 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        objectives = [one.objectives for one in self.flows if one.objectives]
-        columns = ["flow", "verdict", "partitions", "offset lag", "time lag", "why"]
         flows = [
-            (
-                one.flow,
-                status_badge(one.verdict, one.state),
-                len(one),
-                one.offset_lag if one.is_whole else None,
-                to_timedelta(one.time_lag_ms),
-                one.reason,
-            )
+            {
+                "flow": one.flow,
+                "verdict": _badge(one.verdict, one.state),
+                "partitions": len(one),
+                "offset lag": one.offset_lag if one.is_whole else None,
+                "time lag": to_timedelta(one.time_lag_ms),
+                "why": one.reason,
+            }
             for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
         ]
-        return Sheet(
-            title="Status",
-            badge=status_badge(self.verdict, self.state),
-            facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
-            parts=(
-                *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
-                *(str(one.parked) for one in self.tables if one.parked is not None),
-                *([table("", columns, flows)] if len(flows) > 1 else []),
-                *([objectives_table(objectives)] if objectives else []),
-                *([_rows(self.flows, self.shown_by)] if self.partitions else []),
-                *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
-                *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
-                *(str(one) for flow in self.flows for one in flow.held),
-                *([tables_table("typed tables", self.tables)] if self.tables else []),
-            ),
+        parts: tuple[str | Table, ...] = (
+            *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
+            *(str(one.parked) for one in self.tables if one.parked is not None),
+            *([table_of("", flows)] if len(flows) > 1 else []),
+            *objectives_table(self.flows),
+            *([_status_table(self.flows, self.shown_by)] if self.partitions else []),
+            *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
+            *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
+            *(str(one) for flow in self.flows for one in flow.held),
+            *([tables_table("typed tables", self.tables)] if self.tables else []),
         )
+        facts = (plural(len(self), "flow"), *self._facts(), self.observed_at)
+        return Sheet(title="Status", badge=_badge(self.verdict, self.state), facts=facts, parts=parts)
 
 
-def _rows(flows: Sequence[FlowStatus], by: By) -> Table:
+def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
     """Show topics or partitions, the worst first; with their flows where there are several."""
-    rows: list[tuple[object, ...]]
-    if by == "partition":
-        positions = ["source end", "landed up to", "republished up to", "proven until"]
-        columns = ["flow", "topic", "partition", *positions, "offset lag", "time lag", "verdict", "why"]
-        least = ("proven until", "source end", "landed up to", "republished up to")
-        pairs = sorted(((one.flow, row) for one in flows for row in one), key=lambda pair: _urgency(pair[1]))
-        rows = [
-            (
-                flow,
-                row.topic,
-                str(row.partition),
-                *(
-                    None if at is None else str(at)
-                    for at in (row.source_end, row.landed, row.republished, row.proven_until)
-                ),
-                row.offset_lag,
-                to_timedelta(row.time_lag_ms),
-                status_badge(row.verdict, row.state),
-                row.reason,
-            )
-            for flow, row in pairs
-        ]
-    else:
-        columns = [
-            "flow",
-            "topic",
-            "verdict",
-            "offset lag",
-            "time lag",
-            "in/s",
-            "out/s",
-            "catches up in",
-            "proven",
-            "why",
-        ]
+    without = () if len(flows) > 1 else ("flow",)
+    if by == "topic":
+        topics = sorted((topic for flow in flows for topic in flow.topics), key=_urgency)
         least = ("catches up in", "in/s", "out/s", "proven")
-        rows = [
-            (
-                one.flow,
-                one.topic,
-                status_badge(one.verdict, one.state),
-                one.offset_lag,
-                to_timedelta(one.time_lag_ms),
-                one.in_per_s,
-                one.out_per_s,
-                # Nothing to catch up is no forecast.
-                to_timedelta(one.eta_ms or None),
-                one.proven_words(),
-                one.reason,
-            )
-            for one in sorted((topic for flow in flows for topic in flow.topics), key=_urgency)
-        ]
-    start = 0 if len(flows) > 1 else 1
-    return table("", columns[start:], [row[start:] for row in rows], least=least)
+        return table_of("", [_topic_row(one) for one in topics], without=without, least=least)
+    rows = [
+        {
+            "flow": flow,
+            "topic": row.topic,
+            "partition": str(row.partition),
+            "source end": str(row.source_end),
+            "landed up to": str(row.landed),
+            "republished up to": str(row.republished),
+            "proven until": None if row.proven_until is None else str(row.proven_until),
+            "offset lag": row.offset_lag,
+            "time lag": to_timedelta(row.time_lag_ms),
+            "verdict": _badge(row.verdict, row.state),
+            "why": row.reason,
+        }
+        for flow, row in sorted(((one.flow, row) for one in flows for row in one), key=lambda pair: _urgency(pair[1]))
+    ]
+    return table_of(
+        "", rows, without=without, least=("proven until", "source end", "landed up to", "republished up to")
+    )
+
+
+def _topic_row(one: TopicStatus) -> dict[str, object]:
+    proven = f"all but {format_count(one.not_proven)}" if one.not_proven else "all"
+    if all(row.proven_until is None for row in one.partitions):
+        proven = "nothing"
+    return {
+        "flow": one.flow,
+        "topic": one.topic,
+        "verdict": _badge(one.verdict, one.state),
+        "offset lag": one.offset_lag,
+        "time lag": to_timedelta(one.time_lag_ms),
+        "in/s": one.in_per_s,
+        "out/s": one.out_per_s,
+        # Nothing to catch up is no forecast.
+        "catches up in": to_timedelta(one.eta_ms or None),
+        "proven": proven,
+        "why": one.reason,
+    }
+
+
+# -- objectives ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """An objective of a flow, `RPO` or `RTO`, in seconds, and what was measured: the RPO now, the RTO of the last failover or drill.
+
+    What was not measured is neither met nor missed.
+    """
+
+    name: str
+    wanted_s: float
+    measured_s: float | None
+    measured_at: datetime | None = None
+    measured_by: str | None = None
+    json_include: ClassVar[tuple[str, ...]] = ("met",)
+
+    @property
+    def met(self) -> Literal["met", "missed", "unknown"]:
+        if self.measured_s is None:
+            return "unknown"
+        return "met" if self.measured_s <= self.wanted_s else "missed"
+
+    def __str__(self) -> str:
+        wanted = format_duration(self.wanted_s * 1000)
+        if self.measured_s is None:
+            return f"{self.name} not measured of {wanted}"
+        return f"{self.name} {format_duration(self.measured_s * 1000)} of {wanted}, {self.met}"
+
+
+def objectives_table(flows: Iterable[FlowStatus]) -> list[Table]:
+    """Return the table of the objectives of flows, if any has some."""
+    rows = [
+        {
+            "flow": of.flow,
+            "objective": one.name,
+            "at most": to_timedelta(one.wanted_s * 1000),
+            "measured": None if one.measured_s is None else to_timedelta(one.measured_s * 1000),
+            "verdict": badge(one.met),
+        }
+        for of in flows
+        for one in of.objectives
+    ]
+    return [table_of("objectives", rows)] if rows else []

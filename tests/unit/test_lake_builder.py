@@ -32,5 +32,5 @@ def test_law_e_a_mirror_says_of_a_lake_what_the_builder_wrote(built: LakeBuilder
     page = mirror.browse("east", "orders", relay=True)
     assert [record.offset for record in page.records] == [0, 1, 4, 6]
     assert [(part.first, part.last, part.kind) for part in page.missing] == [(2, 3, "compacted"), (5, 5, "unexplained")]
-    lags = {row.hop: (row.position, row.offset_lag) for row in mirror.lag.query_over(NOON, NOON).rows()}
+    lags = {row.hop: (row.position, row.offset_lag) for row in mirror.lag.over(NOON, NOON).rows()}
     assert lags == {"landed": (7, 2), "republished": (5, 4)}

@@ -36,8 +36,7 @@ from mirrorlake.status.metrics import (
     measure,
     start_server,
 )
-from mirrorlake.status.snapshot import HopKey
-from mirrorlake.status.verdict import LagSample, Verdict
+from mirrorlake.status.verdict import HopKey, LagSample, Verdict
 from tests.builders import NOON, hop_place, judged, ledger_record, mirror_config, run, sample
 from tests.kit.lake import LakeBuilder
 
@@ -126,7 +125,7 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
     ]:
         assert scraped.value(name, **labels) == expected, name
     lag, values = figures()
-    stuck = [replace(hop, catch_up=replace(hop.catch_up, eta_ms=None, is_steady=False)) for hop in lag.hops]
+    stuck = [replace(hop, catch_up=replace(hop.catch_up, eta_ms=None, never=True)) for hop in lag.hops]
     scraped = shown((replace(lag, hops=tuple(stuck)), values))
     assert scraped.value("mirrorlake_catch_up_seconds", flow=FLOW) == float("inf"), "never"
 
@@ -226,7 +225,7 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
         raise UsageError("nothing was sampled")
 
     flows = [SimpleNamespace(name=FLOW, source="east")]
-    lag: Any = SimpleNamespace(flows=flows, query_latency=nothing_yet)
+    lag: Any = SimpleNamespace(flows=flows, latency=nothing_yet)
     values = measure(built.lake, lag, at=NOON)
     assert values.pop(("mirrorlake_metrics_timestamp_seconds", ())) == NOON.timestamp()
     assert set(values.values()) == {0}

@@ -21,10 +21,15 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.status import judging, sources
 from mirrorlake.status import snapshot as snapshot_module
-from mirrorlake.status.history import Recent
+from mirrorlake.status.history import Windows, windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import Retention, judge_snapshot, judge_state
-from mirrorlake.status.objectives import judge_objectives, measured_rto
+from mirrorlake.status.judging import (
+    judge_objectives,
+    judge_snapshot,
+    judge_state,
+    measured_rto,
+    read_retention,
+)
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import Sampler
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
@@ -198,12 +203,12 @@ def samples(*positions: int, end: int = 10) -> list[LagSample]:
     return [sample(at(begin + 10 * n), position, end, lag_ms=1) for n, position in enumerate(positions)]
 
 
-def recent(**of: list[LagSample]) -> Callable[..., Recent]:
+def recent(**of: list[LagSample]) -> Callable[..., Windows]:
     """Return the newest samples of a flow's topics."""
     windows = {hop_place("republished", topic=topic): window for topic, window in of.items()}
     length = max(map(len, windows.values()))
     looks = ({place: window[n] for place, window in windows.items() if n < len(window)} for n in range(length))
-    found = Recent(looks)
+    found = windows_of(looks)
     return lambda _: found
 
 
@@ -299,8 +304,7 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     assert found.flows == {"east->central": Verdict.OK, "east->west": Verdict.STALL}, "a group is no flow"
     assert found.verdict is Verdict.STALL
     assert found.groups == {"billing": Verdict.STALL}
-    assert (found.at_risk, found.at_risk_words()) == ((), "0 partitions"), "nor are records at risk that are landed"
-    assert found.complete == 1.0
+    assert found.at_risk == (), "nor are records at risk that are landed"
     [group] = [hop for hop in found.hops if hop.key.hop == "consumed"]
     assert (group.samples, group.at_risk) == (3, True)
     assert group.as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
@@ -338,10 +342,8 @@ def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics() -> None:
             return {name: of for name, of in settings.items() if name in names}
 
     context: Any = SimpleNamespace(config=mirror_config(), admin=lambda _: Admin())
-    retention = Retention(context)
     places = [("east", "t0"), ("east", "t1"), ("east", "t2")]
-    assert retention(places) == {("east", "t1"): 5, ("east", "t2"): None}
-    assert retention(places[1:]) == {("east", "t1"): 5, ("east", "t2"): None}
+    assert read_retention(context, places) == {("east", "t1"): 5, ("east", "t2"): None}
     assert asked == [["t0", "t1", "t2"]]
 
 
@@ -363,7 +365,6 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
     ]
     found = judged({each: window([3, 3, 3], end=10) for each in hops}, retention_of=kept)
     assert len(found.at_risk) == 8
-    assert found.at_risk_words() == "8 partitions"
     assert "retention overtakes 8 partitions" in str(found)
 
 
@@ -390,27 +391,23 @@ def test_objectives_are_met_missed_or_not_measured(built: LakeBuilder, lake: Lak
     def rto(command: str, document: Any, seconds: float) -> None:
         built.add("audit", at=at(seconds), command=command, flow=flow.name, object="x", who="ann", after=document)
 
-    assert measured_rto(lake, flows) == {}
-    assert judge_objectives(FLOW, 2_500, {}) is None
-    before = judge_objectives(flow, 2_500, {})
-    assert str(before) == "RPO 2.5 s of 30.0 s, met; RTO not measured of 5 min 0 s"
-    assert before is not None
-    assert ([one.met for one in before], before.missed) == (["met", "unknown"], ())
+    assert judge_objectives(FLOW, 2_500, None) == ()
+    before = judge_objectives(flow, 2_500, measured_rto(lake, flows)[flow.name])
+    assert [*map(str, before)] == ["RPO 2.5 s of 30.0 s, met", "RTO not measured of 5 min 0 s"]
+    assert [one.met for one in before] == ["met", "unknown"]
     rto("drill", json.dumps({"rto_s": 100, "rpo_s": 1}), 1)
     rto("failover", json.dumps({"rto_s": 400.5}), 2)
     rto("failover", json.dumps({"rto_s": None}), 3)
     rto("failover", "not JSON, rto_s", 4)
     rto("apply", json.dumps({"rto_s": 1}), 5)
-    measured = measured_rto(lake, flows)
-    assert (measured[flow.name].seconds, measured[flow.name].by) == (400.5, "failover")
+    measured = measured_rto(lake, flows)[flow.name]
+    assert (measured.measured_s, measured.measured_by) == (400.5, "failover")
     found = judge_objectives(flow, 30_001, measured)
-    assert found is not None
-    assert found.missed == ("RPO", "RTO")
-    assert found.as_dict()["rto"]["measured_by"] == "failover"
+    assert [(one.name, one.met) for one in found] == [("RPO", "missed"), ("RTO", "missed")]
     of_flow = FlowStatus(flow=flow.name, partitions=(), observed_at=NOON, objectives=found)
     verdict = LagVerdict(hops=(), status=Status(flows=(of_flow,), observed_at=NOON))
     assert not verdict.is_fine
-    assert verdict.as_dict()["objectives"][flow.name]["rpo"]["verdict"] == "missed"
-    silent = judge_objectives(flow, None, {})
-    assert silent is not None
-    assert [one.met for one in silent] == ["unknown"] * 2, "what is not known is not met"
+    told = verdict.as_dict()["objectives"][flow.name]
+    assert [(one["met"], one["measured_by"]) for one in told] == [("missed", None), ("missed", "failover")]
+    [silent, _] = judge_objectives(flow, None, measured)
+    assert silent.met == "unknown", "what is not known is not met"

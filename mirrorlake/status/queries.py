@@ -1,0 +1,173 @@
+"""The columns and the SQL of lag, RPO and latency, as of queries and of views."""
+
+from __future__ import annotations
+
+from mirrorlake.lake import NAME_SQL, SUBJECT_SQL
+from mirrorlake.status.verdict import HopKey, LagSample
+
+LAG_COLUMNS = {
+    "observed_at": ("timestamp", "Sampling moment"),
+    "flow": ("string", "Flow"),
+    "source": ("string", "Alias of the flow's source cluster"),
+    "topic": ("string", "Source topic"),
+    "generation": ("int", "Life of the topic"),
+    "partition": ("int", "Source partition"),
+    "hop": ("string", "landed | republished | consumed"),
+    "group_id": ("string", "Consumer group of the hop consumed, null for the others"),
+    "position": ("bigint", "Next upstream offset that has not passed the hop"),
+    "end_position": ("bigint", "Last stable offset of the source; null where it did not answer"),
+    "offset_lag": (
+        "bigint",
+        "Offsets between both, markers of transactions among them; null where the end is not known",
+    ),
+    "waiting_since": (
+        "timestamp",
+        "Timestamp of the oldest record that had not passed the hop; null when none waited, or when it is not known",
+    ),
+    "time_lag_ms": ("bigint", "Age of that record then; 0 when none waited, null when it is not known"),
+    "cluster": ("string", "Where the position is held: the source, or the flow's target"),
+}
+"""The columns of `lag`, with type and meaning."""
+
+LATENCY_COLUMNS = {
+    "bucket": ("timestamp", "Beginning of the time bucket, by the time of the target transaction"),
+    "flow": ("string", "Flow"),
+    "topic": ("string", "Source topic"),
+    "records": ("bigint", "Records that reached the target"),
+    "p50_ms": ("double", "Half of them were on the target within this time after their own timestamp"),
+    "p95_ms": ("double", "95 % of them"),
+    "p99_ms": ("double", "99 % of them"),
+    "max_ms": ("bigint", "All of them"),
+}
+"""The columns of `latency`; each figure is exact, from every record of the bucket."""
+
+RPO_COLUMNS = {
+    "observed_at": ("timestamp", "Sampling moment"),
+    "flow": ("string", "Flow"),
+    "records": ("bigint", "Offsets that were on the source and not on the target: at most so many records"),
+    "data_ms": ("bigint", "Age of the oldest record among them then; 0 when there was none, null when it is not known"),
+}
+"""The columns of `rpo`."""
+
+_PLACE = "source, topic, generation, partition"
+KINDS = "('last_stable', 'reached', 'republished', 'group', 'consumed')"
+
+
+def _same(left: str, right: str, names: str = _PLACE) -> str:
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
+
+
+# {read}: from the last complete samples before the shown time on; {shown}: the time that is reported. A complete sample ends
+# positions that it lacks: a sampler that was restarted cannot know what went away before.
+LAG = f"""
+WITH snapshots AS (
+  SELECT subject, name, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
+    PARTITION BY subject, name ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
+  FROM (
+    SELECT subject, name, observed_at, max(complete) AS complete FROM {{samples}} WHERE error IS NULL AND {{read}}
+    GROUP BY subject, name, observed_at)
+),
+spans AS (
+  SELECT p.*, least(l.completed_at, lead(p.observed_at) OVER (
+    PARTITION BY kind, flow, group_id, {_PLACE} ORDER BY p.observed_at)) AS until
+  FROM (
+    SELECT kind, flow, group_id, {_PLACE}, position, waits, waiting_since, observed_at, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name
+    FROM {{positions}} WHERE kind IN {KINDS} AND {{read}}) AS p
+  JOIN snapshots AS l ON p.subject = l.subject AND p.name = l.name AND p.observed_at = l.observed_at
+),
+held AS (
+  SELECT s.kind, s.flow, s.group_id, s.source, s.topic, s.generation, s.partition, s.position, s.waits, s.waiting_since, l.observed_at
+  FROM (SELECT * FROM snapshots WHERE {{shown}}) AS l JOIN spans AS s
+    ON s.subject = l.subject AND s.name = l.name AND s.observed_at <= l.observed_at AND coalesce(l.observed_at < s.until, true)
+  WHERE s.position IS NOT NULL
+),
+places AS (
+  SELECT DISTINCT f.flow, f.target, s.source, s.topic, s.generation, s.partition
+  FROM spans AS s JOIN {{flows}} AS f ON s.flow = f.flow WHERE s.kind = 'republished'
+)
+SELECT h.observed_at, p.flow, p.source, p.topic, p.generation, p.partition,
+  CASE h.kind WHEN 'reached' THEN 'landed' WHEN 'republished' THEN 'republished' ELSE 'consumed' END AS hop, h.group_id,
+  h.position, e.position AS end_position,
+  CASE WHEN e.position IS NOT NULL THEN greatest(e.position - h.position, 0) END AS offset_lag,
+  CASE WHEN e.position IS NOT NULL THEN h.waiting_since END AS waiting_since,
+  CASE WHEN e.position IS NULL THEN NULL
+    WHEN h.waiting_since IS NOT NULL THEN greatest(unix_millis(h.observed_at) - unix_millis(h.waiting_since), 0)
+    WHEN NOT h.waits OR e.position <= h.position THEN 0 END AS time_lag_ms,
+  CASE WHEN h.flow IS NULL THEN p.source ELSE p.target END AS cluster
+FROM held AS h JOIN places AS p ON {_same("h", "p")} AND coalesce(h.flow = p.flow, true)
+LEFT JOIN (SELECT * FROM held WHERE kind = 'last_stable') AS e ON {_same("h", "e")} AND h.observed_at = e.observed_at
+WHERE h.kind <> 'last_stable'
+"""  # noqa: S608  no value enters the text
+
+RPO = f"""
+SELECT observed_at, flow,
+  CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(
+    CASE WHEN time_lag_ms = 0 AND waiting_since IS NULL THEN 0 ELSE offset_lag END) AS BIGINT) END AS records,
+  CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS data_ms
+FROM ({LAG}) WHERE hop = 'republished' GROUP BY observed_at, flow
+"""  # noqa: S608  no value enters the text
+
+_RUN = "flow, source_topic, generation, source_partition, first_upstream"
+# Mapped ranges are split at their holes, so that no record is compared with every hole.
+LATENCY = f"""
+WITH runs AS (
+  SELECT {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source, any_value(m.last_upstream) AS last_upstream,
+    any_value(m.holes) AS holes, min(m.committed_at) AS committed_at
+  FROM {{offset_map}} AS m JOIN {{flows}} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {{sent}}
+  GROUP BY {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source
+),
+cuts AS (
+  SELECT *, first_upstream AS first, CAST(0 AS BIGINT) AS missing FROM runs
+  UNION ALL
+  SELECT * EXCEPT (hole), hole.first + hole.length, hole.length FROM (SELECT *, explode(holes) AS hole FROM runs)
+),
+sent AS (
+  SELECT flow, source, source_topic, generation, source_partition, committed_at, explode(sequence(first, next - 1)) AS upstream
+  FROM (
+    SELECT *, coalesce(lead(first - missing) OVER (PARTITION BY {_RUN} ORDER BY first), last_upstream + 1) AS next FROM cuts)
+  WHERE first < next
+),
+records AS (
+  SELECT s.flow, s.source_topic AS topic, unix_micros(s.committed_at) - unix_micros(s.committed_at) % {{bucket_us}} AS began,
+    greatest(unix_millis(s.committed_at) - unix_millis(r.timestamp), 0) AS ms
+  FROM sent AS s JOIN {{relays}} AS r ON r.source = s.source AND r.topic = s.source_topic AND r.generation = s.generation
+    AND r.partition = s.source_partition AND r.`offset` = s.upstream
+)
+SELECT timestamp_micros(began) AS bucket, flow, topic, count(*) AS records, percentile(ms, 0.5) AS p50_ms,
+  percentile(ms, 0.95) AS p95_ms, percentile(ms, 0.99) AS p99_ms, max(ms) AS max_ms
+FROM records GROUP BY began, flow, topic
+"""  # noqa: S608  no value enters the text
+SENT_OFFSETS = """
+    SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
+        min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
+    FROM {offset_map} AS m JOIN {flows} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {sent}
+    GROUP BY f.source, m.source_topic, m.generation, m.source_partition
+"""
+RECENT = f"""
+    SELECT {", ".join(f"r.{name}" for name in (*HopKey._fields, *LagSample.__dataclass_fields__))}
+    FROM {{answer}} AS r LEFT JOIN {{asked}} AS a ON {_same("r", "a", "flow, topic, generation, partition, hop")}
+        AND coalesce(r.group_id, '') = coalesce(a.group_id, '') AND coalesce(r.cluster, '') = coalesce(a.cluster, '')
+    WHERE a.flow IS NOT NULL OR unix_micros(r.observed_at) = :begin ORDER BY r.observed_at
+"""  # noqa: S608  names of columns
+OF_GROUP = f"""
+    SELECT {", ".join(LAG_COLUMNS)} FROM (
+        SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM {{answer}} WHERE group_id = :group_id)
+    WHERE observed_at = newest_at
+"""  # noqa: S608  names of columns
+COMPLETE = """
+    SELECT subject, name, max(observed_at) AS at FROM {samples}
+    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+"""
+# Partitions are summed as in `sum_lags`: an unknown part makes the sum unknown.
+LINES = """
+    SELECT max(observed_at) AS observed_at, flow, hop, group_id,
+        CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag,
+        CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms
+    FROM (
+        SELECT observed_at, flow, hop, group_id,
+            CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
+            CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms
+        FROM {answer} GROUP BY observed_at, flow, hop, group_id)
+    GROUP BY flow, hop, group_id, CAST(floor((unix_micros(observed_at) - :since_us) / :bucket_us) AS BIGINT)
+    ORDER BY observed_at, flow, hop, group_id
+"""
