@@ -224,7 +224,7 @@ def judged(
     looked = replace(
         look, observed_at=at, landed=sources, sent={flow.name: merged_positions({}, str) for flow in flows}
     )
-    recent = windows_of(earlier)
+    recent = windows_of([*earlier])
     nothing: Any = SimpleNamespace(query=lambda *_, **__: [], describe=lambda _: {})
     known: Any = {
         "lake": nothing,

@@ -10,7 +10,7 @@ clock, so the lag at a snapshot is its time minus that one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -42,6 +42,7 @@ from mirrorlake.status.queries import (
     LAG_COLUMNS,
     LATENCY,
     LINES,
+    OF_ASKED,
     OF_GROUP,
     RECENT,
     RPO,
@@ -158,17 +159,17 @@ Windows = Mapping[HopKey, Sequence[LagSample]]
 """The newest samples of each hop before a snapshot, oldest first."""
 
 
-def windows_of(snapshots: Iterable[Mapping[HopKey, LagSample]]) -> Windows:
-    """Return the samples of each hop in snapshots, oldest first."""
-    found: dict[HopKey, list[LagSample]] = {}
-    for snapshot in snapshots:
-        for key, sample in snapshot.items():
-            found.setdefault(key, []).append(sample)
+def windows_of(snapshots: Sequence[Mapping[HopKey, LagSample]], of: Collection[HopKey] | None = None) -> Windows:
+    """Return the samples of hops in snapshots, oldest first; of hops that are not among `of` the first snapshot has one."""
+    found = {key: [sample] for key, sample in snapshots[0].items()} if snapshots else {}
+    for snapshot in snapshots[1:]:
+        for key in snapshot if of is None else of:
+            if (sample := snapshot.get(key)) is not None:
+                found.setdefault(key, []).append(sample)
     return found
 
 
-_INTEGERS = {"generation": pa.int32(), "partition": pa.int32()}
-_HOP_KEYS = pa.schema([(name, _INTEGERS.get(name, pa.string())) for name in HopKey._fields])
+_ASKED = pa.schema({"source": pa.string(), "topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()})
 
 
 class Lag:
@@ -359,15 +360,17 @@ class Lag:
         if begin is None:
             return []
         text = LAG.replace(KINDS, "('last_stable', 'republished')") if sent_only else LAG
-        lag = self._sampled(text, begin, self._now()).ask(RECENT, begin=micros(begin))
-        asked = pa.Table.from_pylist([key._asdict() for key in of], _HOP_KEYS)
-        query = replace(lag.query, tables={**lag.query.tables, "asked": asked})
+        asked = [{name: getattr(key, name) for name in _ASKED.names} for key in of]
+        later = self._sampled(
+            text.replace("{of}", OF_ASKED), begin, self._now(), asked=pa.Table.from_pylist(asked, _ASKED)
+        )
         found: dict[datetime, dict[HopKey, LagSample]] = {}
-        # By columns: there may be ten rows a hop.
-        columns = [column.to_pylist() for column in replace(lag, query=query).table().columns]
-        for row in zip(*columns, strict=True):
-            sample = LagSample(*row[len(_HOP_KEYS) :])
-            found.setdefault(sample.observed_at, {})[HopKey(*row[: len(_HOP_KEYS)])] = sample
+        for lag in (self._sampled(text, begin, begin), later):
+            # By columns: there may be ten rows a hop.
+            columns = [column.to_pylist() for column in lag.ask(RECENT).table().columns]
+            for row in zip(*columns, strict=True):
+                sample = LagSample(*row[len(HopKey._fields) :])
+                found.setdefault(sample.observed_at, {})[HopKey(*row[: len(HopKey._fields)])] = sample
         return [*found.values()]
 
     def create_views(self, *, days: int = 7) -> list[str]:
@@ -392,6 +395,7 @@ class Lag:
             # A day more, which has the first complete sample of the shown time.
             "read": f"observed_at >= current_timestamp() - INTERVAL '{days + 1}' DAY",
             "shown": f"observed_at >= {shown}",
+            "of": "true",
             "sent": f"m.committed_at >= {shown}",
             "bucket_us": str(_LATENCY_BUCKET_S * 1_000_000),
         }
@@ -419,7 +423,7 @@ class Lag:
             raise UsageError(said, remedy="ask for a later time")
         return start, end
 
-    def _sampled(self, text: str, start: datetime, end: datetime) -> Answer:
+    def _sampled(self, text: str, start: datetime, end: datetime, **tables: pa.Table) -> Answer:
         """Ask for the snapshots of a time range."""
         # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
         asked = {("flow", flow.name) for flow in self.flows} | {("relay", flow.source) for flow in self.flows}
@@ -434,8 +438,8 @@ class Lag:
             # Samples of one millisecond are of one sampler.
             "shown_from": micros(start) // 1000 * 1000,
         }
-        query = LakeQuery(text.replace("{shown}", shown), tables={"flows": self._flow_table()}, values=values)
-        return Answer(self._lake, query)
+        text = text.replace("{shown}", shown).replace("{of}", "true")
+        return Answer(self._lake, LakeQuery(text, tables={"flows": self._flow_table(), **tables}, values=values))
 
     def _flow_table(self) -> pa.Table:
         rows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self.flows]

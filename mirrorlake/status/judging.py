@@ -291,7 +291,8 @@ def _status(
         pause = paused(key.topic)
         known, why = _state(hop, left, lost.get(key.topic), pause, transaction, source in landed, snapshot.observed_at)
         judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
-        hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
+        if judged is not hop:
+            hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
         in_per_s, out_per_s = hop.rates
         soonest_ms = None if left is None else left.soonest_ms
         rows.append(
@@ -356,12 +357,14 @@ def judge_state(
     *,
     since: datetime | None = None,
     rested: datetime | None = None,
-) -> Judgement:
+) -> HopVerdict | Judgement:
     """Return the verdict of samples with a `state`: a bad one makes it worse, and what is `known` of it comes first.
 
     A paused partition is PAUSED, `since` its pause, whatever its samples say. `rested` is the last sample before the window if
     sampling rested since: its mirror does not warm up, nobody runs it.
     """
+    if state in ("caught_up", "behind") and not known and rested is None:
+        return found
     judged, begun = found.verdict, found.since
     reason = f"{known}; {found.reason}" if known else found.reason
     if rested is not None and judged is Verdict.WARMING_UP:

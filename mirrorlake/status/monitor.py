@@ -48,8 +48,9 @@ class Monitor:
             snapshot = sampler.read()
             samples = dict(snapshot.hops(flows))
             recent = self.lag(flows).recent(samples) if recent is None else recent
-            windows = windows_of(recent)
-            verdict = self._judged(flows, snapshot, samples, lambda _: windows)
+            # Of a cluster that does not answer, the last positions are told.
+            windows = partial(lambda known, of: windows_of(known, None if snapshot.errors else of), recent)
+            verdict = self._judged(flows, snapshot, samples, windows)
             recent = [*recent, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
             return sampler.write(snapshot, _verdicts(snapshot, verdict.status))

@@ -57,8 +57,8 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
 
 
-# {read}: from the last complete samples before the shown time on; {shown}: the time that is reported. A complete sample ends
-# positions that it lacks: a sampler that was restarted cannot know what went away before.
+# {read}: from the last complete samples before the shown time on; {of}: which positions; {shown}: the time that is reported. A
+# complete sample ends positions that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
 WITH snapshots AS (
   SELECT subject, name, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
@@ -72,7 +72,7 @@ spans AS (
     PARTITION BY kind, flow, group_id, {_PLACE} ORDER BY p.observed_at)) AS until
   FROM (
     SELECT kind, flow, group_id, {_PLACE}, position, waits, waiting_since, observed_at, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name
-    FROM {{positions}} WHERE kind IN {KINDS} AND {{read}}) AS p
+    FROM {{positions}} AS q WHERE kind IN {KINDS} AND {{read}} AND {{of}}) AS p
   JOIN snapshots AS l ON p.subject = l.subject AND p.name = l.name AND p.observed_at = l.observed_at
 ),
 held AS (
@@ -143,12 +143,8 @@ SENT_OFFSETS = """
     FROM {offset_map} AS m JOIN {flows} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {sent}
     GROUP BY f.source, m.source_topic, m.generation, m.source_partition
 """
-RECENT = f"""
-    SELECT {", ".join(f"r.{name}" for name in (*HopKey._fields, *LagSample.__dataclass_fields__))}
-    FROM {{answer}} AS r LEFT JOIN {{asked}} AS a ON {_same("r", "a", "flow, topic, generation, partition, hop")}
-        AND coalesce(r.group_id, '') = coalesce(a.group_id, '') AND coalesce(r.cluster, '') = coalesce(a.cluster, '')
-    WHERE a.flow IS NOT NULL OR unix_micros(r.observed_at) = :begin ORDER BY r.observed_at
-"""  # noqa: S608  names of columns
+OF_ASKED = f"EXISTS (SELECT 1 FROM {{asked}} AS a WHERE {_same('a', 'q')})"  # noqa: S608  names of columns
+RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample.__dataclass_fields__))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608
 OF_GROUP = f"""
     SELECT {", ".join(LAG_COLUMNS)} FROM (
         SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM {{answer}} WHERE group_id = :group_id)

@@ -170,6 +170,9 @@ class Judgement:
     since: datetime | None = None
 
 
+_AT_REST = Judgement(verdict=Verdict.OK, reason="nothing waits")
+
+
 def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
     """Judge the samples of one hop of one partition (one generation, one group), oldest first; the last is of now.
 
@@ -178,7 +181,7 @@ def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
     """
     lag = window[-1].waiting
     if lag == 0:
-        return Judgement(verdict=Verdict.OK, reason="nothing waits")
+        return _AT_REST
     if lag is None:
         return Judgement(verdict=Verdict.UNKNOWN, reason="the end was not known at the last sample")
     samples = _without_step_back_of_one_sample(window)
@@ -264,11 +267,14 @@ class CatchUp:
     never: bool = False
 
 
+_CAUGHT_UP = CatchUp(eta_ms=0, reason="nothing waits")
+
+
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
     """Forecast when a hop catches up; samples before a step back of the position do not count."""
     waiting = window[-1].waiting
     if waiting == 0:
-        return CatchUp(eta_ms=0, reason="nothing waits")
+        return _CAUGHT_UP
     if waiting is None:
         return CatchUp(eta_ms=None, reason="the end was not known at the last sample")
     known = _since_last_step_back(window)
@@ -347,6 +353,9 @@ class RetentionRisk:
     is_soon: bool = False
 
 
+_NO_RISK = RetentionRisk(reason="nothing waits")
+
+
 def retention_risk(
     window: Sequence[LagSample], *, now: datetime, retention_ms: int | None = None, log_start: int | None = None
 ) -> RetentionRisk:
@@ -363,7 +372,7 @@ def retention_risk(
         said = f"{lost} offsets were deleted before they passed: the first that is left is {log_start}"
         return RetentionRisk(reason=said, at_risk=True, left_ms=0, soonest_ms=0, is_soon=True)
     if last.waiting in (0, None):
-        return RetentionRisk(reason="nothing waits")
+        return _NO_RISK
     if retention_ms is None or retention_ms < 0 or last.waiting_since is None:
         return RetentionRisk(reason="it catches up first, or nothing is deleted")
     old_ms = age_ms(last.waiting_since, now)

@@ -208,7 +208,7 @@ def recent(**of: list[LagSample]) -> Callable[..., Windows]:
     windows = {hop_place("republished", topic=topic): window for topic, window in of.items()}
     length = max(map(len, windows.values()))
     looks = ({place: window[n] for place, window in windows.items() if n < len(window)} for n in range(length))
-    found = windows_of(looks)
+    found = windows_of([*looks])
     return lambda _: found
 
 
