@@ -147,21 +147,23 @@ class LastSamples:
         return self._round_at is not None and completed < self._round_at
 
 
-def load_last_samples(lake: Lake, subjects: Collection[Subject] | None = None) -> LastSamples:
-    """Read the last positions of subjects, by default of all, from the last complete sample of each on.
+def load_last_samples(lake: Lake, scope: str, subjects: Collection[Subject] | None = None) -> LastSamples:
+    """Read the last positions of subjects, by default of all, from the last complete sample of each on, of one scope.
 
     A subject that is sampled no more would make each start read the tables from its last sample on.
     """
     newest = lake.query(
-        "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
-        "GROUP BY subject, name"
+        "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} "
+        "WHERE error IS NULL AND complete AND scope = :scope GROUP BY subject, name",
+        scope=scope,
     )
     found = ((row.subject, row.name, row.completed_at) for row in newest)
     completed = {(subject, name): at for subject, name, at in found if subjects is None or (subject, name) in subjects}
     if not completed:
         return LastSamples()
     # One second earlier, because file statistics truncate times; the samples decide which rows count.
-    rows = lake.query(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
+    since = min(completed.values()) - timedelta(seconds=1)
+    rows = lake.query(_REMEMBERED, kinds=list(_KINDS), since=since, scope=scope)
     last = LastSamples(standings={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
@@ -175,7 +177,7 @@ SUBJECT_SQL = "CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'fl
 """The subject of a row of `positions`, which follows from its kind; its name is `NAME_SQL`."""
 NAME_SQL = "CASE WHEN kind IN ('republished', 'consumed') THEN flow ELSE source END"
 _REMEMBERED = f"""
-    WITH looks AS (SELECT subject, name, observed_at, complete FROM {{samples}} WHERE error IS NULL),
+    WITH looks AS (SELECT subject, name, observed_at, complete FROM {{samples}} WHERE error IS NULL AND scope = :scope),
     completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
     kept AS (
         SELECT *, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name FROM {{positions}}
@@ -194,7 +196,7 @@ _REMEMBERED = f"""
 """  # noqa: S608  names of columns
 
 
-def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> None:
+def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample], *, scope: str) -> None:
     rows: list[Row] = []
     for look in looks:
         for key, position in look.rows.items():
@@ -205,7 +207,8 @@ def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> N
     lake.append(
         SAMPLES,
         [
-            {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
+            {"observed_at": at, "scope": scope, "positions": len(look.positions)}
+            | {name: getattr(look, name) for name in names}
             for look in looks
         ],
     )

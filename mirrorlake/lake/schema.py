@@ -169,6 +169,10 @@ SAMPLES = TableSchema(
         ),
         "name": ("string", "Alias of the cluster or of the relay's source, or the flow"),
         "complete": ("boolean", "Every position of the subject was written to positions, not only what had changed"),
+        "scope": (
+            "string",
+            "Digest of the names of the sampler's flows; what a sampler does not find is gone for its own scope",
+        ),
         "positions": ("bigint", "Positions that were seen"),
         "changed": ("bigint", "Positions that moved, or all of a complete sample"),
         "took_ms": ("bigint", "Duration of the sample"),

@@ -353,8 +353,12 @@ class Lag:
         With `sent_only` hops `republished` alone are read. Snapshots from before the sampler rested are left out: they say nothing
         of this moment.
         """
-        text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :count"
-        snapshots = self._lake.query(text, missing_ok=True, count=WINDOW_SAMPLES - 1)
+        text = (
+            "SELECT DISTINCT observed_at FROM {samples} WHERE subject = 'flow' AND array_contains(:names, name) "
+            "AND error IS NULL ORDER BY observed_at DESC LIMIT :count"
+        )
+        names = [flow.name for flow in self.flows]
+        snapshots = self._lake.query(text, missing_ok=True, names=names, count=WINDOW_SAMPLES - 1)
         oldest = self._now() - WINDOW_SAMPLES * self._apart
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
@@ -425,11 +429,9 @@ class Lag:
 
     def _sampled(self, text: str, start: datetime, end: datetime, **tables: pa.Table) -> Answer:
         """Ask for the snapshots of a time range."""
-        # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
-        asked = {("flow", flow.name) for flow in self.flows} | {("relay", flow.source) for flow in self.flows}
-        asked |= {("cluster", alias) for flow in self.flows for alias in (flow.source, flow.target)}
-        complete = self._lake.query(COMPLETE, start=micros(start))
-        firsts = [row.at for row in complete if (row.subject, row.name) in asked]
+        names = sorted({name for flow in self.flows for name in (flow.name, flow.source, flow.target)})
+        complete = self._lake.query(COMPLETE, start=micros(start), names=names)
+        firsts = [row.at for row in complete if row.at is not None]
         text = text.replace("{read}", "observed_at >= :read_from AND unix_micros(observed_at) <= :read_to")
         shown = "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to"
         values = {

@@ -58,18 +58,18 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
 
 
 # {read}: from the last complete samples before the shown time on; {of}: which positions; {shown}: the time that is reported. A
-# complete sample ends positions that it lacks: a sampler that was restarted cannot know what went away before.
+# complete sample ends positions of its scope that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
 WITH snapshots AS (
-  SELECT subject, name, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
-    PARTITION BY subject, name ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
+  SELECT subject, name, scope, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
+    PARTITION BY subject, name, scope ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
   FROM (
-    SELECT subject, name, observed_at, max(complete) AS complete FROM {{samples}} WHERE error IS NULL AND {{read}}
-    GROUP BY subject, name, observed_at)
+    SELECT subject, name, scope, observed_at, max(complete) AS complete FROM {{samples}} WHERE error IS NULL AND {{read}}
+    GROUP BY subject, name, scope, observed_at)
 ),
 spans AS (
-  SELECT p.*, least(l.completed_at, lead(p.observed_at) OVER (
-    PARTITION BY kind, flow, group_id, {_PLACE} ORDER BY p.observed_at)) AS until
+  SELECT p.*, l.scope, least(l.completed_at, lead(p.observed_at) OVER (
+    PARTITION BY kind, flow, group_id, {_PLACE}, l.scope ORDER BY p.observed_at)) AS until
   FROM (
     SELECT kind, flow, group_id, {_PLACE}, position, waits, waiting_since, observed_at, {SUBJECT_SQL} AS subject, {NAME_SQL} AS name
     FROM {{positions}} AS q WHERE kind IN {KINDS} AND {{read}} AND {{of}}) AS p
@@ -78,7 +78,7 @@ spans AS (
 held AS (
   SELECT s.kind, s.flow, s.group_id, s.source, s.topic, s.generation, s.partition, s.position, s.waits, s.waiting_since, l.observed_at
   FROM (SELECT * FROM snapshots WHERE {{shown}}) AS l JOIN spans AS s
-    ON s.subject = l.subject AND s.name = l.name AND s.observed_at <= l.observed_at AND coalesce(l.observed_at < s.until, true)
+    ON {_same("s", "l", "subject, name, scope")} AND s.observed_at <= l.observed_at AND coalesce(l.observed_at < s.until, true)
   WHERE s.position IS NOT NULL
 ),
 places AS (
@@ -150,9 +150,11 @@ OF_GROUP = f"""
         SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM {{answer}} WHERE group_id = :group_id)
     WHERE observed_at = newest_at
 """  # noqa: S608  names of columns
+# A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """
-    SELECT subject, name, max(observed_at) AS at FROM {samples}
-    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+    SELECT max(CASE WHEN complete AND error IS NULL AND unix_micros(observed_at) <= :start THEN observed_at END) AS at
+    FROM {samples} WHERE array_contains(:names, name) GROUP BY subject, name, scope
+    HAVING max(unix_micros(observed_at)) >= :start
 """
 # Partitions are summed as in `sum_lags`: an unknown part makes the sum unknown.
 LINES = """

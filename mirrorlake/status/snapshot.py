@@ -9,6 +9,7 @@ Law H: nothing is written to any cluster.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,6 +113,11 @@ class PositionSnapshot:
         return "\n".join(lines + [f"{sample.subject} {sample.name}: {sample.error}" for sample in self.unanswered])
 
 
+def scope_of(flows: Iterable[FlowConfig]) -> str:
+    """Return the scope of a sampler: another settings file on the same lake finds other positions, and what it lacks is not gone."""
+    return hashlib.sha256("\n".join(sorted(flow.name for flow in flows)).encode()).hexdigest()[:16]
+
+
 class Sampler:
     """Read the positions of one mirror again and again, and write what changed since the last snapshot.
 
@@ -123,7 +129,7 @@ class Sampler:
     ) -> None:
         self._context = context
         self._chosen = flows
-        self._remembered: LastSamples | None = None
+        self._remembered: tuple[str, LastSamples] | None = None
         self._count = 0
         self._sources: dict[str, SourceReader] = {}
         self._groups: dict[tuple[str, str], dict[TopicPartition, int]] = {}
@@ -136,10 +142,12 @@ class Sampler:
 
         A cluster that did not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log.
         """
-        if self._remembered is None:
-            self._context.lake.create_all(self._context.config.sources)
-            self._remembered = load_last_samples(self._context.lake, {one.key for one in seen.looks})
-        remembered, at = self._remembered, seen.observed_at
+        lake, at = self._context.lake, seen.observed_at
+        scope = scope_of(self._context.config.flows)
+        if self._remembered is None or self._remembered[0] != scope:
+            lake.create_all(self._context.config.sources)
+            self._remembered = scope, load_last_samples(lake, scope, {one.key for one in seen.looks})
+        _, remembered = self._remembered
 
         def finding(key: PositionKey) -> PositionState:
             since = seen.waiting.get(key)
@@ -151,7 +159,7 @@ class Sampler:
             complete_every=COMPLETE_EVERY,
         )
         try:
-            write_samples(self._context.lake, at, samples)
+            write_samples(lake, at, samples, scope=scope)
         except Exception:
             # The state of the table is unknown, so it is read again.
             self._remembered = None
@@ -160,7 +168,7 @@ class Sampler:
             self._log_unanswered(sample)
             remembered.record(sample, at)
         if any(sample.complete for sample in samples):
-            prune_samples(self._context.lake, before=at - self._context.config.sampling.keep, now=at)
+            prune_samples(lake, before=at - self._context.config.sampling.keep, now=at)
         return replace(seen, looks=samples)
 
     def read(self) -> PositionSnapshot:

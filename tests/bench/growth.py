@@ -67,6 +67,7 @@ from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.records.passport import Registry
 from mirrorlake.status import Lag, Monitor, PositionSnapshot
 from mirrorlake.status.metrics import Metrics, measure
+from mirrorlake.status.snapshot import scope_of
 from tests.bench.contest import Contest
 from tests.bench.generated import (
     EACH,
@@ -502,6 +503,7 @@ def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
             SAMPLES,
             subjects,
             {"observed_at": "moment", "subject": "subject", "name": "name", "complete": complete}
+            | {"scope": f"'{scope_of([FLOW])}'"}
             | {"positions": str(partitions), "changed": str(partitions), "took_ms": "0"},
         ),
         (

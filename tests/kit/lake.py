@@ -128,11 +128,11 @@ def position_rows(at: datetime, topic: str = "t", generation: int = 1, partition
     ]
 
 
-def sample_rows(at: datetime, *, complete: bool = True, error: str = "") -> list[Row]:
+def sample_rows(at: datetime, *, complete: bool = True, error: str = "", scope: str = "mine") -> list[Row]:
     """Return rows of `samples`, one a subject; with an error, the source did not answer."""
     subjects = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW))
     whys = {subject: error or None if subject == ("cluster", "east") else None for subject in subjects}
-    plain = {"observed_at": at, "positions": 1}
+    plain = {"observed_at": at, "positions": 1, "scope": scope}
     return [
         {**plain, "subject": kind, "name": name, "complete": complete and why is None, "error": why}
         for (kind, name), why in whys.items()

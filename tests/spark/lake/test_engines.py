@@ -185,9 +185,9 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         for position in (1, 2, None)
     ],
     SAMPLES.name: [
-        (AT, "cluster", "east", True, 1, 1, 3, None),
-        (AT + TICK, "cluster", "east", False, 1, 1, 3, None),
-        (AT + 2 * TICK, "cluster", "east", False, 1, 1, 3, "no answer"),
+        (AT, "cluster", "east", True, "mine", 1, 1, 3, None),
+        (AT + TICK, "cluster", "east", False, "mine", 1, 1, 3, None),
+        (AT + 2 * TICK, "cluster", "east", False, "mine", 1, 1, 3, "no answer"),
     ],
     CHECKPOINTS.name: [("a->b", "g", "a.t", 0, at, at - 1, "", AT + TICK * at) for at in (3, 5)],
     GAPS.name: [("east", "t", 1, 0, 3, 4, 2, "transactional", AT)],
@@ -271,7 +271,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     )._read_landed(),
     "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
     "commits of groups": lambda lake: read_histories(lake, ["east"], ["g", "h"]),
-    "what was seen": lambda lake: (found := load_last_samples(lake)).standings | {("", ""): found.completed_at},
+    "what was seen": lambda lake: (found := load_last_samples(lake, "mine")).standings | {("", ""): found.completed_at},
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "what waits": lambda lake: [

@@ -70,8 +70,8 @@ def unknown(seconds: float, kind: str, position: int, **more: Any) -> Row:
     return {**pos(seconds, kind, position, **more), "waits": None}
 
 
-def looks(seconds: float, *, complete: bool = False, error: str = "") -> list[Row]:
-    return sample_rows(at(seconds), complete=complete, error=error)
+def looks(seconds: float, *, complete: bool = False, error: str = "", scope: str = "mine") -> list[Row]:
+    return sample_rows(at(seconds), complete=complete, error=error, scope=scope)
 
 
 @pytest.fixture
@@ -263,6 +263,24 @@ def test_lives_of_a_topic_and_a_sampler_that_was_started_again(built: LakeBuilde
     }
 
 
+@pytest.mark.law("E")
+def test_law_e_the_looks_of_another_settings_file_end_no_position_of_this_one(built: LakeBuilder) -> None:
+    built.add("positions", *(pos(1, kind, 3) for kind in ("last_stable", "reached", "republished")))
+    built.add("positions", *(pos(second, "last_stable", 8, topic="other") for second in (2, 6)))
+    built.add("samples", *looks(1, complete=True), *looks(4), *looks(9))
+    built.add("samples", *(row for second in (2, 6) for row in looks(second, complete=True, scope="theirs")))
+    rows = lag_of(built.lake).over(at(8), at(10)).rows()
+    assert {(row.topic, row.hop): brief(row) for row in rows} == {
+        ("t", "landed"): (3, 0, None, 0),
+        ("t", "republished"): (3, 0, None, 0),
+    }, "it rests, and was looked at"
+    topics = {
+        scope: {key.topic for held in load_last_samples(built.lake, scope).standings.values() for key in held}
+        for scope in ("mine", "theirs")
+    }
+    assert topics == {"mine": {"t"}, "theirs": {"other"}}, "a sampler that starts finds none of the other's gone"
+
+
 @pytest.mark.parametrize("reached", ["by delta-rs", "by Spark only"])
 def test_old_rows_go_and_the_newest_of_each_position_stays(
     spark: SparkSession, tmp_path: Path, reached: str, monkeypatch: pytest.MonkeyPatch
@@ -292,7 +310,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     lake = Lake(spark, LakeConfig(root=str(tmp_path)))
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
-    assert load_last_samples(lake).standings == {}
+    assert load_last_samples(lake, "mine").standings == {}
     positions = [
         *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
         *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
@@ -304,7 +322,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     ]
     lake.append(POSITIONS, positions)
     lake.append(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
-    found = load_last_samples(lake)
+    found = load_last_samples(lake, "mine")
     assert {(key.kind, of[0]) for held in found.standings.values() for key, of in held.items()} == {
         ("last_stable", 3),
         ("reached", 2),

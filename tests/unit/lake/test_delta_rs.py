@@ -167,8 +167,8 @@ def test_a_start_reads_the_last_samples_of_its_own_subjects_alone(built: LakeBui
     for name, day in (("retired", 0), ("east", 9)):
         at = SAMPLED_AT + day * DAY
         built.position("last_stable", day, source=name, observed_at=at)
-        built.add("samples", observed_at=at, subject="cluster", name=name, complete=True, positions=1)
-    assert load_last_samples(lake).standings.keys() == {("cluster", "retired"), ("cluster", "east")}
-    last = load_last_samples(lake, {("cluster", "east"), ("cluster", "new")})
+        built.add("samples", observed_at=at, subject="cluster", name=name, complete=True, scope="mine", positions=1)
+    assert load_last_samples(lake, "mine").standings.keys() == {("cluster", "retired"), ("cluster", "east")}
+    last = load_last_samples(lake, "mine", {("cluster", "east"), ("cluster", "new")})
     assert last.completed_at == {("cluster", "east"): SAMPLED_AT + 9 * DAY}
     assert [position for position, _ in last.standings["cluster", "east"].values()] == [9]
