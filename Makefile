@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser promtool demo lab test lint style types imports test-unit bench chaos docs audit lock links site release clean
+.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit lock links site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ lab: env ## JupyterLab with the notebooks
 # compiles for 0.4 CPU-s.
 WORKERS ?= $(or $(shell awk '/^MemTotal/ {n = int($$2 / 4200000); print (n < 2 ? 2 : n > 4 ? 4 : n)}' /proc/meminfo 2>/dev/null),3)
 test: export PYTHONDONTWRITEBYTECODE =
-test: env browser promtool lint ## lint and the whole test suite (real brokers, Spark and Delta)
+test: env browser promtool lint archives ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests are not run, which the last lines of `make test` say and CI refuses; all others are tested.
@@ -59,6 +59,10 @@ promtool: ## build/promtool for the tests of the alert rules, from Debian where 
 	{ apt-get download -qq prometheus 2>/dev/null || { $$as apt-get update -qq && apt-get download -qq prometheus; }; } && \
 	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && \
 	mv usr/bin/promtool ../promtool && cd - >/dev/null && rm -rf $(PROMTOOL).part || true
+
+# Before the tests, which leave no core to it: a JVM that finds no archive loads its classes one by one.
+archives: env
+	$(BIN)/python -m tests.archives
 
 test-unit: env promtool ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit

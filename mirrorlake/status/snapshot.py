@@ -37,6 +37,7 @@ from mirrorlake.republish import read_last_records
 from mirrorlake.status.ages import TargetCommit, Waiting, find_unread
 from mirrorlake.status.polling import PollRound, UnreachableClusters
 from mirrorlake.status.sources import SourceReader
+from mirrorlake.status.status import grouped
 from mirrorlake.status.verdict import HopKey, LagSample, age_ms
 
 log = logging.getLogger(__name__)
@@ -209,6 +210,12 @@ class Sampler:
             positions["flow", key.flow or ""][key] = offset
         for subject in positions.keys() & round_.errors.keys():
             positions[subject] = {}
+        of_source = grouped(
+            (item for several in positions.values() for item in several.items()), lambda item: item[0].source
+        )
+        waiting: Waiting = {}
+        for alias, source in sources.items():
+            waiting |= source.find_waiting(dict(of_source.get(alias, ())))
         samples = [
             SubjectSample(
                 subject=subject,
@@ -230,7 +237,7 @@ class Sampler:
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
             sent=ledgers,
             errors=round_.errors,
-            waiting=self._find_waiting(sources, positions),
+            waiting=waiting,
         )
 
     def _readers_of(self, flows: Sequence[FlowConfig]) -> dict[str, SourceReader]:
@@ -238,18 +245,6 @@ class Sampler:
         for alias in dict.fromkeys(flow.source for flow in flows):
             found[alias] = self._sources.setdefault(alias, SourceReader(self._context, alias))
             found[alias].flows = [flow for flow in flows if flow.source == alias]
-        return found
-
-    def _find_waiting(
-        self, sources: Mapping[str, SourceReader], positions: Mapping[Subject, Mapping[PositionKey, int]]
-    ) -> Waiting:
-        of_source: dict[str, dict[PositionKey, int]] = {alias: {} for alias in sources}
-        for several in positions.values():
-            for key, offset in several.items():
-                of_source.get(key.source, {})[key] = offset
-        found: Waiting = {}
-        for alias, source in sources.items():
-            found |= source.find_waiting(of_source[alias])
         return found
 
     # -- groups --------------------------------------------------------------------------------------------------------
