@@ -70,7 +70,7 @@ class HopVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document; times in milliseconds, lags in offsets."""
-        of_retention = ("at_risk", "left_ms", "soonest_ms", "reason")
+        of_retention = ("left_ms", "soonest_ms", "reason")
         return {
             **self.key._asdict(),
             **by_fields(self.last),
@@ -79,6 +79,7 @@ class HopVerdict:
             "samples": self.samples,
             "eta_ms": self.catch_up.eta_ms,
             "eta_reason": self.catch_up.reason,
+            "retention_risk": getattr(self.retention, "at_risk", None),
             **{f"retention_{name}": getattr(self.retention, name, None) for name in of_retention},
         }
 

@@ -307,6 +307,7 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     assert found.at_risk == (), "nor are records at risk that are landed"
     [group] = [hop for hop in found.hops if hop.key.hop == "consumed"]
     assert (group.samples, group.at_risk) == (3, True)
+    assert group.as_dict()["retention_risk"] is True
     assert group.as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
     document = json.loads(json.dumps(found.as_dict()))
     assert (document["verdict"], [*document["groups"].values()]) == ("STALL", ["STALL"])
