@@ -15,10 +15,7 @@ from pyspark import SparkContext
 
 from mirrorlake.runtime import session
 from mirrorlake.sandbox import KafkaCluster
-from tests import conftest
-
-# Spark's options of the tests are set by loading them.
-assert conftest.HERE
+from tests import conftest  # noqa: F401  sets Spark's options of the tests
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from mirrorlake.lake.audit import MAINTAIN, Audit
 from mirrorlake.lake.broken import BrokenFile, broken_files, broken_rows
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.fates import QUARANTINE, WITHHELD, dense_ranges, quarantine_sql, ranges_of, withheld_sql
 from mirrorlake.lake.fenced_writer import FencedRelayWriter
 from mirrorlake.lake.file_spans import FileSpan, spans_from_text

@@ -31,6 +31,7 @@ from mirrorlake.lake import (
     arrow_type,
     micros,
     quote,
+    to_rows,
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import MAX_POINTS, JsonDisplayable, Sheet, badge, format_count, format_duration, table
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 When = str | timedelta | datetime
 """A time as people write it, or how long ago: `"1h"` (see `mirrorlake.config.when`)."""
 
-_LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 _LATENCY_BUCKET_S = 60
 # File statistics cut times to milliseconds: a lower bound needs this margin.
 _MARGIN = timedelta(seconds=1)
@@ -83,8 +83,7 @@ class Answer:
 
     def rows(self) -> list[Any]:
         """Return the rows, with their columns as attributes."""
-        query = self.query
-        return self.lake.query(query.text, relays=query.relays, tables=query.tables, **query.values)
+        return to_rows(self.table())
 
     def table(self) -> pa.Table:
         return self.lake.query_table(self.query)
@@ -260,7 +259,7 @@ class Lag:
 
         Every record that reached a target in that time counts; no samples are needed.
         """
-        start, end = self._moment(since), self._now() if until is None else self._moment(until)
+        start, end = self._moments(since, until)
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
@@ -339,13 +338,10 @@ class Lag:
 
     def lines(self, since: When = "1h") -> Any:
         """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds."""
-        import pandas as pd
-
         start, end = self._span(since)
         bucket_s = max(1, -(-int((end - start).total_seconds()) // MAX_POINTS))
         values = {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket_s * 1_000_000}
-        rows = self._sampled(LAG, start, end).ask(LINES, **values).rows()
-        return pd.DataFrame([vars(row) for row in rows], columns=list(_LINE_COLUMNS))
+        return self._sampled(LAG, start, end).ask(LINES, **values).pandas()
 
     def recent(self, of: Collection[HopKey], *, sent_only: bool = False) -> list[dict[HopKey, LagSample]]:
         """Read the newest snapshots `of` hops, oldest first, without a present one; of other hops the first of these snapshots.
@@ -415,9 +411,12 @@ class Lag:
     def _moment(self, text: When) -> datetime:
         return when(text, now=self._now())
 
+    def _moments(self, since: When, until: When | None) -> tuple[datetime, datetime]:
+        return self._moment(since), self._now() if until is None else self._moment(until)
+
     def _span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
         """Return the start and the end of a time up to which something was sampled."""
-        start, end = self._moment(since), self._now() if until is None else self._moment(until)
+        start, end = self._moments(since, until)
         rows = self._lake.query("SELECT min(observed_at) AS first_at FROM {samples}", missing_ok=True)
         first_at = rows[0].first_at if rows else None
         if first_at is None:

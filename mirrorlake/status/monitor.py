@@ -47,11 +47,12 @@ class Monitor:
             flows = self._context.config.flows
             snapshot = sampler.read()
             samples = dict(snapshot.hops(flows))
-            recent = self.lag(flows).recent(samples) if recent is None else recent
+            before = self.lag(flows).recent(samples) if recent is None else recent
             # Of a cluster that does not answer, the last positions are told.
-            windows = partial(lambda known, of: windows_of(known, None if snapshot.errors else of), recent)
-            verdict = self._judged(flows, snapshot, samples, windows)
-            recent = [*recent, samples][1 - WINDOW_SAMPLES :]
+            verdict = self._judged(
+                flows, snapshot, samples, lambda of: windows_of(before, None if snapshot.errors else of)
+            )
+            recent = [*before, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
             return sampler.write(snapshot, _verdicts(snapshot, verdict.status))
 

@@ -281,7 +281,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         )
 
     def _decisive(self) -> _Worst:
-        """Return what is worst: a parked stream, a cluster that is away, a partition; in this order of what is equally bad."""
+        """Return the worst of a parked stream, a cluster that is away and the partitions; of equals the first of these."""
         found = []
         # A stream that is parked for its cluster, which is away, is tried again.
         if any(self.is_whole or not one.is_retried for one in self.parked):
