@@ -11,9 +11,8 @@ clock, so the lag at a snapshot is its time minus that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ from mirrorlake.lake import (
     to_rows,
 )
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import MAX_POINTS, JsonDisplayable, Sheet, badge, format_count, format_duration, table
+from mirrorlake.render import MAX_POINTS
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.queries import (
     COMPLETE,
@@ -43,6 +42,8 @@ from mirrorlake.status.queries import (
     LAG_COLUMNS,
     LATENCY,
     LINES,
+    LONGEST,
+    LOSS,
     OF_ASKED,
     OF_GROUP,
     RECENT,
@@ -109,51 +110,6 @@ class Answer:
         return getattr(self.frame(), name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowLoss:
-    """What one flow would have lost: at most `records`, as offsets count, and the age of the oldest in seconds, 0 where none.
-
-    By the sample of `observed_at`; None where it is not known, for `reason`.
-    """
-
-    flow: str
-    observed_at: datetime | None = None
-    records: int | None = None
-    seconds: float | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Loss(JsonDisplayable, Sequence[FlowLoss]):
-    """The loss had the sources died at a past time; what no snapshot covers is unknown and not zero (law E)."""
-
-    at: datetime
-    flows: tuple[FlowLoss, ...]
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.flows[index]
-
-    def __len__(self) -> int:
-        return len(self.flows)
-
-    def sheet(self) -> Sheet:
-        unknown = sum(flow.records is None or flow.seconds is None for flow in self.flows)
-        lost = sum(flow.records or 0 for flow in self.flows)
-        word = "unknown" if unknown else "lost" if lost else "nothing lost"
-        facts = [f"{unknown} of {len(self.flows)} flows not known"] if unknown else []
-        facts += [f"{format_count(lost)} records"] if lost else []
-        ages = [None if one.seconds is None else timedelta(seconds=one.seconds) for one in self.flows]
-        rows = [
-            (one.flow, one.records, age, one.observed_at, one.reason) for one, age in zip(self.flows, ages, strict=True)
-        ]
-        return Sheet(
-            title=f"had the sources died at {self.at.isoformat(timespec='seconds')}",
-            badge=badge(word, "off" if unknown else "warn" if lost else "good"),
-            facts=tuple(facts),
-            parts=(table("", ["flow", "records", "age of the oldest", "sampled at", "why"], rows),),
-        )
-
-
 Windows = Mapping[HopKey, Sequence[LagSample]]
 """The newest samples of each hop before a snapshot, oldest first."""
 
@@ -211,26 +167,21 @@ class Lag:
 
     def rows(self, since: When | None = None) -> list[Any]:
         """Return the rows of `now`, or of `over` since a time, with columns as attributes."""
-        if since is not None:
-            return self.over(since).rows()
-        if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
-            remedy = "mirrorlake run --once, then ask again"
-            raise UsageError("nothing was landed yet, so there is no lag", remedy=remedy)
-        found = []
-        for key, sample in self._read().hops(self.flows):
-            values = {name: getattr(key, name, None) for name in LAG_COLUMNS}
-            values |= {name: getattr(sample, name) for name in LagSample.__dataclass_fields__}
-            found.append(SimpleNamespace(**values))
-        return found
+        return (self.now() if since is None else self.over(since)).rows()
 
     def now(self) -> Answer:
         """Read all positions and return the present lag, in the columns `LAG_COLUMNS`; writes nothing.
 
         A cluster that does not answer leaves its figures out.
         """
+        if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
+            remedy = "mirrorlake run --once, then ask again"
+            raise UsageError("nothing was landed yet, so there is no lag", remedy=remedy)
+        hops = [{**key._asdict(), **asdict(sample)} for key, sample in self._read().hops(self.flows)]
         schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
-        rows = pa.Table.from_pylist([vars(row) for row in self.rows()], schema)
-        return Answer(self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": rows}))
+        return Answer(
+            self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": pa.Table.from_pylist(hops, schema)})
+        )
 
     def verdict(self) -> LagVerdict:
         """Take a snapshot, and judge each hop by it and the nine before it, by rule (see `status.verdict`).
@@ -249,6 +200,10 @@ class Lag:
     def over(self, since: When = "1h", until: When | None = None) -> Answer:
         """Return the lag at every snapshot of a time range, in the columns `LAG_COLUMNS`."""
         return self._sampled(LAG, *self._span(since, until))
+
+    def longest(self, since: When = "1h") -> Answer:
+        """Return the largest lags of each hop of each topic since a time, the longest first; of what was not known nothing."""
+        return self.over(since).ask(LONGEST)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> Answer:
         """Return the loss at each snapshot, had the source been lost then, in the columns `RPO_COLUMNS`."""
@@ -304,37 +259,18 @@ class Lag:
         newest = [row.at for row in self._lake.query(text, until=micros(time), missing_ok=True)]
         return self._sampled(LAG, min(newest, default=time), time).ask(OF_GROUP, group_id=group)
 
-    def loss_at(self, moment: When) -> Loss:
-        """Return the loss had the sources died at a past time, by the last snapshot before it.
+    def loss_at(self, moment: When) -> Answer:
+        """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, in `RPO_COLUMNS`.
 
-        Offsets that were on the source and not on the target count. A snapshot is exact for its own moment, and tells nothing of
-        what came and went after it; one that is older than two intervals of the sampler covers nothing.
+        Offsets that were on the source and not on the target count. Where no snapshot was taken in two intervals before, all is null:
+        unknown and not zero (law E).
 
         Example:
-            >>> mirror["east->central"].lag.loss_at("3h")[0].records  # doctest: +SKIP
+            >>> mirror["east->central"].lag.loss_at("3h").rows()[0].records  # doctest: +SKIP
             17
         """
-        at = self._moment(moment)
-        self._span(at)
-        newest = {row.flow: row for row in self._sampled(f"{RPO} ORDER BY observed_at", at - self._apart, at).rows()}
-        found = []
-        for flow in self.flows:
-            row = newest.get(flow.name)
-            if row is None or at - row.observed_at > self._apart:
-                why = f"nothing was sampled in the {format_duration(self._apart)} before"
-                found.append(FlowLoss(flow=flow.name, reason=why))
-                continue
-            reason = None if row.data_ms is not None else "the oldest record that waited was not known"
-            found.append(
-                FlowLoss(
-                    flow=flow.name,
-                    observed_at=row.observed_at,
-                    records=row.records,
-                    seconds=None if row.data_ms is None else row.data_ms / 1000,
-                    reason=reason if row.records is not None else "the source did not answer",
-                )
-            )
-        return Loss(at=at, flows=tuple(found))
+        time, _ = self._span(moment)
+        return self._sampled(RPO, time - self._apart, time).ask(LOSS)
 
     def lines(self, since: When = "1h") -> Any:
         """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds."""

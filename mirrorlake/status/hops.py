@@ -1,4 +1,4 @@
-"""The lag of each hop of a mirror: the verdicts of one snapshot, and rows of several, as values that show themselves."""
+"""The verdicts on the hops of a mirror by one snapshot, as values that show themselves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, docum
 from mirrorlake.status.status import By, Status, grouped, objectives_table, table_of, to_timedelta
 from mirrorlake.status.verdict import (
     HOPS,
+    NEVER,
     SEVERITY,
-    CatchUp,
     HopKey,
     LagSample,
     RetentionRisk,
@@ -21,31 +21,21 @@ from mirrorlake.status.verdict import (
     sum_lags,
     worst,
 )
-from mirrorlake.tables import TableStatus, tables_table
+from mirrorlake.tables import tables_table
 
 _NO_POSITION = "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
-_UNKNOWN_LAG = "–: not known; the records that wait are not landed yet, or a cluster did not answer"
-# Their reasons say all of it; of the others, why they never catch up.
-_SELF_EXPLAINING = (Verdict.OK, Verdict.UNKNOWN, Verdict.WARMING_UP, Verdict.CLUSTER_AWAY)
 
 
-def _hop_name(row: Any) -> str:
-    by = f"{row.hop} by {row.group_id}" if row.group_id else row.hop
-    return f"{by} on {row.cluster}" if row.group_id and row.cluster else by
-
-
-def _order(row: Any) -> tuple[Any, ...]:
-    """Order hops, or rows with their columns, along the way of records."""
-    hop = HOPS.index(row.hop), row.group_id or "", row.cluster or ""
-    return row.flow, row.topic, row.generation, row.partition, *hop
+def _hop_name(key: HopKey) -> str:
+    return f"{key.hop} by {key.group_id} on {key.cluster}" if key.group_id else key.hop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopVerdict:
     """The verdict on one hop by its last `samples`, and `since` when it holds, where that is known.
 
-    `rates` are offsets a second of the end and of the position, None where they are not known; `retention` is None if its topic's
-    retention is unknown.
+    `eta_ms` is that of `catch_up`; `rates` are offsets a second of the end and of the position, None where they are not known;
+    `retention` is None if its topic's retention is unknown.
     """
 
     key: HopKey
@@ -53,7 +43,7 @@ class HopVerdict:
     reason: str
     last: LagSample
     samples: int
-    catch_up: CatchUp
+    eta_ms: float | None
     retention: RetentionRisk | None
     rates: tuple[float | None, float | None] = (None, None)
     since: datetime | None = None
@@ -65,8 +55,10 @@ class HopVerdict:
 
     @property
     def urgency(self) -> tuple[Any, ...]:
-        """The place among other hops, the worst first."""
-        return SEVERITY.index(self.verdict), not self.at_risk, *_order(self.key)
+        """The place among other hops, the worst first; equal ones along the way of records."""
+        key = self.key
+        place = key.flow, key.topic, key.generation, key.partition, HOPS.index(key.hop), key.group_id or ""
+        return SEVERITY.index(self.verdict), not self.at_risk, *place, key.cluster or ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document; times in milliseconds, lags in offsets."""
@@ -77,8 +69,7 @@ class HopVerdict:
             "verdict": self.verdict.name,
             "reason": self.reason,
             "samples": self.samples,
-            "eta_ms": self.catch_up.eta_ms,
-            "eta_reason": self.catch_up.reason,
+            "eta_ms": None if self.eta_ms == NEVER else self.eta_ms,
             "retention_risk": getattr(self.retention, "at_risk", None),
             **{f"retention_{name}": getattr(self.retention, name, None) for name in of_retention},
         }
@@ -139,7 +130,7 @@ class LagVerdict(Displayable):
             "reasons": {one.flow: one.reason for one in self.status.flows},
             "groups": {name: verdict.name for name, verdict in self.groups.items()},
             "objectives": {one.flow: document(one.objectives) for one in self.status.flows if one.objectives},
-            "hops": [hop.as_dict() for hop in self.hops],
+            "lag": [hop.as_dict() for hop in self.hops],
             "tables": document(self.status.tables),
         }
 
@@ -154,6 +145,7 @@ class LagVerdict(Displayable):
         parts: tuple[str | Table, ...] = (
             *(f"{one.flow}: {one.reason}" for one in flows),
             *objectives_table(flows),
+            *([] if self.hops else [_NO_POSITION]),
             *([self._table("", of_mirror)] if of_mirror else []),
             *([tables_table("in_table", tables)] if tables else []),
             *([self._table("groups, which change no verdict of a flow", of_groups)] if of_groups else []),
@@ -167,87 +159,41 @@ class LagVerdict(Displayable):
             rows = [*grouped(hops, lambda hop: (hop.key.flow, hop.key.topic, _hop_name(hop.key))).values()]
         # The only flow is in the title.
         without = () if len(self.flows) > 1 else ("flow",)
-        least = ("offset lag", "time lag", "catches up in", "deleted in")
+        least = ("position", "end", "offset lag", "time lag", "catches up in", "deleted in")
         return table_of(title, [_verdict_row(several, self.shown_by) for several in rows], without=without, least=least)
+
+
+def longest_eta(hops: Iterable[HopVerdict]) -> float | None:
+    """Return when the last of several hops catches up; `NEVER` where one never does, None where it is not known of another."""
+    found = [hop.eta_ms for hop in hops]
+    return NEVER if NEVER in found else combine_known(max, found)
 
 
 def _verdict_row(hops: Sequence[HopVerdict], by: By) -> dict[str, object]:
     """Return the row of one hop, or of a topic's, with the verdict of the worst, which is the first."""
     first, total = hops[0], sum_lags(hop.last for hop in hops)
     key, why = first.key, [first.reason]
-    if first.catch_up.eta_ms is None and first.verdict not in _SELF_EXPLAINING:
-        why.append(first.catch_up.reason)
     if first.retention is not None and first.at_risk:
         why.append(first.retention.reason)
     alike = sum(hop.verdict is first.verdict for hop in hops)
     is_same = len({hop.reason for hop in hops}) == 1
     of = "" if is_same else f"{alike} of {len(hops)} partitions, such as {key.partition}: "
+    eta_ms = longest_eta(hops)
     left = (hop.retention.left_ms for hop in hops if hop.retention is not None and hop.at_risk)
     return {
         "flow": key.flow,
         by: key.topic if by == "topic" else f"{key.topic}-{key.partition}",
         "hop": _hop_name(key),
         "verdict": badge(first.verdict.label),
+        **({} if by == "topic" else _positions(first.last)),
         "offset lag": total.offset_lag,
         "time lag": to_timedelta(total.time_lag_ms),
         # Nothing to catch up is no forecast.
-        "catches up in": to_timedelta(combine_known(max, (hop.catch_up.eta_ms for hop in hops)) or None),
+        "catches up in": "never" if eta_ms == NEVER else to_timedelta(eta_ms or None),
         "deleted in": to_timedelta(min((ms for ms in left if ms is not None), default=None)),
         "why": of + "; ".join(why),
     }
 
 
-class LagPage(Displayable):
-    """The lag of positions, from rows of `Lag.rows`: by `topic` the longest waiting first, by `partition` each in its order.
-
-    Of several samples a position shows the newest, and the longest time lag of all.
-    """
-
-    __slots__ = ("_by", "rows", "tables")
-
-    def __init__(self, rows: Iterable[Any], *, by: By = "topic", tables: Sequence[TableStatus] = ()) -> None:
-        self.tables = tables
-        self.rows = sorted(rows, key=lambda row: (*_order(row), row.observed_at))
-        self._by = by
-
-    def sheet(self) -> Sheet:
-        positions = [*grouped(self.rows, _order).values()]
-        if not positions:
-            return Sheet(title="lag", facts=(_NO_POSITION,))
-        if self._by == "partition":
-            parts = [[one] for one in positions]
-        else:
-            topics = grouped(positions, lambda of: (of[0].flow, of[0].topic))
-            by_lag = sorted(topics.values(), key=lambda several: min(map(_longest_first, several)))
-            parts = [hop for topic in by_lag for hop in grouped(topic, lambda of: _hop_name(of[0])).values()]
-        # What says nothing of these rows is left out: the only flow, or the largest lag of a single sample.
-        without = {"flow"} if len({row.flow for row in self.rows}) == 1 else set()
-        without |= {"position", "end"} if self._by == "topic" else {"partitions"}
-        without |= {"at most"} if len(positions) == len(self.rows) else set()
-        least = ("at most", "end", "position", "partitions")
-        found = table_of("", [self._row(several) for several in parts], without=without, least=least)
-        notes = [_UNKNOWN_LAG] if any(of[-1].time_lag_ms is None for of in positions) else []
-        tables = [tables_table("in_table", self.tables)] if self.tables else []
-        return Sheet(title="lag", facts=(plural(len(positions), "position"),), parts=(found, *tables, *notes))
-
-    def _row(self, positions: Sequence[Sequence[Any]]) -> dict[str, object]:
-        last, total = positions[0][-1], sum_lags(of[-1] for of in positions)
-        life = last.topic if last.generation == 1 else f"{last.topic}~{last.generation}"
-        longest = max((row.time_lag_ms for of in positions for row in of if row.time_lag_ms is not None), default=None)
-        return {
-            "flow": last.flow,
-            self._by: last.topic if self._by == "topic" else f"{life}-{last.partition}",
-            "hop": _hop_name(last),
-            "partitions": len(positions),
-            "position": str(last.position),
-            "end": None if last.end_position is None else str(last.end_position),
-            "offset lag": total.offset_lag,
-            "time lag": to_timedelta(total.time_lag_ms),
-            "at most": to_timedelta(longest),
-        }
-
-
-def _longest_first(samples: Sequence[Any]) -> tuple[bool, int, int]:
-    """Return the order of positions by their time lags; an unknown one may be longer than any."""
-    last = samples[-1]
-    return last.time_lag_ms is not None, -(last.time_lag_ms or 0), -(last.offset_lag or 0)
+def _positions(last: LagSample) -> dict[str, object]:
+    return {"position": str(last.position), "end": None if last.end_position is None else str(last.end_position)}

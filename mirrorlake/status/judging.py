@@ -25,7 +25,7 @@ from mirrorlake.status.hops import HopVerdict, LagVerdict
 from mirrorlake.status.snapshot import PositionSnapshot
 from mirrorlake.status.status import FlowStatus, Objective, PartitionStatus, Status
 from mirrorlake.status.verdict import (
-    CatchUp,
+    NEVER,
     HopKey,
     Judgement,
     LagSample,
@@ -215,7 +215,7 @@ class _Judge:
             reason=reason,
             last=last,
             samples=len(before) + 1,
-            catch_up=catch_up(window),
+            eta_ms=catch_up(window),
             rates=rates(window),
             retention=risk,
             since=found.since,
@@ -254,8 +254,7 @@ def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition],
 def _away(hop: HopVerdict, why: str) -> HopVerdict:
     # Earlier figures do not describe the present.
     last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
-    known = CatchUp(eta_ms=None, reason=why)
-    return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=why, last=last, catch_up=known, retention=None, since=None)
+    return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=why, last=last, eta_ms=None, retention=None, since=None)
 
 
 # -- status --------------------------------------------------------------------------------------------------------------
@@ -310,7 +309,7 @@ def _status(
                 since=judged.since,
                 in_per_s=in_per_s,
                 out_per_s=out_per_s,
-                eta_ms=hop.catch_up.eta_ms,
+                eta_ms=None if hop.eta_ms == NEVER else hop.eta_ms,
                 proven_until=proven.get(source),
                 expires_in_ms=soonest_ms,
                 expires_why=None if left is None or soonest_ms is None else left.reason,

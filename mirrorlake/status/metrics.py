@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
 from collections import Counter, defaultdict
@@ -35,10 +34,10 @@ from mirrorlake.render import format_duration
 from mirrorlake.republish import FlowListener
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks
 from mirrorlake.status.history import Lag
-from mirrorlake.status.hops import HopVerdict, LagVerdict
+from mirrorlake.status.hops import HopVerdict, LagVerdict, longest_eta
 from mirrorlake.status.monitor import Monitor
 from mirrorlake.status.status import grouped
-from mirrorlake.status.verdict import CatchUp, Verdict, combine_known, sum_lags, worst
+from mirrorlake.status.verdict import Verdict, combine_known, sum_lags, worst
 
 log = logging.getLogger(__name__)
 
@@ -155,16 +154,12 @@ def read_values(lag: LagVerdict, series: Mapping[Labels, Sequence[HopVerdict]]) 
     for flow, hops in grouped(
         (one for one in lag.hops if one.key.hop == "republished"), lambda one: one.key.flow
     ).items():
-        put("mirrorlake_catch_up_seconds", (flow,), _catch_up_ms([hop.catch_up for hop in hops]), per=1000)
+        put("mirrorlake_catch_up_seconds", (flow,), longest_eta(hops), per=1000)
     for table in lag.status.tables:
         put("mirrorlake_table_offset_lag", (table.name,), table.offset_lag)
         put("mirrorlake_table_time_lag_seconds", (table.name,), table.time_lag_ms, per=1000)
         put("mirrorlake_table_bad_records", (table.name,), table.bad_records)
     return values
-
-
-def _catch_up_ms(forecasts: Sequence[CatchUp]) -> float | None:
-    return math.inf if any(one.never for one in forecasts) else combine_known(max, (one.eta_ms for one in forecasts))
 
 
 @dataclass

@@ -20,51 +20,35 @@ _ANSWER_TIMEOUT_S = 0.5
 T = TypeVar("T")
 
 
-class _Retries:
-    """The retries of one unreachable cluster; `ask` raises until it answers."""
-
-    def __init__(self, why: ClusterError, ask: Callable[[], object]) -> None:
-        self.why = why
-        self._ask = ask
-        self._thread: threading.Thread | None = None
-        self.has_answered = False
-
-    def wait(self) -> None:
-        """Wait a moment for a retry; begin one if none is under way."""
-        if self.has_answered:
-            return
-        if self._thread is None or not self._thread.is_alive():
-            # A daemon thread, because a client's time-out must not delay the end of the process.
-            self._thread = threading.Thread(target=self._work, name="ask a cluster", daemon=True)
-            self._thread.start()
-        self._thread.join(_ANSWER_TIMEOUT_S)
-
-    def _work(self) -> None:
-        with suppress(ClusterError):
-            self._ask()
-            self.has_answered = True
-
-
 class UnreachableClusters:
     """Remember unreachable clusters and retry them in the background, for all samplers of a process."""
 
     def __init__(self) -> None:
-        self._away: dict[str, _Retries] = {}
+        self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
+        self._retries: dict[str, threading.Thread] = {}
 
     def record(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
         """Record that a cluster did not answer; `ask` raises until it does."""
-        self._away[alias] = _Retries(why, ask)
+        self._away[alias] = why, ask
 
     def last_error(self, alias: str) -> ClusterError | None:
         """Return the error of an unreachable cluster, or None; wait a moment for a retry."""
-        retries = self._away.get(alias)
-        if retries is None:
+        if alias not in self._away:
             return None
-        retries.wait()
-        if not retries.has_answered:
-            return retries.why
-        self._away.pop(alias, None)
-        return None
+        why, ask = self._away[alias]
+        retry = self._retries.get(alias)
+        if retry is None or not retry.is_alive():
+            # A daemon thread, because a client's time-out must not delay the end of the process.
+            retry = threading.Thread(target=self._retry, args=[alias, ask], name="ask a cluster", daemon=True)
+            self._retries[alias] = retry
+            retry.start()
+        retry.join(_ANSWER_TIMEOUT_S)
+        return why if alias in self._away else None
+
+    def _retry(self, alias: str, ask: Callable[[], object]) -> None:
+        with suppress(ClusterError):
+            ask()
+            self._away.pop(alias, None)
 
 
 class PollRound:

@@ -150,6 +150,16 @@ OF_GROUP = f"""
         SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM {{answer}} WHERE group_id = :group_id)
     WHERE observed_at = newest_at
 """  # noqa: S608  names of columns
+LOSS = """
+    SELECT r.observed_at, f.flow, r.records, r.data_ms FROM {flows} AS f LEFT JOIN (
+        SELECT *, max(observed_at) OVER (PARTITION BY flow) AS newest_at FROM {answer}) AS r
+        ON f.flow = r.flow AND r.observed_at = r.newest_at
+    ORDER BY f.flow
+"""
+LONGEST = """
+    SELECT flow, topic, hop, group_id, cluster, max(offset_lag) AS offset_lag, max(time_lag_ms) AS time_lag_ms FROM {answer}
+    GROUP BY flow, topic, hop, group_id, cluster ORDER BY time_lag_ms DESC, flow, topic, hop, group_id, cluster
+"""
 # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """
     SELECT max(CASE WHEN complete AND error IS NULL AND unix_micros(observed_at) <= :start THEN observed_at END) AS at

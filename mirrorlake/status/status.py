@@ -25,13 +25,7 @@ from mirrorlake.render import (
     plural,
     table,
 )
-from mirrorlake.status.verdict import (
-    SEVERITY,
-    Verdict,
-    combine_known,
-    sum_lags,
-    worst,
-)
+from mirrorlake.status.verdict import SEVERITY, Verdict, combine_known, sum_lags, worst
 from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
@@ -126,7 +120,7 @@ class PartitionStatus:
     blocked_ms: int | None = None
     in_per_s: float | None = None
     out_per_s: float | None = None
-    eta_ms: int | None = None
+    eta_ms: float | None = None
 
     @property
     def not_proven(self) -> int:
@@ -170,7 +164,7 @@ class Totals:
         return sum(known) if self.is_whole and known and len(known) == len(rates) else None
 
     @property
-    def eta_ms(self) -> int | None:
+    def eta_ms(self) -> float | None:
         """The longest time to catch up of a partition, in milliseconds; None where one never does, too."""
         return combine_known(max, (row.eta_ms for row in self.partitions)) if self.is_whole else None
 
@@ -193,36 +187,8 @@ class Totals:
         return tuple(said)
 
 
-def _urgency(row: PartitionStatus | TopicStatus) -> tuple[int, int]:
+def _urgency(row: PartitionStatus | FlowStatus) -> tuple[int, int]:
     return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
-
-
-def _worst_reason(rows: Sequence[PartitionStatus], name: str) -> str:
-    """Return the reason of the worst partition, with its name by a format unless all reasons are the same."""
-    row = min(rows, key=_urgency)
-    return row.reason if len({one.reason for one in rows}) == 1 else f"{name.format(row)}: {row.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicStatus(Totals):
-    """The status of one source topic in one flow, of all its partitions."""
-
-    flow: str
-    topic: str
-    partitions: tuple[PartitionStatus, ...]
-
-    @property
-    def verdict(self) -> str:
-        return _worst(row.verdict for row in self.partitions)
-
-    @property
-    def state(self) -> str:
-        return _worst_state(row.state for row in self.partitions)
-
-    @property
-    def reason(self) -> str:
-        """The reason of the worst partition, which it names where there are several."""
-        return _worst_reason(self.partitions, "partition {0.partition}")
 
 
 class _Worst(NamedTuple):
@@ -273,12 +239,10 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         return self.unknown is None
 
     @property
-    def topics(self) -> tuple[TopicStatus, ...]:
-        """The partitions rolled up by topic."""
-        by_name = grouped(self.partitions, lambda row: row.topic)
-        return tuple(
-            TopicStatus(flow=self.flow, topic=name, partitions=tuple(by_name[name])) for name in sorted(by_name)
-        )
+    def topics(self) -> dict[str, FlowStatus]:
+        """What is known of each topic alone, by its name."""
+        of = grouped(self.partitions, lambda row: row.topic)
+        return {name: replace(self, partitions=tuple(of[name]), parked=(), unknown=None) for name in sorted(of)}
 
     def _decisive(self) -> _Worst:
         """Return the worst of a parked stream, a cluster that is away and the partitions; of equals the first of these."""
@@ -290,10 +254,11 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         if self.unknown is not None:
             found.append(_Worst(Verdict.CLUSTER_AWAY, self.unknown, self.answered_at))
         if self.partitions:
-            verdict = _worst(row.verdict for row in self.partitions)
-            begun = (row.since for row in self.partitions if row.since is not None and row.verdict == verdict)
-            reason = _worst_reason(self.partitions, "{0.topic}-{0.partition}")
-            found.append(_Worst(Verdict[verdict], reason, min(begun, default=None)))
+            row = min(self.partitions, key=_urgency)
+            begun = (one.since for one in self.partitions if one.since is not None and one.verdict == row.verdict)
+            is_same = len({one.reason for one in self.partitions}) == 1
+            reason = row.reason if is_same else f"{row.topic}-{row.partition}: {row.reason}"
+            found.append(_Worst(Verdict[row.verdict], reason, min(begun, default=None)))
         return min(found, key=lambda one: SEVERITY.index(one.verdict), default=_Worst())
 
     @property
@@ -419,9 +384,9 @@ def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
     """Show topics or partitions, the worst first; with their flows where there are several."""
     without = () if len(flows) > 1 else ("flow",)
     if by == "topic":
-        topics = sorted((topic for flow in flows for topic in flow.topics), key=_urgency)
+        topics = sorted((item for flow in flows for item in flow.topics.items()), key=lambda item: _urgency(item[1]))
         least = ("catches up in", "in/s", "out/s", "proven")
-        return table_of("", [_topic_row(one) for one in topics], without=without, least=least)
+        return table_of("", [_topic_row(*item) for item in topics], without=without, least=least)
     rows = [
         {
             "flow": flow,
@@ -443,13 +408,13 @@ def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
     )
 
 
-def _topic_row(one: TopicStatus) -> dict[str, object]:
+def _topic_row(topic: str, one: FlowStatus) -> dict[str, object]:
     proven = f"all but {format_count(one.not_proven)}" if one.not_proven else "all"
     if all(row.proven_until is None for row in one.partitions):
         proven = "nothing"
     return {
         "flow": one.flow,
-        "topic": one.topic,
+        "topic": topic,
         "verdict": _badge(one.verdict, one.state),
         "offset lag": one.offset_lag,
         "time lag": to_timedelta(one.time_lag_ms),

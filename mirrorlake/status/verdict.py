@@ -27,10 +27,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import format_duration, format_time
+
+N = TypeVar("N", int, float)
 
 # Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
 WINDOW_SAMPLES = 10
@@ -142,7 +144,7 @@ def sum_lags(parts: Iterable[Any]) -> Total:
     return Total(offsets, combine_known(max, (one.time_lag_ms for one in found)))
 
 
-def combine_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
+def combine_known(add: Callable[[Collection[N]], N], values: Iterable[N | None]) -> N | None:
     """Combine values with `add`; None if one is not known, 0 of no values: a part left out would seem better than it is."""
     found = list(values)
     known = [value for value in found if value is not None]
@@ -209,7 +211,7 @@ def _rule(samples: Sequence[LagSample], lag: int, is_group: bool) -> tuple[Verdi
         return Verdict.OK, f"in pace: {lag} records are under way"
     if all(later >= earlier for earlier, later in pairwise(lags)):
         return Verdict.WARNING, f"the position moves, but the lag never became less: {lags[0]} to {lags[-1]} records"
-    return Verdict.OK, f"{'steady' if catch_up(samples).is_steady else 'catching up'}: {lag} records wait"
+    return Verdict.OK, f"{'steady' if catch_up(samples) is None else 'catching up'}: {lag} records wait"
 
 
 def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
@@ -252,51 +254,30 @@ def _rewound(samples: Sequence[LagSample]) -> tuple[int, int] | None:
 # -- forecasts -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatchUp:
-    """When a hop reaches its end at the rates of the window.
+NEVER = math.inf
 
-    `eta_ms` counts from the last sample: 0 when nothing waits, or no more than is under way in a mirror in pace; None when it
-    `never` does, or nothing can be said. `is_steady`: what waits neither grows nor falls, but for what passes by chance between
-    two samples.
+
+def catch_up(window: Sequence[LagSample]) -> float | None:
+    """Forecast in how many milliseconds from the last sample a hop reaches its end, at the rates of the window.
+
+    0 when nothing waits, or no more than is under way in a mirror in pace; `NEVER` where what waits does not become less; None
+    where the window does not tell, or what waits neither grows nor falls, but for what passes by chance between two samples.
+    Samples before a step back of the position do not count.
     """
-
-    eta_ms: int | None
-    reason: str
-    is_steady: bool = False
-    never: bool = False
-
-
-_CAUGHT_UP = CatchUp(eta_ms=0, reason="nothing waits")
-
-
-def catch_up(window: Sequence[LagSample]) -> CatchUp:
-    """Forecast when a hop catches up; samples before a step back of the position do not count."""
     waiting = window[-1].waiting
-    if waiting == 0:
-        return _CAUGHT_UP
-    if waiting is None:
-        return CatchUp(eta_ms=None, reason="the end was not known at the last sample")
+    if not waiting:
+        return waiting
     known = _since_last_step_back(window)
     span_s = _span_s(known)
     if len(known) < FEWEST_SAMPLES or span_s <= 0:
-        return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")
+        return None
     if _is_in_pace(known):
-        return CatchUp(eta_ms=0, reason=f"in pace: {waiting} records are under way")
+        return 0
     came, went = (known[-1].end_position or 0) - (known[0].end_position or 0), known[-1].position - known[0].position
-    gain_per_s = (went - came) / span_s
     # A trend of no more than passes in a moment is chance: it would tell another time to catch up at each sample.
     if went > 0 and abs(went - came) * span_s <= went * PACE_S:
-        said = f"steady: {waiting} records wait, and their number neither grows nor falls"
-        return CatchUp(eta_ms=None, reason=said, is_steady=True)
-    if gain_per_s > 0:
-        said = f"{waiting} records wait, and their number falls by {gain_per_s:.3g} a second"
-        return CatchUp(eta_ms=math.ceil(waiting / gain_per_s * 1000), reason=said)
-    if went == 0:
-        said = f"never: the position stands still, {waiting} records wait"
-    else:
-        said = f"never: {waiting} records wait, and their number grows by {-gain_per_s:.3g} a second"
-    return CatchUp(eta_ms=None, reason=said, never=True)
+        return None
+    return math.ceil(waiting * span_s / (went - came) * 1000) if went > came else NEVER
 
 
 def rates(window: Sequence[LagSample]) -> tuple[float | None, float | None]:
@@ -379,7 +360,7 @@ def retention_risk(
     soonest_ms = max(0, retention_ms - old_ms)
     slope = _slope(window)
     left_ms = 0 if soonest_ms == 0 else int(soonest_ms / slope) if slope > 0 else None
-    eta_ms = catch_up(window).eta_ms
+    eta_ms = catch_up(window)
     catches_up = eta_ms is not None and left_ms is not None and eta_ms < left_ms
     return RetentionRisk(
         reason=f"the oldest record that waits is {format_duration(old_ms)} old, and is kept {format_duration(retention_ms)}",

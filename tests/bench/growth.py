@@ -550,7 +550,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "a look, nothing moved": partial(made.look, "a look, nothing moved"),
         "lag of ten minutes": lambda: made.lag.over(timedelta(minutes=10)).table(),
         "rpo of ten minutes": lambda: made.lag.rpo(timedelta(minutes=10)).table(),
-        "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)),
+        "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)).rows(),
         "verdict": made.lag.verdict,
         "metrics, read": lambda: measure(lake, made.lag, at=made.now),
         "metrics, shown": lambda: metrics.show(verdict, values),

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import EnumType
 from functools import cache
-from types import SimpleNamespace, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import mirrorlake
@@ -25,7 +25,7 @@ from mirrorlake.records.record import Missing
 from mirrorlake.render import Displayable
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.replay import Replay
-from mirrorlake.status.hops import LagPage, LagVerdict
+from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.topics import RulesShown
 from mirrorlake.topics.rules_plan import RuleShown
@@ -99,14 +99,6 @@ def lag_verdict(text: str) -> LagVerdict:
     return judged({place: window}, retention_of=lambda of: dict.fromkeys(of, 60_000))
 
 
-def lag_page(text: str) -> LagPage:
-    """Return the lag of a group's position, with a sample before."""
-    row = {"flow": text, "topic": text, "generation": 1, "partition": 0, "hop": "consumed", "group_id": text}
-    lags = {"cluster": text, "position": 7, "end_position": 9, "offset_lag": 2, "time_lag_ms": 156_000}
-    looks = (NOON, NOON + timedelta(minutes=1))
-    return LagPage(SimpleNamespace(observed_at=at, **row, **lags) for at in looks)
-
-
 def filled(kind: type, text: str, /, **given: Any) -> Any:
     """Return a dataclass with `text` in every field that takes one, one row of everything, and 7 for numbers."""
     others = {name: _filling(hint, text) for name, hint in _hints(kind).items() if name not in given}
@@ -165,7 +157,6 @@ def every(text: str) -> list[Displayable]:
         Status(flows=(status(text),), observed_at=NOON),
         page(text),
         lag_verdict(text),
-        lag_page(text),
         replay,
         Replay(unused, replay),
         VerifyReports([report(text), report(text, equal=True)]),

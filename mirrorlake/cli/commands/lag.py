@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from datetime import timedelta
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,10 +36,7 @@ def lag(
     flow: Flow = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            help="Show the samples since then: -1h, 03:30, '2026-11-22 03:30' (UTC); a new sample without it.",
-        ),
+        typer.Option("--since", help="The longest lags since then: -1h, 03:30, '2026-11-22 03:30' (UTC); not of now."),
     ] = None,
     at: Annotated[
         str | None,
@@ -50,15 +47,12 @@ def lag(
     views: Annotated[
         bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
     ] = False,
-    verdict: Annotated[
-        bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 if one is worse than OK.")
-    ] = False,
     by: By = "topic",
 ) -> int:
-    """Show how far each hop of each topic lags, and why.
+    """Judge how far each hop of each topic lags, and say why.
 
-    The hops lead from the source's end: landed, republished, consumed by each group; in_table for typed
-    tables.
+    Exit code 1 if one is worse than OK. The hops lead from the source's end: landed, republished,
+    consumed by each group; in_table for typed tables.
     """
     mirror = cli.mirror
     known = mirror.lag if flow is None else mirror[flow].lag
@@ -73,33 +67,34 @@ def lag(
         cli.say(f"created: {', '.join(created)}")
         return 0
     if at is not None:
-        if since is not None or verdict:
-            raise UsageError("--at excludes --since and --verdict", remedy="mirrorlake lag --at 3h")
-        cli.answer(known.loss_at(at))
+        if since is not None:
+            raise UsageError("--at excludes --since", remedy="mirrorlake lag --at 3h")
+        lost = known.loss_at(at).rows()
+        cli.document({"flows": list(map(vars, lost))})
+        cli.table(
+            "had the sources died then",
+            ("flow", "records lost", "age of the oldest", "sampled at"),
+            [(one.flow, one.records, _duration(one.data_ms), one.observed_at) for one in lost],
+        )
         return 0
-    if verdict:
-        judged = known.verdict().by(by)
-        cli.document(judged)
-        cli.show(judged, rows=_page_rows(by))
-        return 0 if judged.is_fine else 1
-    from mirrorlake.status import LagPage
-
-    # Samples have no tables: how these stand is read now.
-    tables = mirror.tables().tables if flow is None and since is None else ()
-    page = LagPage(known.rows(since), by=by, tables=tables)
-    cli.document({"lag": [_document(row) for row in page.rows], **({"tables": [*tables]} if tables else {})})
-    cli.show(page, rows=_page_rows(by))
-    return 0
-
-
-def _page_rows(by: str) -> int | None:
-    """Return the rows of a table that fit a page, or None for all."""
-    return 24 if by == "topic" else None
-
-
-def _document(row: Any) -> dict[str, Any]:
-    return {name: _utc(value) if isinstance(value, datetime) else value for name, value in vars(row).items()}
+    if since is not None:
+        found = (known.over(since) if cli.as_json else known.longest(since)).rows()
+        cli.document({"lag": list(map(vars, found))})
+        cli.table(
+            "at most",
+            ("flow", "topic", "hop", "group", "on", "offset lag", "time lag"),
+            [
+                (one.flow, one.topic, one.hop, one.group_id, one.cluster, one.offset_lag, _duration(one.time_lag_ms))
+                for one in found
+            ],
+        )
+        return 0
+    judged = known.verdict().by(by)
+    cli.document(judged)
+    # As many rows of a table as fit a page.
+    cli.show(judged, rows=24 if by == "topic" else None)
+    return 0 if judged.is_fine else 1
 
 
-def _utc(time: datetime) -> str:
-    return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+def _duration(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)

@@ -217,19 +217,19 @@ def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(stor
 @pytest.mark.law("E")
 def test_law_e_what_would_have_been_lost_is_unknown_where_nobody_looked(story: LakeBuilder) -> None:
     lag = lag_of(story.lake)
-    [found] = lag.loss_at(at(25))
-    assert (found.observed_at, found.records, found.seconds) == (at(20), 7, 15.0)
-    [none] = lag.loss_at(at(39))
-    assert (none.records, none.seconds) == (0, 0.0)
-    [away] = lag.loss_at(at(45))
-    assert (away.records, away.seconds, away.reason) == (None, None, "the source did not answer")
-    told = lag.loss_at(at(25)).as_dict()["flows"][0]
-    assert (told["records"], told["seconds"], told["reason"]) == (7, 15.0, None)
-    [unread] = lag.loss_at(at(60))
-    assert (unread.records, unread.seconds) == (2, None)
-    for moment in (at(4), at(50 + 61)):
-        [unknown] = lag.loss_at(moment)
-        assert (unknown.records, unknown.observed_at) == (None, None), f"nobody looked at {moment}"
+
+    def lost(seconds: float) -> tuple[Any, ...]:
+        [found] = lag.loss_at(at(seconds)).rows()
+        return found.flow, found.observed_at, found.records, found.data_ms
+
+    assert lost(25) == (FLOW, at(20), 7, 15_000)
+    assert lost(39)[2:] == (0, 0)
+    assert lost(45)[1:] == (at(40), None, None), "the source did not answer"
+    assert lost(60)[2:] == (2, None)
+    for moment in (4, 50 + 61):
+        assert lost(moment) == (FLOW, None, None, None), f"nobody looked at {moment}"
+    longest = {(row.hop, row.group_id): (row.offset_lag, row.time_lag_ms) for row in lag.longest(at(0)).rows()}
+    assert longest["republished", None] == (7, 15_000)
 
 
 def test_points_of_a_chart_are_the_worst_of_their_stretch_of_time(story: LakeBuilder) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
-from datetime import timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,8 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.status import LagPage, PositionSnapshot
-from tests.builders import NOON
+from mirrorlake.status import PositionSnapshot
+from tests.builders import NOON, hop_place, judged, sample
 from tests.docs import DOCS
 from tests.kit.commands import run_cli
 
@@ -28,59 +27,24 @@ LEFT = Note(where="west", kind="acl", name="User:app", reason="its host differs"
 GROUPS = ["Start", "Watch", "Find", "Recover", "Keep"]
 
 
-def row(minutes: int, lag_ms: int | None, **other: Any) -> Any:
-    place = {"flow": "east->central", "topic": "orders", "generation": 1, "partition": 0, "cluster": "east"}
-    hop = {"hop": "landed", "group_id": None, "observed_at": NOON + timedelta(minutes=minutes), "position": minutes}
-    lags = {"end_position": 9, "offset_lag": 9 - minutes, "time_lag_ms": lag_ms}
-    return SimpleNamespace(**{**place, **hop, **lags, **other})
-
-
-def test_many_partitions_are_one_page_with_the_longest_waiting_topic_first() -> None:
-    hops = [("landed", None), ("republished", None), ("consumed", "billing")]
-    rows = [
-        row(1, 0, topic=topic, partition=n, hop=hop, group_id=group, offset_lag=0)
-        for topic in ("orders", "payments")
-        for n in range(16)
-        for hop, group in hops
-    ]
-    [late] = [one for one in rows if (one.topic, one.partition, one.hop) == ("payments", 7, "republished")]
-    late.offset_lag, late.time_lag_ms = 8, 156_000
-    shown = LagPage(rows).sheet().text(rows=None, width=80)
-    title, _, first, *others = shown.splitlines()
-    assert title == "lag: 96 positions"
-    assert first.split() == ["payments", "landed", "16", "0", "0", "ms"]
-    assert others[0].split() == ["payments", "republished", "16", "8", "2", "min", "36", "s"]
-    assert others[1].split() == ["payments", "consumed", "by", "billing", "on", "east", "16", "0", "0", "ms"]
-    assert len(others) == 5
-    assert len(LagPage(rows, by="partition").sheet().text(rows=None, width=99).splitlines()) == 98
-
-
-def test_over_time_a_position_shows_its_newest_lag_and_its_longest() -> None:
-    rows = [row(2, 20), row(1, 90_000), row(3, 10), row(1, None, generation=2)]
-    text = LagPage(rows, by="partition").sheet().text(rows=None, width=200)
-    _, heads, first, second, note = text.splitlines()
-    assert heads.split() == ["partition", "hop", "position", "end", "offset", "lag", "time", "lag", "at", "most"]
-    assert first.split() == ["orders-0", "landed", "3", "9", "6", "10", "ms", "1", "min", "30", "s"]
-    assert second.split() == ["orders~2-0", "landed", "1", "9", "8", "–", "–"]
-    assert note.strip().startswith("–: not known")
-    assert str(LagPage([])).startswith("lag: no position is known yet; next: mirrorlake run")
-
-
-def test_the_command_prints_a_page_or_every_position_and_its_document_has_all(
+def test_lag_prints_a_page_or_every_position_and_its_document_has_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = NOON.astimezone(timezone(timedelta(hours=5)))
-    rows = [row(1, 1_500, topic=f"t{n}", observed_at=elsewhere) for n in range(60)]
-    none = SimpleNamespace(tables=())
-    mirror = SimpleNamespace(lag=SimpleNamespace(rows=lambda _: rows), tables=lambda: none)
-    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: mirror)
+    stands = [sample(NOON + timedelta(minutes=minute), 7, 9, waiting=NOON, lag_ms=0) for minute in range(3)]
+    topics = [(f"t{n:02}", partition) for n in range(40) for partition in range(2)]
+    windows = {hop_place("republished", topic=topic, partition=partition): stands for topic, partition in topics}
+    lag = SimpleNamespace(verdict=lambda: judged(windows))
+    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: SimpleNamespace(lag=lag))
     conf = ("--conf", str(tmp_path / "mirror.yml"))
-    page, full, document = (run_cli("lag", *conf, *more) for more in ((), ("--by", "partition"), ("--json",)))
-    assert len(page.stdout.splitlines()) <= 36
-    assert "… and 36 more rows of 60" in page.stdout
-    assert sum("landed" in line for line in full.stdout.splitlines()) == 60
-    told = {(one["time_lag_ms"], one["observed_at"]) for one in json.loads(document.stdout)["lag"]}
-    assert told == {(1_500, "2026-01-01T12:00:00Z")}, "times in JSON are UTC"
+    page, full, told = (run_cli("lag", *conf, *more) for more in ((), ("--by", "partition", "--wide"), ("--json",)))
+    assert {page.returncode, full.returncode, told.returncode} == {1}, "a finding"
+    assert "… and 16 more rows of 40" in page.stdout
+    assert sum("republished" in line for line in full.stdout.splitlines()) == 80
+    assert re.search(r"t39-1 +republished +✗ STALL +7 +9 +2 +2 min 0 s +never", full.stdout)
+    document = json.loads(told.stdout)
+    [first, *_] = document["lag"]
+    assert (document["verdict"], len(document["lag"]), first["eta_ms"]) == ("STALL", 80, None)
+    assert first["observed_at"] == "2026-01-01T12:02:00+00:00", "times in JSON are UTC"
 
 
 def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:

@@ -36,7 +36,7 @@ from mirrorlake.status.metrics import (
     measure,
     start_server,
 )
-from mirrorlake.status.verdict import HopKey, LagSample, Verdict
+from mirrorlake.status.verdict import NEVER, HopKey, LagSample, Verdict
 from tests.builders import NOON, hop_place, judged, ledger_record, mirror_config, run, sample
 from tests.kit.lake import LakeBuilder
 
@@ -125,7 +125,7 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
     ]:
         assert scraped.value(name, **labels) == expected, name
     lag, values = figures()
-    stuck = [replace(hop, catch_up=replace(hop.catch_up, eta_ms=None, never=True)) for hop in lag.hops]
+    stuck = [replace(hop, eta_ms=NEVER) for hop in lag.hops]
     scraped = shown((replace(lag, hops=tuple(stuck)), values))
     assert scraped.value("mirrorlake_catch_up_seconds", flow=FLOW) == float("inf"), "never"
 

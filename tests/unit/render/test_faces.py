@@ -191,14 +191,14 @@ def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
         replace(partition_status("clicks"), proven_until=1000, in_per_s=2.0, out_per_s=1.5, eta_ms=0),
     ]
     found = Status(flows=(status("f", *rows),), observed_at=NOON)
-    clicks, orders = found["f"].topics
+    clicks, orders = found["f"].topics.values()
     assert (orders.verdict, orders.reason, orders.offset_lag, orders.time_lag_ms) == (
-        *("WARNING", "partition 3: it is behind"),
+        *("WARNING", "orders-3: it is behind"),
         *(7, 7000),
     )
     assert (clicks.in_per_s, clicks.not_proven, orders.in_per_s, orders.eta_ms) == (2.0, 0, None, None)
     lines = found.to_text().split("\n")
-    assert re.search(r"orders +! WARNING +7 +7\.0 s .* nothing +partition 3: it is behind$", lines[2])
+    assert re.search(r"orders +! WARNING +7 +7\.0 s .* nothing +orders-3: it is behind$", lines[2])
     assert re.search(r"clicks +✓ OK .* 2 +1\.5 .* all +it is caught_up$", lines[3])
     assert len(lines) == 4
     assert found.by("partition").to_text().count("orders") == 4

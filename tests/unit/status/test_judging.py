@@ -327,7 +327,7 @@ def test_verdicts_of_many_partitions_are_one_page_that_says_why_in_80_columns() 
     assert "1 of 48 partitions, such as 7: the position stood at 5 for 2 min 0 s" in found.sheet().text()
     assert len(page.splitlines()) < 17
     assert sum("landed" in line for line in every.splitlines()) == 48
-    assert len(found.by("topic").as_dict()["hops"]) == 96
+    assert len(found.by("topic").as_dict()["lag"]) == 96
 
 
 def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics() -> None:
