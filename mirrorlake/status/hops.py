@@ -154,13 +154,15 @@ class LagVerdict(Displayable):
 
     def _table(self, title: str, hops: Sequence[HopVerdict]) -> Table:
         if self.shown_by == "partition":
-            rows = [[hop] for hop in hops]
+            parts = [[hop] for hop in hops]
         else:
-            rows = [*grouped(hops, lambda hop: (hop.key.flow, hop.key.topic, _hop_name(hop.key))).values()]
+            parts = [*grouped(hops, lambda hop: (hop.key.flow, hop.key.topic, _hop_name(hop.key))).values()]
+        rows = [_verdict_row(several, self.shown_by) for several in parts]
         # The only flow is in the title.
-        without = () if len(self.flows) > 1 else ("flow",)
-        least = ("position", "end", "offset lag", "time lag", "catches up in", "deleted in")
-        return table_of(title, [_verdict_row(several, self.shown_by) for several in rows], without=without, least=least)
+        without = {"flow"} if len(self.flows) == 1 else set()
+        without |= {name for name in ("catches up in", "deleted in") if all(row[name] is None for row in rows)}
+        least = ("position", "end", "deleted in", "catches up in")
+        return table_of(title, rows, without=without, least=least)
 
 
 def longest_eta(hops: Iterable[HopVerdict]) -> float | None:
