@@ -28,7 +28,7 @@ from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
 from mirrorlake.status.history import windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import RetentionLookup, judge_snapshot
+from mirrorlake.status.judging import RetentionLookup, SnapshotJudge
 from mirrorlake.status.snapshot import PositionSnapshot
 from mirrorlake.status.verdict import HopKey, LagSample
 from tests.kit.lake import NOON, map_row
@@ -235,7 +235,8 @@ def judged(
     }
     if errors := known.pop("errors", None):
         looked = replace(looked, errors=errors)
-    found = judge_snapshot(flows, looked, dict(looked.hops(flows)), retention_of=retention_of, **known)
+    hops = dict(looked.hops(flows))
+    found = SnapshotJudge(flows=flows, snapshot=looked, samples=hops, retention_of=retention_of, **known).judge()
     # Of a window that says nothing of landing no verdict on it is shown.
     return replace(found, hops=tuple(hop for hop in found.hops if hop.key in windows))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -87,127 +88,79 @@ def read_retention(context: Context, topics: Collection[Topic]) -> dict[Topic, i
     return found
 
 
-def judge_snapshot(
-    flows: Sequence[FlowConfig],
-    snapshot: PositionSnapshot,
-    samples: Mapping[HopKey, LagSample],
-    *,
-    lake: Lake,
-    target: Callable[[str], ClusterAdmin],
-    state: ControlState,
-    retention_of: RetentionLookup,
-    windows: WindowReader = lambda _: {},
-    find_transactions: TransactionFinder = lambda _alias, _stable: {},
-) -> LagVerdict:
-    """Judge the hops of flows at one snapshot, and tell the status of their partitions; `samples` are these hops.
+@dataclass(frozen=True, kw_only=True)
+class SnapshotJudge:
+    """Judge one snapshot: each hop of the flows by the samples before it, each partition by its hops and by what else is known.
 
-    A flow gets only an error and its time if its source or target did not answer. The samples before are asked for where records
-    wait, or somebody is away. Only the newest generation of a partition counts: positions of an older one end where the topic
-    was deleted.
+    `samples` are the hops of the snapshot. A flow gets only an error and its time if its source or target did not answer. The samples
+    before are asked for where records wait, or somebody is away. Only the newest generation of a partition counts: positions of
+    an older one end where the topic was deleted.
     """
-    silent, remotes = _read_remotes(flows, snapshot, target)
-    waiting = [key for key, one in samples.items() if one.waiting != 0]
-    earlier = windows(waiting) if waiting or silent else {}
-    # A truncation begins another generation of one partition.
-    newest: dict[tuple[str, str, int], int] = {}
-    for key in (*samples, *earlier):
-        of = key.flow, key.topic, key.partition
-        newest[of] = max(key.generation, newest.get(of, 0))
-    at = snapshot.observed_at
-    judges = _Judge(
-        at=at,
-        flows={flow.name: flow for flow in flows},
-        state=state,
-        limits=_limits(flows, samples, retention_of),
-        starts=_log_starts(snapshot),
-    )
-    of_flow: dict[str, dict[HopKey, HopVerdict]] = {flow.name: {} for flow in flows}
-    for key, last in samples.items():
-        if key.generation == newest[key.flow, key.topic, key.partition]:
-            of_flow[key.flow][key] = judges.hop(key, earlier.get(key, ()), last)
-    # Of a cluster that does not answer, only the samples before are known.
-    for key, window in earlier.items():
-        is_newest = key.generation == newest[key.flow, key.topic, key.partition]
-        if is_newest and key.flow in silent and key not in samples and key.hop != "consumed":
-            of_flow[key.flow][key] = judges.hop(key, window[:-1], window[-1])
-    found: dict[str, FlowStatus] = {}
-    answering = [flow for flow in flows if flow.name not in silent]
-    rto, hanging = measured_rto(lake, answering), _find_hanging(answering, of_flow, find_transactions)
-    for flow in flows:
-        hops = of_flow[flow.name]
-        if flow.name in silent:
-            status = _unknown_status(*silent[flow.name], state, at=at, lake=lake)
-            hops |= {key: _away(hop, status.unknown or "") for key, hop in hops.items() if key.hop != "consumed"}
-        else:
-            status = _status(flow, hops, snapshot, remotes[flow.name], hanging[flow.source], state=state, lake=lake)
-            status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto.get(flow.name)))
-        found[flow.name] = status
-    every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=lambda hop: hop.urgency)
-    return LagVerdict(hops=tuple(every), status=Status(flows=tuple(found.values()), observed_at=at))
 
-
-# -- objectives ----------------------------------------------------------------------------------------------------------
-
-
-def judge_objectives(flow: FlowConfig, rpo_ms: int | None, rto: Objective | None) -> tuple[Objective, ...]:
-    """Return the objectives of a flow, with its present RPO and the last RTO."""
-    rpo = flow.objectives.rpo
-    measured_s = None if rpo_ms is None else rpo_ms / 1000
-    lost = None if rpo is None else Objective(name="RPO", wanted_s=rpo.total_seconds(), measured_s=measured_s)
-    return tuple(one for one in (lost, rto) if one is not None)
-
-
-def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, Objective]:
-    """Return the RTO of flows that have an objective for it, measured by their last failover or drill in `audit`."""
-    found = {
-        flow.name: Objective(name="RTO", wanted_s=flow.objectives.rto.total_seconds(), measured_s=None)
-        for flow in flows
-        if flow.objectives.rto is not None
-    }
-    for row in lake.query(_LAST_RTO, missing_ok=True, names=sorted(found)) if found else ():
-        with suppress(ValueError, AttributeError):
-            seconds = json.loads(row.after).get("rto_s")
-            if isinstance(seconds, int | float):
-                known = found[row.flow]
-                found[row.flow] = replace(known, measured_s=seconds, measured_at=row.at, measured_by=row.command)
-    return found
-
-
-_LAST_RTO = """
-    SELECT flow, command, after, at FROM {audit}
-    WHERE array_contains(:names, flow) AND command IN ('drill', 'failover') AND after LIKE '%rto_s%' ORDER BY at
-"""
-
-
-# -- hops ----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
-    """The facts of a snapshot that the verdicts of all hops share."""
-
-    at: datetime
-    flows: Mapping[str, FlowConfig]
+    flows: Sequence[FlowConfig]
+    snapshot: PositionSnapshot
+    samples: Mapping[HopKey, LagSample]
+    lake: Lake
+    target: Callable[[str], ClusterAdmin]
     state: ControlState
-    limits: Mapping[Topic, int | None]
-    starts: Mapping[tuple[str, SourcePartition], int]
+    retention_of: RetentionLookup
+    windows: WindowReader = lambda _: {}
+    find_transactions: TransactionFinder = lambda _alias, _stable: {}
 
-    def hop(self, key: HopKey, before: Sequence[LagSample], last: LagSample) -> HopVerdict:
+    def judge(self) -> LagVerdict:
+        silent, remotes = self._ask_targets()
+        waiting = [key for key, one in self.samples.items() if one.waiting != 0]
+        earlier = self.windows(waiting) if waiting or silent else {}
+        windows = {key: (earlier.get(key, ()), last) for key, last in self.samples.items()}
+        for key, window in earlier.items():
+            # Of a cluster that does not answer, only the samples before are known.
+            if key not in windows and key.flow in silent and key.hop != "consumed":
+                windows[key] = window[:-1], window[-1]
+        # A truncation begins another generation of one partition.
+        newest: dict[tuple[str, str, int], int] = {}
+        for key in (*windows, *earlier):
+            of = key.flow, key.topic, key.partition
+            newest[of] = max(key.generation, newest.get(of, 0))
+        of_flow: dict[str, dict[HopKey, HopVerdict]] = {flow.name: {} for flow in self.flows}
+        for key, (before, last) in windows.items():
+            if key.generation == newest[key.flow, key.topic, key.partition]:
+                of_flow[key.flow][key] = self._hop(key, before, last)
+        found: dict[str, FlowStatus] = {}
+        answering = [flow for flow in self.flows if flow.name not in silent]
+        rto, hanging = measured_rto(self.lake, answering), self._find_hanging(answering, of_flow)
+        for flow in self.flows:
+            hops = of_flow[flow.name]
+            if flow.name in silent:
+                status = self._unknown_status(flow, *silent[flow.name])
+                hops |= {key: _away(hop, status.unknown or "") for key, hop in hops.items() if key.hop != "consumed"}
+            else:
+                status = self._status(flow, hops, remotes[flow.name], hanging[flow.source])
+                status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto.get(flow.name)))
+            found[flow.name] = status
+        every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=lambda hop: hop.urgency)
+        status_of_all = Status(flows=tuple(found.values()), observed_at=self.snapshot.observed_at)
+        return LagVerdict(hops=tuple(every), status=status_of_all)
+
+    # -- hops --------------------------------------------------------------------------------------------------------------
+
+    def _hop(self, key: HopKey, before: Sequence[LagSample], last: LagSample) -> HopVerdict:
         """Judge one hop by its samples; the last is of now."""
+        at = self.snapshot.observed_at
         # Where nothing waits, the first sample suffices for the rates. Another sampler may have written newer ones than this.
-        window = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < self.at]
+        window = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < at]
         window.append(last)
         found = judge(window, is_group=key.hop == "consumed")
         verdict, reason = found.verdict, found.reason
         if key.hop == "landed" and (pause := self.state.of_cluster(key.source)) is not None:
             verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
-        topic, risk = _read_from(self.flows[key.flow], key), None
-        if last.waiting == 0 or topic is None or topic in self.limits:
+        topic, risk = self._read_from(key), None
+        if last.waiting == 0 or topic is None or topic in self._limits:
+            starts = self._log_starts if key.cluster == key.source else {}
             risk = retention_risk(
                 window,
-                now=self.at,
-                retention_ms=self.limits.get(topic) if topic else None,
-                log_start=self.starts.get((key.source, key.source_partition)) if key.cluster == key.source else None,
+                now=at,
+                retention_ms=self._limits.get(topic) if topic else None,
+                log_start=starts.get((key.source, key.source_partition)),
             )
         return HopVerdict(
             key=key,
@@ -221,109 +174,161 @@ class _Judge:
             since=found.since,
         )
 
+    def _read_from(self, key: HopKey) -> Topic | None:
+        """Return the topic that a hop reads; the hop `republished` reads the relay, which keeps what is not sent."""
+        if key.hop == "republished":
+            return None
+        flow = self._by_name[key.flow]
+        return (flow.source, key.topic) if key.cluster == flow.source else (flow.target, flow.remote_topic(key.topic))
 
-def _read_from(flow: FlowConfig, key: HopKey) -> Topic | None:
-    """Return the topic that a hop reads; the hop `republished` reads the relay, which keeps what is not sent."""
-    if key.hop == "republished":
-        return None
-    return (flow.source, key.topic) if key.cluster == flow.source else (flow.target, flow.remote_topic(key.topic))
+    @cached_property
+    def _by_name(self) -> dict[str, FlowConfig]:
+        return {flow.name: flow for flow in self.flows}
 
+    @cached_property
+    def _limits(self) -> dict[Topic, int | None]:
+        """The retention of each topic in which records wait for a hop; a topic of which it is not known is absent."""
+        recent, asked = set[Topic](), set[Topic]()
+        for key, one in self.samples.items():
+            if one.waiting != 0 and (topic := self._read_from(key)) is not None:
+                is_recent = key.hop == "landed" and one.time_lag_ms is not None and one.time_lag_ms <= _RECENT_MS
+                (recent if is_recent else asked).add(topic)
+        return dict.fromkeys(recent - asked) | dict(self.retention_of(asked) if asked else {})
 
-def _limits(
-    flows: Iterable[FlowConfig], samples: Mapping[HopKey, LagSample], retention_of: RetentionLookup
-) -> dict[Topic, int | None]:
-    """Return the retention of each topic in which records wait for a hop; a topic of which it is not known is absent."""
-    by_name = {flow.name: flow for flow in flows}
-    recent, asked = set[Topic](), set[Topic]()
-    for key, one in samples.items():
-        if one.waiting != 0 and (topic := _read_from(by_name[key.flow], key)) is not None:
-            is_recent = key.hop == "landed" and one.time_lag_ms is not None and one.time_lag_ms <= _RECENT_MS
-            (recent if is_recent else asked).add(topic)
-    return dict.fromkeys(recent - asked) | dict(retention_of(asked) if asked else {})
+    @cached_property
+    def _log_starts(self) -> dict[tuple[str, SourcePartition], int]:
+        """The first offset of each source partition of which something was landed: what went before that was never wanted."""
+        landed = self.snapshot.landed
+        return {
+            (key.source, source): offset
+            for key, offset in self.snapshot.positions.items()
+            if key.kind == "earliest" and (source := key.source_partition) in landed[key.source].reached
+        }
 
+    # -- status ------------------------------------------------------------------------------------------------------------
 
-def _log_starts(snapshot: PositionSnapshot) -> dict[tuple[str, SourcePartition], int]:
-    """Return the first offset of each source partition of which something was landed: what went before that was never wanted."""
-    return {
-        (key.source, source): offset
-        for key, offset in snapshot.positions.items()
-        if key.kind == "earliest" and (source := key.source_partition) in snapshot.landed[key.source].reached
-    }
+    def _status(
+        self,
+        flow: FlowConfig,
+        hops: dict[HopKey, HopVerdict],
+        remotes: Sequence[LostTopic],
+        hanging: Mapping[TopicPartition, OpenTransaction],
+    ) -> FlowStatus:
+        """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
+        at = self.snapshot.observed_at
+        # A partition that no broker leads is left out; a warning was logged, and `doctor` names it.
+        sent = [key for key, hop in hops.items() if key.hop == "republished" and hop.last.end_position is not None]
+        landed, topics = self.snapshot.landed[flow.source].reached, {key.topic for key in sent}
+        held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
+        lost = {topic: one.cause for one in held for topic in one.topics}
+        paused = self.state.covering(flow.name, flow.source, flow.target)
+        proven = proven_until(self.lake, flow)
+        # Where records wait and nothing was sampled of late: nobody runs the mirror, so it does not warm up.
+        is_young = any(hops[key].last.waiting != 0 for key in sent) and all(hops[key].samples == 1 for key in sent)
+        rested = self._last_answer(("flow", flow.name)) if is_young else None
+        rows = []
+        for key in sorted(sent, key=lambda one: (one.topic, one.partition)):
+            hop, source = hops[key], key.source_partition
+            to_land = hops[key._replace(hop="landed", cluster=flow.source)]
+            # Where nothing waits to be landed, the source deletes nothing that is missed.
+            left = to_land.retention if to_land.last.waiting != 0 else None
+            transaction = hanging.get(TopicPartition(key.topic, key.partition))
+            pause = paused(key.topic)
+            known, why = _state(hop, left, lost.get(key.topic), pause, transaction, source in landed, at)
+            judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
+            if judged is not hop:
+                hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
+            in_per_s, out_per_s = hop.rates
+            soonest_ms = None if left is None else left.soonest_ms
+            rows.append(
+                PartitionStatus(
+                    topic=key.topic,
+                    partition=key.partition,
+                    source_end=hop.last.end_position or 0,
+                    landed=to_land.last.position,
+                    republished=hop.last.position,
+                    offset_lag=hop.last.offset_lag or 0,
+                    time_lag_ms=hop.last.time_lag_ms,
+                    verdict=judged.verdict.name,
+                    state=known,
+                    reason=judged.reason,
+                    since=judged.since,
+                    in_per_s=in_per_s,
+                    out_per_s=out_per_s,
+                    eta_ms=None if hop.eta_ms == NEVER else hop.eta_ms,
+                    proven_until=proven.get(source),
+                    expires_in_ms=soonest_ms,
+                    expires_why=None if left is None or soonest_ms is None else left.reason,
+                    blocked_offsets=0 if transaction is None else transaction.offsets,
+                    blocked_ms=None if transaction is None else age_ms(transaction.since, at),
+                )
+            )
+        parked = self.state.of_flow(flow.name, flow.source)
+        return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
+
+    def _ask_targets(self) -> tuple[dict[str, tuple[Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
+        """Return the flows of which somebody did not answer, and the lost remote topics of the others."""
+        silent: dict[str, tuple[Subject, ClusterError]] = {}
+        remotes: dict[str, Sequence[LostTopic]] = {}
+        for flow in self.flows:
+            subjects: list[Subject] = [("cluster", flow.source), ("relay", flow.source), ("flow", flow.name)]
+            if (subject := next((one for one in subjects if one in self.snapshot.errors), None)) is not None:
+                silent[flow.name] = subject, self.snapshot.errors[subject]
+                continue
+            try:
+                sent = self.snapshot.sent[flow.name]
+                remotes[flow.name], _ = inspect_remote_topics(flow, self.target(flow.target), sent)
+            except ClusterError as error:
+                # The target answered for the snapshot, and stopped answering since.
+                silent[flow.name] = ("flow", flow.name), error
+        return silent, remotes
+
+    def _unknown_status(self, flow: FlowConfig, subject: Subject, error: ClusterError) -> FlowStatus:
+        """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
+        since = self._last_answer(subject)
+        pause = self.state.of_stream(flow.name, flow.target) or self.state.of_cluster(flow.source)
+        why = [str(pause)] if pause else []
+        why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
+        return FlowStatus(
+            flow=flow.name,
+            partitions=(),
+            observed_at=self.snapshot.observed_at,
+            parked=self.state.of_flow(flow.name, flow.source),
+            unknown="; ".join(why),
+            away=flow.target if subject[0] == "flow" else flow.source,
+            answered_at=since,
+        )
+
+    def _last_answer(self, subject: Subject) -> datetime | None:
+        text = (
+            "SELECT max(observed_at) AS at FROM {samples} WHERE subject = :subject AND name = :name AND error IS NULL"
+        )
+        rows = self.lake.query(text, missing_ok=True, subject=subject[0], name=subject[1])
+        return rows[0].at if rows else None
+
+    def _find_hanging(
+        self, flows: Sequence[FlowConfig], hops: Mapping[str, Mapping[HopKey, HopVerdict]]
+    ) -> dict[str, Mapping[TopicPartition, OpenTransaction]]:
+        """Return the hanging transactions of each source."""
+        ends: dict[str, dict[TopicPartition, int]] = {flow.source: {} for flow in flows}
+        for flow in flows:
+            for key, hop in hops[flow.name].items():
+                if key.hop == "republished" and hop.last.end_position is not None:
+                    ends[flow.source][TopicPartition(key.topic, key.partition)] = hop.last.end_position
+        found: dict[str, Mapping[TopicPartition, OpenTransaction]] = {}
+        for alias, stable in ends.items():
+            try:
+                found[alias] = self.find_transactions(alias, stable) if stable else {}
+            except MirrorlakeError as error:
+                log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
+                found[alias] = {}
+        return found
 
 
 def _away(hop: HopVerdict, why: str) -> HopVerdict:
     # Earlier figures do not describe the present.
     last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
     return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=why, last=last, eta_ms=None, retention=None, since=None)
-
-
-# -- status --------------------------------------------------------------------------------------------------------------
-
-
-def _status(
-    flow: FlowConfig,
-    hops: dict[HopKey, HopVerdict],
-    snapshot: PositionSnapshot,
-    remotes: Sequence[LostTopic],
-    hanging: Mapping[TopicPartition, OpenTransaction],
-    *,
-    state: ControlState,
-    lake: Lake,
-) -> FlowStatus:
-    """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
-    # A partition that no broker leads is left out; a warning was logged, and `doctor` names it.
-    sent = [key for key, hop in hops.items() if key.hop == "republished" and hop.last.end_position is not None]
-    landed, topics = snapshot.landed[flow.source].reached, {key.topic for key in sent}
-    held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
-    lost = {topic: one.cause for one in held for topic in one.topics}
-    paused, proven = state.covering(flow.name, flow.source, flow.target), proven_until(lake, flow)
-    # Where records wait and nothing was sampled of late: nobody runs the mirror, so it does not warm up.
-    is_young = any(hops[key].last.waiting != 0 for key in sent) and all(hops[key].samples == 1 for key in sent)
-    rested = _last_answer(("flow", flow.name), lake) if is_young else None
-    rows = []
-    for key in sorted(sent, key=lambda one: (one.topic, one.partition)):
-        hop, source = hops[key], key.source_partition
-        to_land = hops[key._replace(hop="landed", cluster=flow.source)]
-        # Where nothing waits to be landed, the source deletes nothing that is missed.
-        left = to_land.retention if to_land.last.waiting != 0 else None
-        transaction = hanging.get(TopicPartition(key.topic, key.partition))
-        pause = paused(key.topic)
-        known, why = _state(hop, left, lost.get(key.topic), pause, transaction, source in landed, snapshot.observed_at)
-        judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
-        if judged is not hop:
-            hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
-        in_per_s, out_per_s = hop.rates
-        soonest_ms = None if left is None else left.soonest_ms
-        rows.append(
-            PartitionStatus(
-                topic=key.topic,
-                partition=key.partition,
-                source_end=hop.last.end_position or 0,
-                landed=to_land.last.position,
-                republished=hop.last.position,
-                offset_lag=hop.last.offset_lag or 0,
-                time_lag_ms=hop.last.time_lag_ms,
-                verdict=judged.verdict.name,
-                state=known,
-                reason=judged.reason,
-                since=judged.since,
-                in_per_s=in_per_s,
-                out_per_s=out_per_s,
-                eta_ms=None if hop.eta_ms == NEVER else hop.eta_ms,
-                proven_until=proven.get(source),
-                expires_in_ms=soonest_ms,
-                expires_why=None if left is None or soonest_ms is None else left.reason,
-                blocked_offsets=0 if transaction is None else transaction.offsets,
-                blocked_ms=None if transaction is None else age_ms(transaction.since, snapshot.observed_at),
-            )
-        )
-    return FlowStatus(
-        flow=flow.name,
-        partitions=tuple(rows),
-        observed_at=snapshot.observed_at,
-        held=tuple(held),
-        parked=state.of_flow(flow.name, flow.source),
-    )
 
 
 def _state(
@@ -376,68 +381,34 @@ def judge_state(
     return Judgement(verdict=verdict, reason=reason, since=begun if verdict is judged else None)
 
 
-def _read_remotes(
-    flows: Sequence[FlowConfig], snapshot: PositionSnapshot, target: Callable[[str], ClusterAdmin]
-) -> tuple[dict[str, tuple[FlowConfig, Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
-    """Return the flows of which somebody did not answer, and the lost remote topics of the others."""
-    silent: dict[str, tuple[FlowConfig, Subject, ClusterError]] = {}
-    remotes: dict[str, Sequence[LostTopic]] = {}
-    for flow in flows:
-        subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
-        if (subject := next((one for one in subjects if one in snapshot.errors), None)) is not None:
-            silent[flow.name] = flow, subject, snapshot.errors[subject]
-            continue
-        try:
-            remotes[flow.name], _ = inspect_remote_topics(flow, target(flow.target), snapshot.sent[flow.name])
-        except ClusterError as error:
-            # The target answered for the snapshot, and stopped answering since.
-            silent[flow.name] = flow, ("flow", flow.name), error
-    return silent, remotes
+# -- objectives ----------------------------------------------------------------------------------------------------------
 
 
-def _unknown_status(
-    flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
-) -> FlowStatus:
-    """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
-    since = _last_answer(subject, lake)
-    pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
-    why = [str(pause)] if pause else []
-    why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
-    return FlowStatus(
-        flow=flow.name,
-        partitions=(),
-        observed_at=at,
-        parked=state.of_flow(flow.name, flow.source),
-        unknown="; ".join(why),
-        away=flow.target if subject[0] == "flow" else flow.source,
-        answered_at=since,
-    )
+def judge_objectives(flow: FlowConfig, rpo_ms: int | None, rto: Objective | None) -> tuple[Objective, ...]:
+    """Return the objectives of a flow, with its present RPO and the last RTO."""
+    rpo = flow.objectives.rpo
+    measured_s = None if rpo_ms is None else rpo_ms / 1000
+    lost = None if rpo is None else Objective(name="RPO", wanted_s=rpo.total_seconds(), measured_s=measured_s)
+    return tuple(one for one in (lost, rto) if one is not None)
 
 
-def _last_answer(subject: Subject, lake: Lake) -> datetime | None:
-    rows = lake.query(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
-    return rows[0].answered_at if rows else None
-
-
-_ANSWERED = """
-    SELECT max(observed_at) AS answered_at FROM {samples} WHERE subject = :subject AND name = :name AND error IS NULL
-"""
-
-
-def _find_hanging(
-    flows: Sequence[FlowConfig], hops: Mapping[str, Mapping[HopKey, HopVerdict]], find_transactions: TransactionFinder
-) -> dict[str, Mapping[TopicPartition, OpenTransaction]]:
-    """Return the hanging transactions of each source."""
-    ends: dict[str, dict[TopicPartition, int]] = {flow.source: {} for flow in flows}
-    for flow in flows:
-        for key, hop in hops[flow.name].items():
-            if key.hop == "republished" and hop.last.end_position is not None:
-                ends[flow.source][TopicPartition(key.topic, key.partition)] = hop.last.end_position
-    found: dict[str, Mapping[TopicPartition, OpenTransaction]] = {}
-    for alias, stable in ends.items():
-        try:
-            found[alias] = find_transactions(alias, stable) if stable else {}
-        except MirrorlakeError as error:
-            log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
-            found[alias] = {}
+def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, Objective]:
+    """Return the RTO of flows that have an objective for it, measured by their last failover or drill in `audit`."""
+    found = {
+        flow.name: Objective(name="RTO", wanted_s=flow.objectives.rto.total_seconds(), measured_s=None)
+        for flow in flows
+        if flow.objectives.rto is not None
+    }
+    for row in lake.query(_LAST_RTO, missing_ok=True, names=sorted(found)) if found else ():
+        with suppress(ValueError, AttributeError):
+            seconds = json.loads(row.after).get("rto_s")
+            if isinstance(seconds, int | float):
+                known = found[row.flow]
+                found[row.flow] = replace(known, measured_s=seconds, measured_at=row.at, measured_by=row.command)
     return found
+
+
+_LAST_RTO = """
+    SELECT flow, command, after, at FROM {audit}
+    WHERE array_contains(:names, flow) AND command IN ('drill', 'failover') AND after LIKE '%rto_s%' ORDER BY at
+"""

@@ -14,7 +14,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
 from mirrorlake.status.history import Lag, windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import WindowReader, judge_snapshot, read_retention
+from mirrorlake.status.judging import SnapshotJudge, WindowReader, read_retention
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import PositionSnapshot, Sampler
 from mirrorlake.status.status import Status
@@ -128,17 +128,17 @@ class Monitor:
     ) -> LagVerdict:
         context = self._context
         state = context.control().state()
-        found = judge_snapshot(
-            flows,
-            snapshot,
-            samples,
+        found = SnapshotJudge(
+            flows=flows,
+            snapshot=snapshot,
+            samples=samples,
             lake=context.lake,
             target=context.admin,
             state=state,
             retention_of=partial(read_retention, context),
             windows=windows,
             find_transactions=self.find_hanging_transactions,
-        )
+        ).judge()
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)
         tables = read_tables(context, landed=snapshot.landed, state=state).tables if is_whole else ()

@@ -24,8 +24,8 @@ from mirrorlake.status import snapshot as snapshot_module
 from mirrorlake.status.history import Windows, windows_of
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import (
+    SnapshotJudge,
     judge_objectives,
-    judge_snapshot,
     judge_state,
     measured_rto,
     read_retention,
@@ -91,8 +91,9 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
         look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).read()
         keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
-        reads: Any = {"target": lambda _: source, "retention_of": lambda _: keeps}
-        return judge_snapshot([FLOW], look, dict(look.hops([FLOW])), lake=lake, state=state, **reads, **more).status
+        seen: Any = {"flows": [FLOW], "snapshot": look, "samples": dict(look.hops([FLOW]))}
+        reads: Any = {"lake": lake, "target": lambda _: source, "retention_of": lambda _: keeps}
+        return SnapshotJudge(**seen, **reads, state=state, **more).judge().status
 
     return ask
 
