@@ -52,11 +52,13 @@ _FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
 class PositionSnapshot:
     """All samples of one time, with relay positions by source, those of ledgers by flow, and errors by subject.
 
-    `waiting` is the timestamp of the oldest record that waits at a position, None where none does; without it, not known.
+    `scope` is that of its sampler (see `scope_of`); `waiting` is the timestamp of the oldest record that waits at a position, None
+    where none does; without it, not known.
     """
 
     observed_at: datetime
     looks: tuple[SubjectSample, ...]
+    scope: str = ""
     landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
     sent: Mapping[str, SentPositions] = field(default_factory=dict, repr=False)
     errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
@@ -144,7 +146,7 @@ class Sampler:
         A cluster that did not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log.
         """
         lake, at = self._context.lake, seen.observed_at
-        scope = scope_of(self._context.config.flows)
+        scope = seen.scope
         if self._remembered is None or self._remembered[0] != scope:
             lake.create_all(self._context.config.sources)
             self._remembered = scope, load_last_samples(lake, scope, {one.key for one in seen.looks})
@@ -234,6 +236,7 @@ class Sampler:
         return PositionSnapshot(
             observed_at=at,
             looks=tuple(samples),
+            scope=scope_of(flows),
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
             sent=ledgers,
             errors=round_.errors,
