@@ -228,8 +228,8 @@ def judged(
     nothing: Any = SimpleNamespace(query=lambda *_, **__: [], describe=lambda _: {})
     known: Any = {
         "lake": nothing,
-        "target": lambda _: nothing,
-        "windows": lambda _: recent,
+        "admin": lambda _: nothing,
+        "read_windows": lambda _: recent,
         "state": NOTHING_ASKED,
         **more,
     }

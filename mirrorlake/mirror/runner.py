@@ -175,7 +175,7 @@ class Runner:
         lines.say("spark", "starting")
 
     def _minute(self, lines: RunLines, flow: str | None) -> PeriodicTask:
-        newest = self._context.shared(Monitor).newest(flow)
+        newest = self._context.shared(Monitor).make_newest_reader(flow)
 
         def say() -> None:
             lines.minute(lambda: newest().status)
@@ -224,7 +224,7 @@ class Runner:
         config, duties = self._context.config, self._kept_small(stop)
         if every_s := config.sampling.every.total_seconds():
             # The streams need all cores for their start.
-            first_s, poll = min(every_s, timing().first_sample_s), self._context.shared(Monitor).polls()
+            first_s, poll = min(every_s, timing().first_sample_s), self._context.shared(Monitor).make_poll()
             sample = PeriodicTask(name="sample", interval_s=every_s, first_delay_s=first_s, run=poll)
             # A thread of its own, because a maintenance pass may take minutes.
             duties.append(PeriodicTasks("mirror", [sample]))

@@ -45,12 +45,12 @@ Waiting = dict[PositionKey, datetime | None]
 
 
 class Ages:
-    """Find since when records wait at the positions of one source; of a position that stands it is known from the last snapshot."""
+    """Find since when records wait at the positions of one source. A position that did not move is not read again."""
 
     def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake
         self._alias = alias
-        self._known: dict[PositionKey, tuple[WaitPosition, datetime]] = {}
+        self._known: dict[WaitPosition, datetime] = {}
 
     def forget(self) -> None:
         """Forget what was found: records may have been erased meanwhile."""
@@ -71,9 +71,10 @@ class Ages:
         known = {key: place for key, place in places.items() if place.source in ends}
         found: Waiting = {key: None for key, place in known.items() if place.position >= ends[place.source]}
         asked = {key: place for key, place in known.items() if key not in found}
-        found |= {key: self._known[key][1] for key, place in asked.items() if self._known.get(key, (None,))[0] == place}
-        found |= self._landed_since({key: asked[key] for key in asked if key not in found}, landed, ends)
-        self._known = {key: (asked[key], since) for key, since in found.items() if since is not None}
+        since = {place: self._known[place] for place in asked.values() if place in self._known}
+        fresh = [place for place in dict.fromkeys(asked.values()) if place not in since]
+        self._known = since | self._landed_since(fresh, landed, ends)
+        found |= {key: self._known[place] for key, place in asked.items() if place in self._known}
         # Nothing landed waits: either all is landed, or it is the next record of the source.
         rest = {
             key: (place.source, max(place.position, landed.get(place.source, 0)))
@@ -90,39 +91,45 @@ class Ages:
         return found
 
     def _landed_since(
-        self,
-        asked: Mapping[PositionKey, WaitPosition],
-        landed: Mapping[SourcePartition, int],
-        ends: Mapping[SourcePartition, int],
-    ) -> dict[PositionKey, datetime]:
-        keys = [key for key, place in asked.items() if place.position < landed.get(place.source, 0)]
-        if not keys or not self._lake.exists(self._lake.relay_location(self._alias)):
-            return {}
+        self, asked: Iterable[WaitPosition], landed: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int]
+    ) -> dict[WaitPosition, datetime]:
         # The oldest waiting record is nearly always among the first ones, so a backlog of millions is not read for it.
-        near = [(asked[key], min(ends[asked[key].source], asked[key].position + _NEAR)) for key in keys]
+        near = {
+            place: min(ends[place.source], place.position + _NEAR)
+            for place in asked
+            if place.position < landed.get(place.source, 0)
+        }
+        if not near or not self._lake.exists(self._lake.relay_location(self._alias)):
+            return {}
         lowest, until = dict[SourcePartition, int](), dict[SourcePartition, int]()
-        for place, end in near:
+        for place, end in near.items():
             lowest[place.source] = min(place.position, lowest.get(place.source, place.position))
             until[place.source] = max(end, until.get(place.source, end))
         found = self._query(near, RelayPart(lowest, ends=until, others=False))
-        far = {number: (asked[keys[number]], ends[asked[keys[number]].source]) for number in range(len(keys))}
-        far = {number: one for number, one in far.items() if number not in found and near[number][1] < one[1]}
+        far = {place: ends[place.source] for place in near if place not in found and near[place] < ends[place.source]}
         if far:
-            part = RelayPart({**landed, **{place.source: lowest[place.source] for place, _ in far.values()}})
-            later = self._query(list(far.values()), part)
-            found |= {number: later[place] for place, number in enumerate(far) if place in later}
-        return {keys[number]: since for number, since in found.items()}
+            part = RelayPart({**landed, **{place.source: lowest[place.source] for place in far}})
+            found |= self._query(far, part)
+        return found
 
-    def _query(self, places: list[tuple[WaitPosition, int]], part: RelayPart) -> dict[int, datetime]:
+    def _query(self, until: Mapping[WaitPosition, int], part: RelayPart) -> dict[WaitPosition, datetime]:
+        """Return the timestamp of the oldest record that waits at each place before an offset, without those where none does."""
+        places = list(until)
         rows = [
-            {"number": number, "flow": place.flow, **asdict(place.source), "position": place.position, "until": end}
-            for number, (place, end) in enumerate(places)
+            {
+                "number": number,
+                "flow": place.flow,
+                **asdict(place.source),
+                "position": place.position,
+                "until": until[place],
+            }
+            for number, place in enumerate(places)
         ]
         # The bounds over all places are what file statistics can answer.
-        lowest, highest = min(row["position"] for row in rows), max(row["until"] for row in rows)
+        lowest, highest = min(place.position for place in places), max(until.values())
         tables = {"places": pa.Table.from_pylist(rows, _PLACES)}
         answer = self._lake.query(_OLDEST, relay=self._alias, part=part, tables=tables, lowest=lowest, highest=highest)
-        return {row.number: row.since for row in answer}
+        return {places[row.number]: row.since for row in answer}
 
 
 _PLACES = pa.schema(

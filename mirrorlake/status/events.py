@@ -28,6 +28,7 @@ from mirrorlake.render import (
     plural,
     table,
 )
+from mirrorlake.status.status import grouped
 from mirrorlake.topics import INTENDED
 
 AWAY, NOT_SAMPLED, PARKED, PAUSED = "cluster away", "not sampled", "parked", "paused"
@@ -253,10 +254,8 @@ _AUDIT = """
 def _changes(lake: Lake, since: datetime) -> Iterator[Event]:
     """Yield the events of the table `audit`, each from its begin."""
     values: dict[str, Any] = {"intended": INTENDED, "done": DONE, "maintain": MAINTAIN, "since": micros(since)}
-    rows_of: dict[str, list[Any]] = {}
-    for row in lake.query(_AUDIT, **values, missing_ok=True, cache=True):
-        rows_of.setdefault(row.event, []).append(row)
-    for rows in rows_of.values():
+    changes = lake.query(_AUDIT, **values, missing_ok=True, cache=True)
+    for rows in grouped(changes, lambda row: str(row.event)).values():
         first, last = rows[0], rows[-1]
         subject = first.flow or first.object
         event = Event(at=first.at, last_at=last.at, kind=first.command, subject=subject, who=first.who)

@@ -11,7 +11,7 @@ clock, so the lag at a snapshot is its time minus that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ from mirrorlake.status.queries import (
     SENT_OFFSETS,
 )
 from mirrorlake.status.snapshot import PositionSnapshot
+from mirrorlake.status.status import By
 from mirrorlake.status.verdict import WINDOW_SAMPLES, HopKey, LagSample
 
 if TYPE_CHECKING:
@@ -59,11 +60,12 @@ if TYPE_CHECKING:
 When = str | timedelta | datetime
 """A time as people write it, or how long ago: `"1h"` (see `mirrorlake.config.when`)."""
 
-_LATENCY_BUCKET_S = 60
+# `Lag.latency` takes its bucket as an argument; a view cannot.
+_VIEW_BUCKET_S = 60
 # File statistics cut times to milliseconds: a lower bound needs this margin.
 _MARGIN = timedelta(seconds=1)
 # A snapshot that is late, or fails once, still covers the time up to the next one.
-_SNAPSHOTS_APART = 2
+_MAX_INTERVALS_APART = 2
 
 # -- answers ---------------------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class Lag:
         lake: the lake.
         flows: the flows to report on.
         read: takes a snapshot of all positions now, and writes nothing.
-        judged: judges such a snapshot.
+        judge: takes a snapshot of its own, and judges it.
         now: the clock, in UTC.
         every: the sampling interval.
 
@@ -152,16 +154,16 @@ class Lag:
         flows: Sequence[FlowConfig],
         *,
         read: Callable[[], PositionSnapshot],
-        judged: Callable[[], LagVerdict],
+        judge: Callable[[], LagVerdict],
         now: Callable[[], datetime],
         every: timedelta = timedelta(seconds=30),
     ) -> None:
         self.flows = tuple(flows)
         self._lake = lake
         self._read = read
-        self._judged = judged
+        self._judge = judge
         self._now = now
-        self._apart = _SNAPSHOTS_APART * max(every, timedelta(seconds=1))
+        self._apart = _MAX_INTERVALS_APART * max(every, timedelta(seconds=1))
 
     # -- now -------------------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,11 @@ class Lag:
         if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
             remedy = "mirrorlake run --once, then ask again"
             raise UsageError("nothing was landed yet, so there is no lag", remedy=remedy)
-        hops = [{**key._asdict(), **asdict(sample)} for key, sample in self._read().hops(self.flows)]
+        names = LagSample.__dataclass_fields__
+        hops = [
+            {**key._asdict(), **{name: getattr(sample, name) for name in names}}
+            for key, sample in self._read().hops(self.flows)
+        ]
         schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
         return Answer(
             self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": pa.Table.from_pylist(hops, schema)})
@@ -193,7 +199,7 @@ class Lag:
             >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
             'OK'
         """
-        return self._judged()
+        return self._judge()
 
     # -- over time -------------------------------------------------------------------------------------------------------
 
@@ -201,9 +207,14 @@ class Lag:
         """Return the lag at every snapshot of a time range, in the columns `LAG_COLUMNS`."""
         return self._sampled(LAG, *self._span(since, until))
 
-    def longest(self, since: When = "1h") -> Answer:
-        """Return the largest lags of each hop of each topic since a time, the longest first; of what was not known nothing."""
-        return self.over(since).ask(LONGEST)
+    def longest(self, since: When = "1h", *, by: By = "topic") -> Answer:
+        """Return the largest lags of each hop of each topic, or `by` partition, since a time, the longest first.
+
+        The columns are `flow`, `place`, `hop`, `group_id`, `cluster`, `offset_lag`, `time_lag_ms`, and in how many samples the time lag
+        was `unknown`.
+        """
+        place = "topic" if by == "topic" else "concat(topic, '-', partition)"
+        return self.over(since).ask(LONGEST.replace("{place}", place))
 
     def rpo(self, since: When = "1h", until: When | None = None) -> Answer:
         """Return the loss at each snapshot, had the source been lost then, in the columns `RPO_COLUMNS`."""
@@ -254,16 +265,17 @@ class Lag:
         # From the oldest of the clusters' newest snapshots on.
         text = (
             "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'cluster' AND error IS NULL "
-            "AND unix_micros(observed_at) <= :until GROUP BY name"
+            "AND array_contains(:names, name) AND unix_micros(observed_at) <= :until GROUP BY name"
         )
-        newest = [row.at for row in self._lake.query(text, until=micros(time), missing_ok=True)]
+        names = sorted({alias for flow in self.flows for alias in (flow.source, flow.target)})
+        newest = [row.at for row in self._lake.query(text, until=micros(time), names=names, missing_ok=True)]
         return self._sampled(LAG, min(newest, default=time), time).ask(OF_GROUP, group_id=group)
 
     def loss_at(self, moment: When) -> Answer:
         """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, in `RPO_COLUMNS`.
 
-        Offsets that were on the source and not on the target count. Where no snapshot was taken in two intervals before, all is null:
-        unknown and not zero (law E).
+        Offsets that were on the source and not on the target count. What is null is not known, which is not zero (law E): without
+        `observed_at` no snapshot was taken in two intervals before.
 
         Example:
             >>> mirror["east->central"].lag.loss_at("3h").rows()[0].records  # doctest: +SKIP
@@ -279,11 +291,11 @@ class Lag:
         values = {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket_s * 1_000_000}
         return self._sampled(LAG, start, end).ask(LINES, **values).pandas()
 
-    def recent(self, of: Collection[HopKey], *, sent_only: bool = False) -> list[dict[HopKey, LagSample]]:
+    def recent(self, of: Collection[HopKey] | None, *, sent_only: bool = False) -> list[dict[HopKey, LagSample]]:
         """Read the newest snapshots `of` hops, oldest first, without a present one; of other hops the first of these snapshots.
 
-        With `sent_only` hops `republished` alone are read. Snapshots from before the sampler rested are left out: they say nothing
-        of this moment.
+        None reads all hops, with `sent_only` those named `republished` alone. Snapshots from before the sampler rested are left out:
+        they say nothing of this moment.
         """
         text = (
             "SELECT DISTINCT observed_at FROM {samples} WHERE subject = 'flow' AND array_contains(:names, name) "
@@ -296,12 +308,14 @@ class Lag:
         if begin is None:
             return []
         text = LAG.replace(KINDS, "('last_stable', 'republished')") if sent_only else LAG
-        asked = [{name: getattr(key, name) for name in _ASKED.names} for key in of]
-        later = self._sampled(
-            text.replace("{of}", OF_ASKED), begin, self._now(), asked=pa.Table.from_pylist(asked, _ASKED)
-        )
+        if of is None:
+            answers = [self._sampled(text, begin, self._now())]
+        else:
+            asked = pa.Table.from_pylist([{name: getattr(key, name) for name in _ASKED.names} for key in of], _ASKED)
+            later = self._sampled(text.replace("{of}", OF_ASKED), begin, self._now(), asked=asked)
+            answers = [self._sampled(text, begin, begin), later]
         found: dict[datetime, dict[HopKey, LagSample]] = {}
-        for lag in (self._sampled(text, begin, begin), later):
+        for lag in answers:
             # By columns: there may be ten rows a hop.
             columns = [column.to_pylist() for column in lag.ask(RECENT).table().columns]
             for row in zip(*columns, strict=True):
@@ -333,7 +347,7 @@ class Lag:
             "shown": f"observed_at >= {shown}",
             "of": "true",
             "sent": f"m.committed_at >= {shown}",
-            "bucket_us": str(_LATENCY_BUCKET_S * 1_000_000),
+            "bucket_us": str(_VIEW_BUCKET_S * 1_000_000),
         }
         created = []
         for name, text in (("lag", LAG), ("latency", LATENCY), ("rpo", RPO)):

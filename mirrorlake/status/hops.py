@@ -26,8 +26,9 @@ from mirrorlake.tables import tables_table
 _NO_POSITION = "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
 
 
-def _hop_name(key: HopKey) -> str:
-    return f"{key.hop} by {key.group_id} on {key.cluster}" if key.group_id else key.hop
+def hop_name(key: Any) -> str:
+    """Return a hop, or the hop of a row of lag, with its group and where that is."""
+    return f"{key.hop} by {key.group_id} on {key.cluster}" if key.group_id else str(key.hop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class HopVerdict:
         """The place among other hops, the worst first; equal ones along the way of records."""
         key = self.key
         place = key.flow, key.topic, key.generation, key.partition, HOPS.index(key.hop), key.group_id or ""
-        return SEVERITY.index(self.verdict), not self.at_risk, *place, key.cluster or ""
+        return SEVERITY.index(self.verdict), not self.at_risk, *place, key.cluster
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document; times in milliseconds, lags in offsets."""
@@ -70,6 +71,7 @@ class HopVerdict:
             "reason": self.reason,
             "samples": self.samples,
             "eta_ms": None if self.eta_ms == NEVER else self.eta_ms,
+            "eta_never": self.eta_ms == NEVER,
             "retention_risk": getattr(self.retention, "at_risk", None),
             **{f"retention_{name}": getattr(self.retention, name, None) for name in of_retention},
         }
@@ -156,7 +158,7 @@ class LagVerdict(Displayable):
         if self.shown_by == "partition":
             parts = [[hop] for hop in hops]
         else:
-            parts = [*grouped(hops, lambda hop: (hop.key.flow, hop.key.topic, _hop_name(hop.key))).values()]
+            parts = [*grouped(hops, lambda hop: (hop.key.flow, hop.key.topic, hop_name(hop.key))).values()]
         rows = [_verdict_row(several, self.shown_by) for several in parts]
         # The only flow is in the title.
         without = {"flow"} if len(self.flows) == 1 else set()
@@ -185,7 +187,7 @@ def _verdict_row(hops: Sequence[HopVerdict], by: By) -> dict[str, object]:
     return {
         "flow": key.flow,
         by: key.topic if by == "topic" else f"{key.topic}-{key.partition}",
-        "hop": _hop_name(key),
+        "hop": hop_name(key),
         "verdict": badge(first.verdict.label),
         **({} if by == "topic" else _positions(first.last)),
         "offset lag": total.offset_lag,

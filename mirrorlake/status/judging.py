@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 # Retention is not read for records that came a moment ago and are landed in the next.
 _RECENT_MS = 60_000
 _AT_LEAST = {
-    "parked": Verdict.STOP,
     "topic_lost": Verdict.STALL,
     "expiring": Verdict.WARNING,
     "blocked": Verdict.WARNING,
@@ -101,16 +100,16 @@ class SnapshotJudge:
     snapshot: PositionSnapshot
     samples: Mapping[HopKey, LagSample]
     lake: Lake
-    target: Callable[[str], ClusterAdmin]
+    admin: Callable[[str], ClusterAdmin]
     state: ControlState
     retention_of: RetentionLookup
-    windows: WindowReader = lambda _: {}
+    read_windows: WindowReader = lambda _: {}
     find_transactions: TransactionFinder = lambda _alias, _stable: {}
 
     def judge(self) -> LagVerdict:
         silent, remotes = self._ask_targets()
         waiting = [key for key, one in self.samples.items() if one.waiting != 0]
-        earlier = self.windows(waiting) if waiting or silent else {}
+        earlier = self.read_windows(waiting) if waiting or silent else {}
         windows = {key: (earlier.get(key, ()), last) for key, last in self.samples.items()}
         for key, window in earlier.items():
             # Of a cluster that does not answer, only the samples before are known.
@@ -277,7 +276,7 @@ class SnapshotJudge:
                 continue
             try:
                 sent = self.snapshot.sent[flow.name]
-                remotes[flow.name], _ = inspect_remote_topics(flow, self.target(flow.target), sent)
+                remotes[flow.name], _ = inspect_remote_topics(flow, self.admin(flow.target), sent)
             except ClusterError as error:
                 # The target answered for the snapshot, and stopped answering since.
                 silent[flow.name] = ("flow", flow.name), error

@@ -144,12 +144,12 @@ def read_values(lag: LagVerdict, series: Mapping[Labels, Sequence[HopVerdict]]) 
             labels = of.flow, objective.name.lower()
             put("mirrorlake_objective_seconds", labels, objective.wanted_s)
             put("mirrorlake_objective_met", labels, None if objective.met == "unknown" else objective.met == "met")
-    left_ms: dict[Labels, int] = {}
+    soonest_ms: dict[Labels, int] = {}
     for hop in lag.hops:
         if hop.retention is not None and (ms := hop.retention.soonest_ms) is not None:
             labels = hop.key.flow, hop.key.hop
-            left_ms[labels] = min(ms, left_ms.get(labels, ms))
-    for labels, ms in left_ms.items():
+            soonest_ms[labels] = min(ms, soonest_ms.get(labels, ms))
+    for labels, ms in soonest_ms.items():
         put("mirrorlake_retention_left_seconds", labels, ms, per=1000)
     for flow, hops in grouped(
         (one for one in lag.hops if one.key.hop == "republished"), lambda one: one.key.flow
@@ -237,7 +237,7 @@ class Metrics:
             key, partition = hop.key, str(hop.key.partition) if self.per_partition else ""
             labels = (key.flow, key.source, key.topic, partition, key.hop)
             if key.hop == "consumed":
-                labels = (key.cluster or key.source, key.group_id or "", key.topic, partition, key.flow)
+                labels = (key.cluster, key.group_id or "", key.topic, partition, key.flow)
             series.setdefault(labels, []).append(hop)
         left_out = max(0, len(series) - self.max_series)
         if left_out and not self._left_out:
@@ -267,7 +267,9 @@ class Metrics:
 
     def running(self, streams: Iterable[str], *, pause_s: float = 0.0) -> None:
         """Record the running streams at a supervisor's poll, and the longest pause between two batches."""
-        self.health.polled(map(_stream, streams), pause_s=pause_s)
+        # One query writes all typed tables, and tells no turn of one: they are not judged.
+        judged = (_stream(name) for name in streams if not name.startswith("table "))
+        self.health.polled(judged, pause_s=pause_s)
 
     def land_listener(self, alias: str) -> LandListener:
         return _Listener(self, f"land {alias}")
@@ -277,7 +279,7 @@ class Metrics:
 
 
 def _stream(name: str) -> str:
-    return name if name.startswith("land ") else f"republish {name}"
+    return name if name.startswith(("land ", "table ")) else f"republish {name}"
 
 
 @contextmanager
@@ -315,7 +317,7 @@ class _Listener(LandListener, FlowListener):
 @contextmanager
 def serving_metrics(context: Context, *, port: int | None) -> Iterator[None]:
     """Serve the metrics of a mirror while the body runs, if `port` or the settings name a port."""
-    settings, is_stopped = context.config.metrics, only_logged("stop")
+    settings, logging_stop = context.config.metrics, only_logged("stop")
     port = settings.port if port is None else port
     if port is None:
         yield
@@ -324,25 +326,25 @@ def serving_metrics(context: Context, *, port: int | None) -> Iterator[None]:
         with only_logged("start"):
             metrics = Metrics(now=context.now, per_partition=settings.per_partition)
             if (server := start_server(metrics, address=settings.address, port=port)) is not None:
-                stack.callback(is_stopped(server.server_close))
-                stack.callback(is_stopped(server.shutdown))
+                stack.callback(logging_stop(server.server_close))
+                stack.callback(logging_stop(server.shutdown))
             listener, streams = batch_listener(metrics), context.spark.streams
             streams.addListener(listener)
-            stack.callback(is_stopped(streams.removeListener), listener)
+            stack.callback(logging_stop(streams.removeListener), listener)
             context.metrics = metrics
             stack.callback(setattr, context, "metrics", None)
             every_s, run = settings.every.total_seconds(), figures_reader(context, metrics)
             task = PeriodicTask(name="metrics", interval_s=every_s, first_delay_s=min(every_s, _FIRST_READ_S), run=run)
             reads = PeriodicTasks("metrics", [task])
             reads.start()
-            stack.callback(is_stopped(reads.stop))
+            stack.callback(logging_stop(reads.stop))
         yield
 
 
 def figures_reader(context: Context, metrics: Metrics) -> Callable[[], None]:
     """Return a function for one thread that reads the tables once, and shows what it found."""
     monitor = context.shared(Monitor)
-    newest = monitor.newest()
+    newest = monitor.make_newest_reader()
 
     def read() -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,7 @@ from mirrorlake.context import Context
 from mirrorlake.lake import PositionKey
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
-from mirrorlake.status.history import Lag, windows_of
+from mirrorlake.status.history import Lag, Windows, windows_of
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import SnapshotJudge, WindowReader, read_retention
 from mirrorlake.status.polling import UnreachableClusters
@@ -28,16 +28,17 @@ class Monitor:
     def __init__(self, context: Context) -> None:
         self._context = context
         # A snapshot does not wait again for a cluster that another one found unreachable.
-        self._unreachable = UnreachableClusters()
+        # The cluster may have another address when it is asked again.
+        self._unreachable = UnreachableClusters(lambda alias: context.admin(alias).broker_count())
         self._newest: tuple[datetime, LagVerdict] | None = None
 
     # -- the poll of a running mirror --------------------------------------------------------------------------------------
 
     def sample(self) -> PositionSnapshot:
         """Read all flows and groups once, judge, write what changed, and return the snapshot."""
-        return self.polls()()
+        return self.make_poll()()
 
-    def polls(self) -> Callable[[], PositionSnapshot]:
+    def make_poll(self) -> Callable[[], PositionSnapshot]:
         """Return `sample` for one thread that calls it again and again: it remembers positions and the last snapshots."""
         sampler = self._sampler()
         recent: list[dict[HopKey, LagSample]] | None = None
@@ -47,9 +48,10 @@ class Monitor:
             flows = self._context.config.flows
             snapshot = sampler.read()
             samples = dict(snapshot.hops(flows))
-            before = self.lag(flows).recent(samples) if recent is None else recent
+            asked = None if snapshot.errors else samples
+            before = self.lag(flows).recent(asked) if recent is None else recent
             # Of a cluster that does not answer, the last positions are told.
-            verdict = self._judged(
+            verdict = self._judge(
                 flows, snapshot, samples, lambda of: windows_of(before, None if snapshot.errors else of)
             )
             recent = [*before, samples][1 - WINDOW_SAMPLES :]
@@ -58,12 +60,13 @@ class Monitor:
 
         return poll
 
-    def newest(self, flow: str | None = None) -> Callable[[], LagVerdict]:
+    def make_newest_reader(self, flow: str | None = None) -> Callable[[], LagVerdict]:
         """Return a function for one thread that gives the verdict of this process's poll, or takes a snapshot where none is young."""
-        judge = self._judges(flow)
+        judge = self._make_judge(flow)
 
         def newest() -> LagVerdict:
             known, every = self._newest, self._context.config.sampling.every
+            # Half an interval of patience for a poll that is late.
             if flow is None and known is not None and self._context.now() - known[0] <= 1.5 * every:
                 return known[1]
             return judge()
@@ -75,11 +78,8 @@ class Monitor:
     def status(self, flow: str | None = None) -> Status:
         """Read flows, and return how they stand; writes nothing."""
         flows = self._context.chosen(flow)
-        snapshot = self._sampler(flows).read()
-        lag = self.lag(flows)
-        # Whoever lands is judged by the age of what waits, which needs no sample before.
-        samples = dict(snapshot.hops(flows))
-        return self._judged(flows, snapshot, samples, lambda of: windows_of(lag.recent(of, sent_only=True))).status
+        # Of landing it shows positions and what expires, which need no earlier sample.
+        return self._read_and_judge(self._sampler(flows), flows, sent_only=True).status
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Return the lag of these flows; each answer about the present reads all positions."""
@@ -89,12 +89,12 @@ class Monitor:
             context.lake,
             flows,
             read=lambda: self._sampler().read(),
-            judged=self._judges(name),
+            judge=self._make_judge(name),
             now=context.now,
             every=context.config.sampling.every,
         )
 
-    def find_hanging_transactions(
+    def _find_hanging_transactions(
         self, alias: str, stable: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, OpenTransaction]:
         """Return the hanging transaction of each partition of a source that has one; `stable` are their last stable offsets."""
@@ -109,22 +109,25 @@ class Monitor:
     def _sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
         return Sampler(self._context, flows, unreachable=self._unreachable)
 
-    def _judges(self, flow: str | None) -> Callable[[], LagVerdict]:
+    def _make_judge(self, flow: str | None) -> Callable[[], LagVerdict]:
         sampler = self._sampler()
+        return lambda: self._read_and_judge(sampler, self._context.chosen(flow))
 
-        def judge() -> LagVerdict:
-            flows, snapshot = self._context.chosen(flow), sampler.read()
-            lag = self.lag(flows)
-            return self._judged(flows, snapshot, dict(snapshot.hops(flows)), lambda of: windows_of(lag.recent(of)))
+    def _read_and_judge(self, sampler: Sampler, flows: Sequence[FlowConfig], *, sent_only: bool = False) -> LagVerdict:
+        snapshot, lag = sampler.read(), self.lag(flows)
 
-        return judge
+        def read_windows(of: Collection[HopKey]) -> Windows:
+            # Of a cluster that does not answer, the last positions are told.
+            return windows_of(lag.recent(None if snapshot.errors else of, sent_only=sent_only))
 
-    def _judged(
+        return self._judge(flows, snapshot, dict(snapshot.hops(flows)), read_windows)
+
+    def _judge(
         self,
         flows: Sequence[FlowConfig],
         snapshot: PositionSnapshot,
         samples: Mapping[HopKey, LagSample],
-        windows: WindowReader,
+        read_windows: WindowReader,
     ) -> LagVerdict:
         context = self._context
         state = context.control().state()
@@ -133,11 +136,11 @@ class Monitor:
             snapshot=snapshot,
             samples=samples,
             lake=context.lake,
-            target=context.admin,
+            admin=context.admin,
             state=state,
             retention_of=partial(read_retention, context),
-            windows=windows,
-            find_transactions=self.find_hanging_transactions,
+            read_windows=read_windows,
+            find_transactions=self._find_hanging_transactions,
         ).judge()
         # A table belongs to the mirror: the status of one flow lacks it.
         is_whole = tuple(flows) == tuple(context.config.flows)

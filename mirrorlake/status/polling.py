@@ -21,33 +21,36 @@ T = TypeVar("T")
 
 
 class UnreachableClusters:
-    """Remember unreachable clusters and retry them in the background, for all samplers of a process."""
+    """Remember unreachable clusters and retry them in the background, for all samplers of a process.
 
-    def __init__(self) -> None:
-        self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
+    `ask` raises for an alias whose cluster does not answer.
+    """
+
+    def __init__(self, ask: Callable[[str], object]) -> None:
+        self._ask = ask
+        self._away: dict[str, ClusterError] = {}
         self._retries: dict[str, threading.Thread] = {}
 
-    def record(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
-        """Record that a cluster did not answer; `ask` raises until it does."""
-        self._away[alias] = why, ask
+    def record(self, alias: str, why: ClusterError) -> None:
+        """Record that a cluster did not answer."""
+        self._away[alias] = why
 
     def last_error(self, alias: str) -> ClusterError | None:
         """Return the error of an unreachable cluster, or None; wait a moment for a retry."""
         if alias not in self._away:
             return None
-        why, ask = self._away[alias]
         retry = self._retries.get(alias)
         if retry is None or not retry.is_alive():
             # A daemon thread, because a client's time-out must not delay the end of the process.
-            retry = threading.Thread(target=self._retry, args=[alias, ask], name="ask a cluster", daemon=True)
+            retry = threading.Thread(target=self._retry, args=[alias], name="ask a cluster", daemon=True)
             self._retries[alias] = retry
             retry.start()
         retry.join(_ANSWER_TIMEOUT_S)
-        return why if alias in self._away else None
+        return self._away.get(alias)
 
-    def _retry(self, alias: str, ask: Callable[[], object]) -> None:
+    def _retry(self, alias: str) -> None:
         with suppress(ClusterError):
-            ask()
+            self._ask(alias)
             self._away.pop(alias, None)
 
 

@@ -10,7 +10,7 @@ LAG_COLUMNS = {
     "flow": ("string", "Flow"),
     "source": ("string", "Alias of the flow's source cluster"),
     "topic": ("string", "Source topic"),
-    "generation": ("int", "Life of the topic"),
+    "generation": ("int", "Generation of the source partition"),
     "partition": ("int", "Source partition"),
     "hop": ("string", "landed | republished | consumed"),
     "group_id": ("string", "Consumer group of the hop consumed, null for the others"),
@@ -25,7 +25,7 @@ LAG_COLUMNS = {
         "Timestamp of the oldest record that had not passed the hop; null when none waited, or when it is not known",
     ),
     "time_lag_ms": ("bigint", "Age of that record then; 0 when none waited, null when it is not known"),
-    "cluster": ("string", "Where the position is held: the source, or the flow's target"),
+    "cluster": ("string", "Cluster of the position: the source, or the flow's target"),
 }
 """The columns of `lag`, with type and meaning."""
 
@@ -156,9 +156,17 @@ LOSS = """
         ON f.flow = r.flow AND r.observed_at = r.newest_at
     ORDER BY f.flow
 """
+# What was not known makes no maximum smaller, so that it is counted.
 LONGEST = """
-    SELECT flow, topic, hop, group_id, cluster, max(offset_lag) AS offset_lag, max(time_lag_ms) AS time_lag_ms FROM {answer}
-    GROUP BY flow, topic, hop, group_id, cluster ORDER BY time_lag_ms DESC, flow, topic, hop, group_id, cluster
+    SELECT flow, place, hop, group_id, cluster, max(offset_lag) AS offset_lag, max(time_lag_ms) AS time_lag_ms,
+        count(CASE WHEN lacking > 0 THEN 1 END) AS unknown
+    FROM (
+        SELECT observed_at, flow, {place} AS place, hop, group_id, cluster, max(time_lag_ms) AS time_lag_ms,
+            CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
+            count(*) - count(time_lag_ms) AS lacking
+        FROM {answer} GROUP BY observed_at, flow, {place}, hop, group_id, cluster)
+    GROUP BY flow, place, hop, group_id, cluster
+    ORDER BY time_lag_ms DESC NULLS FIRST, flow, place, hop, group_id, cluster
 """
 # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """

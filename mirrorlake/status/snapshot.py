@@ -30,7 +30,7 @@ from mirrorlake.lake import (
     prune_samples,
     write_samples,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import SentPositions, merged_positions
 from mirrorlake.offsets import load_offset_maps
 from mirrorlake.republish import read_last_records
@@ -44,8 +44,10 @@ log = logging.getLogger(__name__)
 
 # A complete sample bounds how far back a query reads, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# If reading all topics of all groups would move more positions than this, a group is read in full every tenth snapshot only.
-_FULL_READ_EVERY, _MAX_POSITIONS = 10, 200_000
+# Every tenth snapshot forgets what the last ones found: recorded topics, ages, translated groups, and groups that were read in part.
+_FULL_READ_EVERY = 10
+# If all topics of all groups are more positions than this, each group is read in full in one snapshot of ten, in turns.
+_MAX_POSITIONS = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +83,23 @@ class PositionSnapshot:
 
     def hops(self, flows: Iterable[FlowConfig]) -> Iterator[tuple[HopKey, LagSample]]:
         """Yield each hop of flows with its lag; of a source that did not answer, the end is not known."""
-        positions, seen = self.positions, {sample.key: sample.positions for sample in self.looks}
-        groups: dict[tuple[str, SourcePartition], list[PositionKey]] = {}
-        for key in positions:
-            if key.kind == "group":
-                groups.setdefault((key.source, key.source_partition), []).append(key)
+        positions, of_flow = self.positions, {sample.key: sample.positions for sample in self.looks}
+        of_groups = [key for key in positions if key.kind == "group"]
+        groups = grouped(of_groups, lambda key: (key.source, key.source_partition))
         for flow in flows:
-            for key in seen.get(("flow", flow.name), {}):
-                of_source = PositionKey(key.source, None, *key[2:5], "last_stable", None)
-                end = positions.get(of_source)
+            for key in of_flow.get(("flow", flow.name), {}):
+                end_key = PositionKey(key.source, None, key.topic, key.generation, key.partition, "last_stable", None)
+                end = positions.get(end_key)
                 hops = [(key, key.kind, flow.target)]
                 if key.kind == "republished":
-                    hops.append((of_source._replace(kind="reached"), "landed", flow.source))
-                    if groups:
-                        read = groups.get((flow.source, key.source_partition), ())
-                        hops += [(group, "consumed", flow.source) for group in read]
+                    hops.append((end_key._replace(kind="reached"), "landed", flow.source))
+                    readers = groups.get((flow.source, key.source_partition), ()) if groups else ()
+                    hops += [(group, "consumed", flow.source) for group in readers]
+                place = key.topic, key.generation, key.partition
                 for at, hop, cluster in hops:
                     if at in positions:
-                        where = HopKey(flow.name, flow.source, *key[2:5], hop, at.group_id, cluster)
-                        yield where, self._sample(at, positions[at], end)
+                        hop_key = HopKey(flow.name, flow.source, *place, hop, at.group_id, cluster)
+                        yield hop_key, self._sample(at, positions[at], end)
 
     def _sample(self, key: PositionKey, position: int, end: int | None) -> LagSample:
         if end is None:
@@ -230,9 +230,7 @@ class Sampler:
         ]
         self._count += 1
         for alias in round_.unreachable & clusters:
-            # The cluster may have another address when it is asked again.
-            ask = partial(lambda alias: context.admin(alias).broker_count(), alias)
-            self._unreachable.record(alias, round_.errors["cluster", alias], ask=ask)
+            self._unreachable.record(alias, round_.errors["cluster", alias])
         return PositionSnapshot(
             observed_at=at,
             looks=tuple(samples),
@@ -267,9 +265,9 @@ class Sampler:
         except ClusterUnreachable:
             raise
         except ClusterError as error:
-            # Who may not list groups may read the topics all the same.
+            # Who may not list groups may read the topics all the same; and whoever was listed before has not gone.
             log.info("sample.groups_not_listed cluster=%s why=%s", alias, error.cause)
-            names = []
+            names = [name for cluster, name in self._groups if cluster == alias]
         wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
         asked: dict[str, Iterable[TopicPartition]] = {}
         for turn, name in enumerate(sorted(names)):

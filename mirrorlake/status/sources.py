@@ -12,14 +12,13 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import GROUPS_TOPIC, describe_with_leaders, format_partitions
 from mirrorlake.lake import (
-    METADATA,
     KnownTopic,
     LandedPositions,
     PositionKey,
-    SourceTopics,
     Subject,
     landed_and_republished,
     landed_positions,
+    newest_topics,
     next_generation,
     read_landing_positions,
     update_landed_positions,
@@ -45,14 +44,14 @@ class SourceReader:
         self._alias = alias
         self.flows: Sequence[FlowConfig] = ()
         self._topics: Mapping[str, KnownTopic] | None = None
-        self._recorded = SourceTopics(context.lake, alias)
+        self._recorded: Mapping[str, KnownTopic] = {}
         self._unexpected: set[str] = set()
         self._landed: LandedPositions | None = None
         self._ends: Mapping[TopicPartition, int] = {}
         self._unsent = UnsentPositions(context.lake)
         self._ages = Ages(context.lake, alias)
         self._logged_leaderless = ""
-        self._was_consumed = False
+        self._has_groups_topic = False
 
     @property
     def topics(self) -> Mapping[str, KnownTopic]:
@@ -72,18 +71,21 @@ class SourceReader:
         return self._alias in self._context.config.lake_clusters
 
     def read_topics(self, *, is_full: bool) -> None:
-        """Read the topics of the flows; with `is_full` topics that differ from the lake's are read there again."""
+        """Read the topics of the flows.
+
+        With `is_full`, forget ages and unsent positions, and read topics that differ from the lake's there again.
+        """
         if is_full:
             self._unsent.forget()
             self._ages.forget()
-        source, topics = self._context.source(self._alias), self._recorded
+        source = self._context.source(self._alias)
         names = source.topic_names()
-        # A reader would make a broker that had no consumer so far create its topic (law H).
-        self._was_consumed = GROUPS_TOPIC in names
+        # The first consumer makes a broker create `__consumer_offsets` (law H): records are read only where that topic is there.
+        self._has_groups_topic = GROUPS_TOPIC in names
         states = source.describe(name for name in names if any(flow.carries(name) for flow in self.flows))
 
         def unexpected() -> set[str]:
-            known, landed = topics.known, (self._landed or _NOTHING_LANDED).reached
+            known, landed = self._recorded, (self._landed or _NOTHING_LANDED).reached
             newer = (s for s in landed if s.topic in known and s.generation > known[s.topic].generation_of(s.partition))
             return {s.topic for s in newer} | {
                 n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
@@ -91,10 +93,10 @@ class SourceReader:
 
         # A topic that nobody lands stays unknown, so it must not cause a read at each sample.
         if (now := unexpected()) and (now != self._unexpected or is_full):
-            topics.known = self._load_recorded()
+            self._recorded = self._load_recorded()
             self._unexpected = unexpected()
         self._topics = {
-            name: replace(next_generation(topics.known.get(name), state), partitions=state.partitions)
+            name: replace(next_generation(self._recorded.get(name), state), partitions=state.partitions)
             for name, state in states.items()
         }
 
@@ -104,8 +106,7 @@ class SourceReader:
             self._topics = self._load_recorded()
 
     def _load_recorded(self) -> dict[str, KnownTopic]:
-        lake = self._context.lake
-        return SourceTopics(lake, self._alias).load() if lake.exists(lake.meta_location(METADATA)) else {}
+        return newest_topics(self._context.lake, self._alias, "source", missing_ok=True)
 
     def read_landed(self) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
         lake, alias = self._context.lake, self._alias
@@ -123,7 +124,7 @@ class SourceReader:
     def read_ends(self) -> dict[PositionKey, int]:
         partitions = self.partitions
         if self._is_lake:
-            # Published records are landed at once.
+            # Published records are landed at once, and a topic of a lake cluster has one generation.
             landed = (self._landed or _NOTHING_LANDED).reached
             first = dict.fromkeys(partitions, 0)
             self._ends = {tp: landed.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
@@ -140,7 +141,7 @@ class SourceReader:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         source = self._context.source(self._alias)
         try:
-            return source.log_start_offsets(partitions), source.last_stable_offsets(partitions)
+            ends = source.log_start_offsets(partitions), source.last_stable_offsets(partitions)
         except ClusterError:
             admin = self._context.admin(self._alias)
             _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
@@ -149,6 +150,9 @@ class SourceReader:
                 raise
             self._log_leaderless(format_partitions(leaderless & {*partitions}))
             return admin.log_start_offsets(led), admin.last_stable_offsets(led)
+        # Who loses a leader another time is told of again.
+        self._logged_leaderless = ""
+        return ends
 
     def _log_leaderless(self, names: str) -> None:
         if self._logged_leaderless != names:
@@ -212,7 +216,7 @@ class SourceReader:
             if key.kind in ("reached", "republished", "group", "consumed")
         }
         landed = (self._landed or _NOTHING_LANDED).reached
-        readers = self._context.reader if self._was_consumed else None
+        readers = self._context.reader if self._has_groups_topic else None
         return self._ages.find(places, landed=landed, ends=ends, readers=readers)
 
     def _key(self, source: SourcePartition, kind: str, flow: str | None = None) -> PositionKey:

@@ -1,7 +1,7 @@
 """The values that tell where a mirror stands: status by partition, topic, flow and mirror, and the lag of each hop.
 
 A verdict is that of `status/verdict.py`, by the newest samples with this snapshot as the last. A `state` is what mirrorlake knows
-itself; it only makes a verdict worse.
+itself: it makes a verdict worse, never better, but for a paused partition, which is PAUSED whatever its samples say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
@@ -25,7 +25,7 @@ from mirrorlake.render import (
     plural,
     table,
 )
-from mirrorlake.status.verdict import SEVERITY, Verdict, combine_known, sum_lags, worst
+from mirrorlake.status.verdict import SEVERITY, Judgement, Verdict, combine_known, sum_lags, worst
 from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
@@ -87,7 +87,7 @@ def table_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """Where the newest life of one source partition stands in one flow; positions are next offsets.
+    """The positions of one source partition's newest generation in one flow; each is the next offset.
 
     The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is the name of a
     `Verdict` (see `status.verdict`), its `reason` is in words, and `since` says since when it holds, where that is known. The `state`
@@ -99,7 +99,8 @@ class PartitionStatus:
     on the source for `blocked_ms`, and nothing from its first record on may be read: `blocked_offsets` of them up to the high
     watermark, while `source_end` is the last stable offset.
     Up to `proven_until` verifications found every landed record on the target; None where nothing is proven.
-    `in_per_s` and `out_per_s` are offsets a second over the newest samples, `eta_ms` the time to catch up; None: not known.
+    `in_per_s` and `out_per_s` are offsets a second over the newest samples, None where not known; `eta_ms` is the time to catch up,
+    None where it is not known, or never.
     """
 
     topic: str
@@ -160,8 +161,7 @@ class Totals:
         return self._rate([row.out_per_s for row in self.partitions])
 
     def _rate(self, rates: Sequence[float | None]) -> float | None:
-        known = [rate for rate in rates if rate is not None]
-        return sum(known) if self.is_whole and known and len(known) == len(rates) else None
+        return combine_known(sum, rates) if self.is_whole and rates else None
 
     @property
     def eta_ms(self) -> float | None:
@@ -191,10 +191,7 @@ def _urgency(row: PartitionStatus | FlowStatus) -> tuple[int, int]:
     return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
 
 
-class _Worst(NamedTuple):
-    verdict: Verdict = Verdict.UNKNOWN
-    reason: str = "no topic to mirror yet"
-    since: datetime | None = None
+_NOTHING_YET = Judgement(verdict=Verdict.UNKNOWN, reason="no topic to mirror yet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -203,7 +200,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
     cluster did not answer, `away`, and when it did last by the samples, `answered_at`; nothing else is known then. Shown `by`
-    topic, or by partition.
+    topic, or by partition. `held` are its lost remote topics, to which nothing is sent.
 
     Example:
         >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
@@ -244,22 +241,22 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         of = grouped(self.partitions, lambda row: row.topic)
         return {name: replace(self, partitions=tuple(of[name]), parked=(), unknown=None) for name in sorted(of)}
 
-    def _decisive(self) -> _Worst:
+    def _decisive(self) -> Judgement:
         """Return the worst of a parked stream, a cluster that is away and the partitions; of equals the first of these."""
         found = []
         # A stream that is parked for its cluster, which is away, is tried again.
         if any(self.is_whole or not one.is_retried for one in self.parked):
             since = min(one.since for one in self.parked)
-            found.append(_Worst(Verdict.STOP, "; ".join(map(str, self.parked)), since))
+            found.append(Judgement(verdict=Verdict.STOP, reason="; ".join(map(str, self.parked)), since=since))
         if self.unknown is not None:
-            found.append(_Worst(Verdict.CLUSTER_AWAY, self.unknown, self.answered_at))
+            found.append(Judgement(verdict=Verdict.CLUSTER_AWAY, reason=self.unknown, since=self.answered_at))
         if self.partitions:
             row = min(self.partitions, key=_urgency)
             begun = (one.since for one in self.partitions if one.since is not None and one.verdict == row.verdict)
             is_same = len({one.reason for one in self.partitions}) == 1
             reason = row.reason if is_same else f"{row.topic}-{row.partition}: {row.reason}"
-            found.append(_Worst(Verdict[row.verdict], reason, min(begun, default=None)))
-        return min(found, key=lambda one: SEVERITY.index(one.verdict), default=_Worst())
+            found.append(Judgement(verdict=Verdict[row.verdict], reason=reason, since=min(begun, default=None)))
+        return min(found, key=lambda one: SEVERITY.index(one.verdict), default=_NOTHING_YET)
 
     @property
     def verdict(self) -> str:
@@ -268,7 +265,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     @property
     def reason(self) -> str:
-        """Why the verdict is what it is, of the worst partition."""
+        """Why the verdict is what it is: a parked stream, a cluster that is away, or the worst partition."""
         return self._decisive().reason
 
     @property
@@ -281,11 +278,6 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         """The first of `STATES` that holds."""
         beyond = [*(["parked"] if self.parked else []), *([] if self.is_whole else ["unknown"])]
         return _worst_state([*beyond, *(row.state for row in self.partitions)])
-
-    @property
-    def not_landed(self) -> int:
-        """The offsets that are not in the relay yet, of all partitions."""
-        return sum(max(0, row.source_end - row.landed) for row in self.partitions)
 
     def by(self, what: By) -> FlowStatus:
         """Show it by `topic` or by `partition`."""

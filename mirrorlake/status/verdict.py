@@ -5,7 +5,7 @@ The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, 
     1  there is no lag now                                   OK        whatever was earlier
     2  a position went back, and has not come back           REWIND    one sample alone proves nothing
     3  there was no lag at some moment of the window         OK        a spike, or an idle topic that woke up
-       but nothing has moved for as long as a mirror takes   WARNING   on the hops of the mirror itself
+       but nothing has moved for as long as a mirror takes   WARNING   on the mirror's own hops; STALL from three samples on
     4  no position of the window differs from the others     STALL
     5  what waits passes in as long as a mirror takes        OK        a mirror in pace always has some records under way
     6  the lag never became less                             WARNING   it moves, but too slowly
@@ -101,8 +101,8 @@ class HopKey(NamedTuple):
     generation: int
     partition: int
     hop: str
-    group_id: str | None = None
-    cluster: str | None = None
+    group_id: str | None
+    cluster: str
 
     @property
     def source_partition(self) -> SourcePartition:
@@ -211,7 +211,9 @@ def _rule(samples: Sequence[LagSample], lag: int, is_group: bool) -> tuple[Verdi
         return Verdict.OK, f"in pace: {lag} records are under way"
     if all(later >= earlier for earlier, later in pairwise(lags)):
         return Verdict.WARNING, f"the position moves, but the lag never became less: {lags[0]} to {lags[-1]} records"
-    return Verdict.OK, f"{'steady' if catch_up(samples) is None else 'catching up'}: {lag} records wait"
+    is_falling = catch_up(samples) not in (None, NEVER)
+    said = "catching up" if is_falling else "the lag became less at some moment of the window"
+    return Verdict.OK, f"{said}: {lag} records wait"
 
 
 def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
@@ -245,9 +247,8 @@ def _rewound(samples: Sequence[LagSample]) -> tuple[int, int] | None:
     A rebalance makes a group commit what it had before and go on: Burrow does not hold that against it.
     """
     for index, (before, after) in enumerate(pairwise(samples), start=1):
-        if after.position < before.position:
-            back = any(sample.position >= before.position for sample in samples[index:])
-            return None if back else (before.position, after.position)
+        if after.position < before.position and all(one.position < before.position for one in samples[index:]):
+            return before.position, after.position
     return None
 
 
@@ -364,6 +365,7 @@ def retention_risk(
     catches_up = eta_ms is not None and left_ms is not None and eta_ms < left_ms
     return RetentionRisk(
         reason=f"the oldest record that waits is {format_duration(old_ms)} old, and is kept {format_duration(retention_ms)}",
+        # What is more than one retention time ahead is no risk; a retention of 0 ms is one.
         at_risk=left_ms is not None and left_ms < max(1, retention_ms) and not catches_up,
         left_ms=left_ms,
         soonest_ms=soonest_ms,

@@ -461,7 +461,9 @@ def scene(folder: str, partitions: int) -> Scene:
     lake.append(METADATA, known_topics({t.name: t.topic_id for t in played.known.values()}, 10, now))
     play(mirror, played)
     monitor = mirror._context.shared(Monitor)
-    made = Scene(mirror=mirror, played=played, monitor=monitor, poll=monitor.polls(), partitions=partitions, now=now)
+    made = Scene(
+        mirror=mirror, played=played, monitor=monitor, poll=monitor.make_poll(), partitions=partitions, now=now
+    )
     made.poll()
     return made
 

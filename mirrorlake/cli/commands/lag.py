@@ -9,6 +9,7 @@ import typer
 
 from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.render import plural
 
 By = Annotated[
     Literal["topic", "partition"], typer.Option("--by", help="One line a topic, or a partition with its positions.")
@@ -51,8 +52,9 @@ def lag(
 ) -> int:
     """Judge how far each hop of each topic lags, and say why.
 
-    Exit code 1 if one is worse than OK. The hops lead from the source's end: landed, republished,
-    consumed by each group; in_table for typed tables.
+    Exit code 1 for a finding: a verdict worse than OK on the mirror's own hops, what retention
+    overtakes, a missed objective. The hops lead from the source's end: landed, republished, consumed by
+    each group; in_table for typed tables.
     """
     mirror = cli.mirror
     known = mirror.lag if flow is None else mirror[flow].lag
@@ -72,21 +74,36 @@ def lag(
         lost = known.loss_at(at).rows()
         cli.document({"flows": list(map(vars, lost))})
         cli.table(
-            "had the sources died then",
+            f"had the sources died then ({at})",
             ("flow", "records lost", "age of the oldest", "sampled at"),
             [(one.flow, one.records, _duration(one.data_ms), one.observed_at) for one in lost],
         )
         return 0
     if since is not None:
-        found = (known.over(since) if cli.as_json else known.longest(since)).rows()
-        cli.document({"lag": list(map(vars, found))})
+        if cli.as_json:
+            cli.document({"lag": list(map(vars, known.rows(since)))})
+            return 0
+        from mirrorlake.status import hop_name
+
+        found = known.longest(since, by=by).rows()
+        if not found:
+            cli.say("nothing was sampled since then, so nothing is known; next: mirrorlake run")
+            return 0
         cli.table(
-            "at most",
-            ("flow", "topic", "hop", "group", "on", "offset lag", "time lag"),
+            f"the largest lags since {since}",
+            ("flow", by, "hop", "offset lag", "time lag", "not known in"),
             [
-                (one.flow, one.topic, one.hop, one.group_id, one.cluster, one.offset_lag, _duration(one.time_lag_ms))
+                (
+                    one.flow,
+                    one.place,
+                    hop_name(one),
+                    one.offset_lag,
+                    _duration(one.time_lag_ms),
+                    plural(one.unknown, "sample") if one.unknown else None,
+                )
                 for one in found
             ],
+            least=("flow", "not known in", "offset lag"),
         )
         return 0
     judged = known.verdict().by(by)

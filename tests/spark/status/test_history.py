@@ -9,6 +9,7 @@ Looks: +5 s, +20 s, +30 s (nothing new), +40 s (the source does not answer), +50
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
@@ -31,6 +32,7 @@ from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.status.history import Lag, windows_of
 from mirrorlake.status.queries import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS
+from tests.kit.commands import run_cli
 from tests.kit.lake import FLOW, NOON, LakeBuilder, Row, at, landed, position_rows, sample_rows
 from tests.spark.frames import assert_rows
 
@@ -42,7 +44,7 @@ DAYS = 10_000
 
 def lag_of(lake: Lake, flows: Iterable[FlowConfig] = FLOWS, *, now: datetime | None = None) -> Lag:
     unused: Any = None
-    return Lag(lake, list(flows), read=unused, judged=unused, now=lambda: now or at(10_000))
+    return Lag(lake, list(flows), read=unused, judge=unused, now=lambda: now or at(10_000))
 
 
 def pos(
@@ -189,8 +191,23 @@ def test_a_part_of_the_time_starts_with_what_was_known_and_a_group_is_found_at_a
     assert (then.position, then.observed_at.replace(tzinfo=NOON.tzinfo)) == (1, at(30)), (
         "the last that its cluster answered"
     )
+    [lost] = lag.loss_at(at(25)).collect()
+    assert (lost.records, lost.data_ms) == (7, 15_000)
     with pytest.raises(UsageError, match="nothing was sampled up to"):
         lag.over(at(-100), at(-50))
+
+
+@pytest.mark.parametrize("by", ["topic", "partition"])
+def test_the_largest_lags_add_partitions_and_count_what_was_not_known(
+    story: LakeBuilder, spark: SparkSession, by: Any
+) -> None:
+    other = [pos(20, "last_stable", 9), pos(20, "reached", 4, 4), pos(20, "republished", 4, 4)]
+    story.add("positions", *({**row, "partition": 1} for row in other))
+    found = lag_of(Lake(spark, LakeConfig(root=str(story.root)))).longest(at(0), by=by)
+    for rows in (found.rows(), found.collect()):
+        sent = {row.place: (row.offset_lag, row.time_lag_ms, row.unknown) for row in rows if row.hop == "republished"}
+        of_both = {"t-0": (7, 15_000, 2), "t-1": (5, 46_000, 1)}
+        assert sent == ({"t": (12, 46_000, 2)} if by == "topic" else of_both)
 
 
 def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(story: LakeBuilder) -> None:
@@ -210,6 +227,7 @@ def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(stor
         ("consumed", "billing"): [0, 8, 1, 12],
         ("consumed", "audit"): [2, 3, 10],
     }
+    assert windows_of(lag.recent(None)) == recent, "all of them, where a cluster does not answer"
     assert [key.hop for key in windows_of(lag.recent(list(first), sent_only=True))] == ["republished"]
     assert not lag_of(story.lake, now=at(10_000)).recent(list(first)), "the sampler rested"
 
@@ -228,8 +246,27 @@ def test_law_e_what_would_have_been_lost_is_unknown_where_nobody_looked(story: L
     assert lost(60)[2:] == (2, None)
     for moment in (4, 50 + 61):
         assert lost(moment) == (FLOW, None, None, None), f"nobody looked at {moment}"
-    longest = {(row.hop, row.group_id): (row.offset_lag, row.time_lag_ms) for row in lag.longest(at(0)).rows()}
-    assert longest["republished", None] == (7, 15_000)
+
+
+def test_the_command_tells_the_largest_lags_by_hop_and_a_loss_by_flow(story: LakeBuilder, tmp_path: Path) -> None:
+    conf, noon = tmp_path / "mirror.yml", "2026-01-01 12:00"
+    clusters = {alias: {"bootstrap_servers": "127.0.0.1:1"} for alias in ("east", "central")}
+    flows = [{"source": "east", "target": "central", "topics": "t"}]
+    conf.write_text(json.dumps({"lake": {"root": str(story.root)}, "clusters": clusters, "flows": flows}))
+
+    def told(*options: str, code: int = 0) -> str:
+        done = run_cli("lag", *options, "--conf", str(conf))
+        assert done.returncode == code, done.stderr
+        return str(done.stdout)
+
+    assert re.search(r"t +republished +7 +15\.0 s +2 samples", told("--since", noon))
+    assert re.search(r"t-0 +consumed by billing on east +", told("--since", noon, "--by", "partition", "--wide"))
+    assert len(json.loads(told("--since", noon, "--json"))["lag"]) == len(EXPECTED)
+    assert "nothing was sampled since then" in told("--since", "1h")
+    assert re.search(r"east->central +7 +15\.0 s +.*12:00:20", told("--at", f"{noon}:25"))
+    [lost] = json.loads(told("--at", f"{noon}:45", "--json"))["flows"]
+    assert (lost["flow"], lost["records"], lost["data_ms"]) == ("east->central", None, None)
+    told("--at", noon, "--since", noon, code=2)
 
 
 def test_points_of_a_chart_are_the_worst_of_their_stretch_of_time(story: LakeBuilder) -> None:

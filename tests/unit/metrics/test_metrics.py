@@ -256,13 +256,13 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
     port = server.server_port
     try:
         assert probe(port)[0] == 503, "nothing has been started"
-        metrics.running(["land east", FLOW])
+        metrics.running(["land east", FLOW, "table sales"])
         assert probe(port)[0] == 503, "nothing has made a turn"
         metrics.turned("land east", landed=5)
         metrics.turned(SENDING)
         assert probe(port) == (200, {"live": True, "streams": ["land east", SENDING], "problems": []})
         now[0] = 910.0
-        metrics.running(["land east", FLOW])
+        metrics.running(["land east", FLOW, "table sales"])
         metrics.turned("land east")
         status, document = probe(port)
         assert (status, document["problems"]) == (503, [f"{SENDING} has made no turn for 15 min 10 s"])
@@ -352,7 +352,7 @@ def test_a_read_that_fails_is_counted_and_the_figures_stay(monkeypatch: pytest.M
         return answer
 
     monkeypatch.setattr("mirrorlake.status.metrics.measure", measured)
-    monkeypatch.setattr(Monitor, "newest", lambda _: lambda: verdict)
+    monkeypatch.setattr(Monitor, "make_newest_reader", lambda _: lambda: verdict)
     read = figures_reader(context_of(Streams()), metrics)
     read()
     assert Scraped(metrics).value("mirrorlake_metrics_failures_total") == 0

@@ -128,7 +128,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
     context.board = lambda: Board(heard, clock=lambda: 0.0)
     context.start_spark = lambda ready: ready()
     duty = PeriodicTask(name="maintain", interval_s=60, run=kept.set)
-    context.shared = lambda _: SimpleNamespace(newest=lambda _: dict)
+    context.shared = lambda _: SimpleNamespace(make_newest_reader=lambda _: dict)
     monkeypatch.setattr("mirrorlake.maintenance.maintain_duty", lambda *_: duty)
     runner = Runner(context, streams)  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == LandResult("east", 3)

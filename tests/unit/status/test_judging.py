@@ -89,10 +89,10 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         known: Any = {"config": SimpleNamespace(lake_clusters=()), "now": lambda: at(60)}
         known |= {"reader": lambda _: nullcontext(source)}
         context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
-        look = Sampler(context, [FLOW], unreachable=UnreachableClusters()).read()
+        look = Sampler(context, [FLOW], unreachable=UnreachableClusters(lambda _: None)).read()
         keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
         seen: Any = {"flows": [FLOW], "snapshot": look, "samples": dict(look.hops([FLOW]))}
-        reads: Any = {"lake": lake, "target": lambda _: source, "retention_of": lambda _: keeps}
+        reads: Any = {"lake": lake, "admin": lambda _: source, "retention_of": lambda _: keeps}
         return SnapshotJudge(**seen, **reads, state=state, **more).judge().status
 
     return ask
@@ -235,7 +235,7 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     eta_ms: int | None,
 ) -> None:
     held = recent(orders=window, clicks=samples(0, 0, 0, end=0))
-    found = status(LANDED, 5, windows=held)[FLOW.name]
+    found = status(LANDED, 5, read_windows=held)[FLOW.name]
     rest, row = found
     assert (rest.verdict, rest.reason, rest.in_per_s, rest.out_per_s) == ("OK", "nothing waits", 0.0, 0.0)
     assert (row.verdict, (row.in_per_s, row.out_per_s), row.eta_ms) == (verdict, per_s, eta_ms)
@@ -248,7 +248,7 @@ def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(built: Lak
     found = status(LANDED, 5)[FLOW.name]
     assert (found.verdict, found.since) == ("UNKNOWN", None)
     assert "the last earlier sample is of 2026-01-01 12:00:00 UTC" in found.reason
-    young = status(LANDED, 5, windows=recent(orders=samples(5)))[FLOW.name]
+    young = status(LANDED, 5, read_windows=recent(orders=samples(5)))[FLOW.name]
     assert (young.verdict, young.since) == ("WARMING_UP", at(50)), "it is sampled again"
 
 
@@ -258,7 +258,6 @@ def test_what_nobody_samples_any_more_is_unknown_and_does_not_warm_up(built: Lak
         ("caught_up", Verdict.OK),
         ("expiring", Verdict.WARNING),
         ("blocked", Verdict.WARNING),
-        ("parked", Verdict.STOP),
         ("paused", Verdict.PAUSED),
         ("topic_lost", Verdict.STALL),
     ],
@@ -357,7 +356,7 @@ def test_a_truncated_partition_hides_no_other_one_and_an_early_timestamp_no_wind
     }
     assert {(hop.key.generation, hop.key.partition) for hop in judged(windows).hops} == {(2, 0), (1, 1)}
     ahead = Cluster(12, unlanded={10: NOON_MS + HOUR_MS})
-    [_, row] = status(ahead, 10, windows=recent(orders=samples(10, 10, 10, end=12)))[FLOW.name]
+    [_, row] = status(ahead, 10, read_windows=recent(orders=samples(10, 10, 10, end=12)))[FLOW.name]
     assert (row.time_lag_ms, row.verdict) == (0, "STALL"), "its producer's clock is ahead, and it waits"
 
 

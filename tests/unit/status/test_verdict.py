@@ -50,6 +50,7 @@ HISTORIES: list[tuple[str, list[int], list[int | None], Verdict]] = [
     ),
     ("went back at the last look only", [1000, 2000, 3000, 4000, 3900], [50, 40, 30, 20, 200], Verdict.OK),
     ("went back although nothing waited before", [10, 20, 30, 0, 1], [0, 0, 0, 30, 29], Verdict.REWIND),
+    ("went back, came back, and went back for good", [10, 5, 12, 3, 4], [10, 15, 8, 17, 16], Verdict.REWIND),
     ("looks without a known end change nothing", MOVES, [0, None, 100, None, 200], Verdict.OK),
     ("moves, and the lag grows", MOVES, [50, 100, 150, 200, 250], Verdict.WARNING),
     ("moves, and the lag stays", MOVES, [500] * 5, Verdict.WARNING),
