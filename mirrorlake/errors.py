@@ -30,6 +30,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── RegistryRefused           the login is refused, or lacks a permission
 │   └── SchemaUnknown             .schema_id     it knows no such id, subject or version
 ├── StoreError               4    the lake could not be read or written
+├── StartAbandoned           4    a stream was stopped while it waited for the start of Spark
 └── SandboxError             4    a local broker could not be started or stopped
 ```
 
@@ -242,6 +243,10 @@ class SchemaUnknown(RegistryError):
 
 class StoreError(MirrorlakeError):
     """Report a table or path of the lake that cannot be read or written."""
+
+
+class StartAbandoned(MirrorlakeError):
+    """Report that a stream was stopped while it waited for the start of Spark."""
 
 
 class SandboxError(MirrorlakeError):

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 from mirrorlake import runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context.running_flows import RunningFlows
-from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.errors import ConfigError, StartAbandoned, UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
@@ -39,6 +39,8 @@ _SPARKS_OWN = (
 )
 # The long-lived tasks.
 _WORKERS_LOAD = ("mirrorlake.landing.live_task", "mirrorlake.republish.follower")
+# Who waits for the start of Spark looks this often whether it is stopped.
+_STOP_POLL_S = 0.2
 
 
 def utc_now() -> datetime:
@@ -86,6 +88,7 @@ class Context:
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._starting = threading.Lock()
+        self._stop = threading.Event()
         self._started_plainly = False
         self._sharing = threading.RLock()
         self._shared: dict[tuple[Any, ...], Any] = {}
@@ -118,11 +121,25 @@ class Context:
 
     @property
     def spark(self) -> SparkSession:
-        with self._starting:
+        while not self._starting.acquire(timeout=_STOP_POLL_S):
+            if self._session is None and self._stop.is_set():
+                raise StartAbandoned("stopped while Spark was starting", consequence="nothing of it had begun")
+        try:
             # A notebook may stop the session between two calls.
             if self._session is None or runtime.is_stopped(self._session):
                 self._session = self._open_session()
             return self._session
+        finally:
+            self._starting.release()
+
+    @contextmanager
+    def stopped_by(self, stop: threading.Event) -> Iterator[None]:
+        """In the body, who waits for Spark's start gets a `StartAbandoned` once `stop` is set: a start cannot be interrupted."""
+        before, self._stop = self._stop, stop
+        try:
+            yield
+        finally:
+            self._stop = before
 
     def _open_session(self) -> SparkSession:
         if self._spark is not None:

@@ -80,7 +80,8 @@ class AlwaysOn:
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
         """Run the streams until `stop` is set (see `Supervisor`)."""
-        results = Supervisor(self, stop, isolates=isolates, now=self._context.now).run()
+        with self._context.stopped_by(stop):
+            results = Supervisor(self, stop, isolates=isolates, now=self._context.now).run()
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
         ended: list[LandResult | RepublishResult | TableResult] = [
             one for several in results.values() for one in several

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 
-from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
+from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, StartAbandoned
 from mirrorlake.mirror.parked_streams import ParkedStream, Stream, park_stream
 from mirrorlake.model.parked import stream_facts, worst
 from mirrorlake.timing import timing
@@ -160,6 +160,8 @@ class Supervisor:
             error = one.future.exception()
             if error is None:
                 self._results.setdefault(name, []).append(one.future.result())
+            elif isinstance(error, StartAbandoned):
+                log.info("stream.not_begun what=%s", name, extra={"facts": stream_facts(name)})
             elif isinstance(error, ClusterUnreachable) and one.stop.is_set() and not self._stop.is_set():
                 # A flow is often paused because its target is away.
                 log.info("stream.stopped_while_away what=%s", name, extra={"facts": stream_facts(name)})

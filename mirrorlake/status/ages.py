@@ -71,10 +71,11 @@ class Ages:
         known = {key: place for key, place in places.items() if place.source in ends}
         found: Waiting = {key: None for key, place in known.items() if place.position >= ends[place.source]}
         asked = {key: place for key, place in known.items() if key not in found}
-        since = {place: self._known[place] for place in asked.values() if place in self._known}
-        fresh = [place for place in dict.fromkeys(asked.values()) if place not in since]
+        distinct = dict.fromkeys(asked.values())
+        since = {place: at for place in distinct if (at := self._known.get(place)) is not None}
+        fresh = [place for place in distinct if place not in since]
         self._known = since | self._landed_since(fresh, landed, ends)
-        found |= {key: self._known[place] for key, place in asked.items() if place in self._known}
+        found |= {key: at for key, place in asked.items() if (at := self._known.get(place)) is not None}
         # Nothing landed waits: either all is landed, or it is the next record of the source.
         rest = {
             key: (place.source, max(place.position, landed.get(place.source, 0)))

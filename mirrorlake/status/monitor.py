@@ -115,10 +115,12 @@ class Monitor:
 
     def _read_and_judge(self, sampler: Sampler, flows: Sequence[FlowConfig], *, sent_only: bool = False) -> LagVerdict:
         snapshot, lag = sampler.read(), self.lag(flows)
+        subjects = {one for f in flows for one in (("cluster", f.source), ("relay", f.source), ("flow", f.name))}
+        # Of a flow of which somebody does not answer, the last positions are told; a status has none.
+        tells_away = not sent_only and not subjects.isdisjoint(snapshot.errors)
 
         def read_windows(of: Collection[HopKey]) -> Windows:
-            # Of a cluster that does not answer, the last positions are told.
-            return windows_of(lag.recent(None if snapshot.errors else of, sent_only=sent_only))
+            return windows_of(lag.recent(None if tells_away else of, sent_only=sent_only))
 
         return self._judge(flows, snapshot, dict(snapshot.hops(flows)), read_windows)
 

@@ -156,17 +156,25 @@ LOSS = """
         ON f.flow = r.flow AND r.observed_at = r.newest_at
     ORDER BY f.flow
 """
-# What was not known makes no maximum smaller, so that it is counted.
+# What was not known makes no maximum smaller, so its samples are counted: those of rows without a lag, and those without a row.
 LONGEST = """
-    SELECT flow, place, hop, group_id, cluster, max(offset_lag) AS offset_lag, max(time_lag_ms) AS time_lag_ms,
-        count(CASE WHEN lacking > 0 THEN 1 END) AS unknown
-    FROM (
-        SELECT observed_at, flow, {place} AS place, hop, group_id, cluster, max(time_lag_ms) AS time_lag_ms,
+    WITH silent AS (
+        SELECT subject, name, count(DISTINCT observed_at) AS samples FROM {samples}
+        WHERE error IS NOT NULL AND unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to
+        GROUP BY subject, name
+    ),
+    lags AS (
+        SELECT observed_at, flow, source, {place} AS place, hop, group_id, cluster, max(time_lag_ms) AS time_lag_ms,
             CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
             count(*) - count(time_lag_ms) AS lacking
-        FROM {answer} GROUP BY observed_at, flow, {place}, hop, group_id, cluster)
-    GROUP BY flow, place, hop, group_id, cluster
-    ORDER BY time_lag_ms DESC NULLS FIRST, flow, place, hop, group_id, cluster
+        FROM {answer} GROUP BY observed_at, flow, source, {place}, hop, group_id, cluster
+    )
+    SELECT a.flow, a.place, a.hop, a.group_id, a.cluster, max(a.offset_lag) AS offset_lag, max(a.time_lag_ms) AS time_lag_ms,
+        count(CASE WHEN a.lacking > 0 THEN 1 END) + coalesce(max(s.samples), 0) AS unknown
+    FROM lags AS a LEFT JOIN silent AS s ON s.name = CASE WHEN a.cluster = a.source THEN a.source ELSE a.flow END
+        AND s.subject = CASE WHEN a.hop = 'landed' THEN 'relay' WHEN a.cluster = a.source THEN 'cluster' ELSE 'flow' END
+    GROUP BY a.flow, a.place, a.hop, a.group_id, a.cluster
+    ORDER BY time_lag_ms DESC NULLS FIRST, a.flow, a.place, a.hop, a.group_id, a.cluster
 """
 # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """

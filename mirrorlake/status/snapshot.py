@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 # A complete sample bounds how far back a query reads, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# Every tenth snapshot forgets what the last ones found: recorded topics, ages, translated groups, and groups that were read in part.
+# Every tenth snapshot forgets what the last ones found: recorded topics, ages, translated groups.
 _FULL_READ_EVERY = 10
 # If all topics of all groups are more positions than this, each group is read in full in one snapshot of ten, in turns.
 _MAX_POSITIONS = 200_000
@@ -135,6 +135,7 @@ class Sampler:
         self._remembered: tuple[str, LastSamples] | None = None
         self._count = 0
         self._sources: dict[str, SourceReader] = {}
+        self._listed: dict[str, Sequence[str]] = {}
         self._groups: dict[tuple[str, str], dict[TopicPartition, int]] = {}
         self._consumed: dict[TargetCommit, dict[PositionKey, int]] = {}
         self._logged_errors: dict[Subject, str] = {}
@@ -261,13 +262,14 @@ class Sampler:
             partitions |= self._sources[alias].partitions
         groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
         try:
-            names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+            self._listed[alias] = [*groups.states()]
         except ClusterUnreachable:
             raise
         except ClusterError as error:
-            # Who may not list groups may read the topics all the same; and whoever was listed before has not gone.
+            # Who may not list groups may read the topics all the same; and what was listed before has not gone.
             log.info("sample.groups_not_listed cluster=%s why=%s", alias, error.cause)
-            names = [name for cluster, name in self._groups if cluster == alias]
+        listed = self._listed.get(alias, ())
+        names = [name for name in listed if selection.matches(name) and not name.startswith("mirrorlake.")]
         wants_all = len(names) * len(partitions) <= _MAX_POSITIONS
         asked: dict[str, Iterable[TopicPartition]] = {}
         for turn, name in enumerate(sorted(names)):

@@ -549,6 +549,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "status, whole text": lambda: read.by("partition").to_text(rows=None),
         "status, json": lambda: dumps(read.as_dict()),
         "newest samples": lambda: made.lag.recent([hop.key for hop in verdict.hops if hop.last.waiting]),
+        "newest samples, a cluster away": lambda: made.lag.recent(None),
         "a look, nothing moved": partial(made.look, "a look, nothing moved"),
         "lag of ten minutes": lambda: made.lag.over(timedelta(minutes=10)).table(),
         "rpo of ten minutes": lambda: made.lag.rpo(timedelta(minutes=10)).table(),

@@ -52,8 +52,8 @@ def lag(
 ) -> int:
     """Judge how far each hop of each topic lags, and say why.
 
-    Exit code 1 for a finding: a verdict worse than OK on the mirror's own hops, what retention
-    overtakes, a missed objective. The hops lead from the source's end: landed, republished, consumed by
+    Exit code 1 for a finding on the mirror's own hops or its typed tables: a verdict from PAUSED to
+    REWIND, what retention overtakes, a missed objective. The hops lead from the source's end: landed, republished, consumed by
     each group; in_table for typed tables.
     """
     mirror = cli.mirror
@@ -103,7 +103,7 @@ def lag(
                 )
                 for one in found
             ],
-            least=("flow", "not known in", "offset lag"),
+            least=("flow", "offset lag"),
         )
         return 0
     judged = known.verdict().by(by)

@@ -208,6 +208,7 @@ def test_the_largest_lags_add_partitions_and_count_what_was_not_known(
         sent = {row.place: (row.offset_lag, row.time_lag_ms, row.unknown) for row in rows if row.hop == "republished"}
         of_both = {"t-0": (7, 15_000, 2), "t-1": (5, 46_000, 1)}
         assert sent == ({"t": (12, 46_000, 2)} if by == "topic" else of_both)
+        assert [row.unknown for row in rows if row.group_id == "billing"] == [1], "its cluster did not answer once"
 
 
 def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(story: LakeBuilder) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake import runtime
 from mirrorlake.context import Context
-from mirrorlake.errors import ConfigError, SandboxError
+from mirrorlake.errors import ConfigError, SandboxError, StartAbandoned
 from tests.builders import NOON, mirror_config
 
 
@@ -43,6 +43,10 @@ def test_a_session_that_is_being_started_is_waited_for_and_fails_where_it_is_nee
     one, without_java = made(), made()
     one.start_spark()
     assert begun.wait(60)
+    stop = threading.Event()
+    stop.set()
+    with one.stopped_by(stop), pytest.raises(StartAbandoned):
+        _ = one.spark
     goes_on.set()
     assert one.spark is session
     assert calls == ["start of Spark"]

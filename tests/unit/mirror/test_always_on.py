@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,7 @@ def context(tmp_path: Path) -> Any:
     config = mirror_config(*FLOWS)
     return SimpleNamespace(
         config=config,
+        stopped_by=lambda _: nullcontext(),
         read_at=NOON,
         now=lambda: NOON,
         metrics=None,

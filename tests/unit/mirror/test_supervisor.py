@@ -22,6 +22,7 @@ from mirrorlake.errors import (
     RecordTooLarge,
     RegistryError,
     RegistryUnreachable,
+    StartAbandoned,
     StoreError,
     TopicConflict,
 )
@@ -62,6 +63,8 @@ class Streams:
                 raise LaneFenced("another")
             stop.wait(30)
             self.log.append(f"-{name}{made}")
+            if made == "not begun":
+                raise StartAbandoned("Spark was starting")
             if made == "away":
                 raise ClusterUnreachable("gone", alias="gone")
             return made
@@ -90,6 +93,11 @@ def test_without_isolation_a_failure_stops_the_others_after_their_batch_and_is_r
     with pytest.raises(LaneFenced):
         Supervisor(streams, streams.stop, look_every_s=0.0, isolates=False).run()
     assert "-a1" in streams.log
+
+
+def test_a_stream_that_was_stopped_before_it_began_is_no_failure() -> None:
+    streams = Streams(a="1", b="not begun")
+    assert Supervisor(streams, streams.stop, look_every_s=0.0, isolates=False).run() == {"a": ["1"]}
 
 
 class Failing:
