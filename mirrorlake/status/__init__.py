@@ -7,5 +7,5 @@ from mirrorlake.status.hops import hop_name
 from mirrorlake.status.metrics import serving_metrics
 from mirrorlake.status.monitor import Monitor
 from mirrorlake.status.snapshot import PositionSnapshot
-from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
+from mirrorlake.status.status import FlowStatus, PartitionStatus, Status, to_timedelta
 from mirrorlake.status.verdict import Verdict

@@ -28,7 +28,7 @@ from mirrorlake.lake import Lake
 from mirrorlake.landing import LandListener
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.parked import Parked
+from mirrorlake.model.parked import Parked, stream_facts
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.render import format_duration
 from mirrorlake.republish import FlowListener
@@ -268,7 +268,7 @@ class Metrics:
     def running(self, streams: Iterable[str], *, pause_s: float = 0.0) -> None:
         """Record the running streams at a supervisor's poll, and the longest pause between two batches."""
         # One query writes all typed tables, and tells no turn of one: they are not judged.
-        judged = (_stream(name) for name in streams if not name.startswith("table "))
+        judged = (_stream(name) for name in streams if "table" not in stream_facts(name))
         self.health.polled(judged, pause_s=pause_s)
 
     def land_listener(self, alias: str) -> LandListener:
@@ -279,7 +279,7 @@ class Metrics:
 
 
 def _stream(name: str) -> str:
-    return name if name.startswith(("land ", "table ")) else f"republish {name}"
+    return f"republish {name}" if "flow" in stream_facts(name) else name
 
 
 @contextmanager

@@ -150,7 +150,7 @@ class SourceReader:
                 raise
             self._log_leaderless(format_partitions(leaderless & {*partitions}))
             return admin.log_start_offsets(led), admin.last_stable_offsets(led)
-        # Who loses a leader another time is told of again.
+        # The next loss of leaders is logged again.
         self._logged_leaderless = ""
         return ends
 

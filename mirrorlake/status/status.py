@@ -237,7 +237,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     @property
     def topics(self) -> dict[str, FlowStatus]:
-        """What is known of each topic alone, by its name."""
+        """The status of each topic by itself, by its name."""
         of = grouped(self.partitions, lambda row: row.topic)
         return {name: replace(self, partitions=tuple(of[name]), parked=(), unknown=None) for name in sorted(of)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Literal
 
 import typer
@@ -37,7 +36,7 @@ def lag(
     flow: Flow = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="The longest lags since then: -1h, 03:30, '2026-11-22 03:30' (UTC); not of now."),
+        typer.Option("--since", help="The largest lags since then: -1h, 03:30, '2026-11-22 03:30' (UTC); not of now."),
     ] = None,
     at: Annotated[
         str | None,
@@ -53,10 +52,12 @@ def lag(
     """Judge how far each hop of each topic lags, and say why.
 
     Exit code 1 for a finding on the mirror's own hops or its typed tables: a verdict from PAUSED to
-    REWIND, what retention overtakes, a missed objective. The hops lead from the source's end: landed, republished, consumed by
-    each group; in_table for typed tables.
+    REWIND, what retention overtakes, a missed objective. The hops lead from the source's end: landed,
+    republished, consumed by each group; in_table for typed tables.
     """
     mirror = cli.mirror
+    from mirrorlake.status import hop_name, to_timedelta
+
     known = mirror.lag if flow is None else mirror[flow].lag
     if views:
         if not mirror.lake.is_catalog:
@@ -76,15 +77,13 @@ def lag(
         cli.table(
             f"had the sources died then ({at})",
             ("flow", "records lost", "age of the oldest", "sampled at"),
-            [(one.flow, one.records, _duration(one.data_ms), one.observed_at) for one in lost],
+            [(one.flow, one.records, to_timedelta(one.data_ms), one.observed_at) for one in lost],
         )
         return 0
     if since is not None:
         if cli.as_json:
             cli.document({"lag": list(map(vars, known.rows(since)))})
             return 0
-        from mirrorlake.status import hop_name
-
         found = known.longest(since, by=by).rows()
         if not found:
             cli.say("nothing was sampled since then, so nothing is known; next: mirrorlake run")
@@ -98,7 +97,7 @@ def lag(
                     one.place,
                     hop_name(one),
                     one.offset_lag,
-                    _duration(one.time_lag_ms),
+                    to_timedelta(one.time_lag_ms),
                     plural(one.unknown, "sample") if one.unknown else None,
                 )
                 for one in found
@@ -111,7 +110,3 @@ def lag(
     # As many rows of a table as fit a page.
     cli.show(judged, rows=24 if by == "topic" else None)
     return 0 if judged.is_fine else 1
-
-
-def _duration(ms: int | None) -> timedelta | None:
-    return None if ms is None else timedelta(milliseconds=ms)
