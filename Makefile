@@ -100,9 +100,7 @@ audit: env ## known weaknesses of what is locked; needs a network
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(AUDIT)
 
 lock: env ## resolve requirements.lock anew from pyproject.toml and requirements.in
-	$(BIN)/python -m venv build/lock
-	build/lock/bin/pip install --disable-pip-version-check --quiet uv
-	build/lock/bin/uv pip compile pyproject.toml requirements.in --all-extras --universal --python-version 3.10 \
+	$(BIN)/uv pip compile pyproject.toml requirements.in --all-extras --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --quiet \
 		--output-file requirements.lock
 
@@ -122,6 +120,8 @@ clean: ## remove .venv, caches and the lake of the demo
 
 # A command that is found need not work: version managers put shims on the path that only print an error. And a Python
 # may lack what makes a virtual environment, which Debian ships as a package of its own.
+# uv installs in 40 s what takes pip 270 (2026-11-30); it asks pip's index, and pip installs where uv cannot. CI reads few of the
+# modules, and keeps the byte code of those.
 $(LOCKED): requirements.lock
 	@python=; bare=; \
 	for candidate in $(or $(PYTHON),python3.12 python3.11 python3.10 python3); do \
@@ -140,6 +140,11 @@ $(LOCKED): requirements.lock
 	fi; \
 	echo "make env: $(VENV) with $$("$$python" --version) ($$python)"; \
 	"$$python" -m venv --clear $(VENV)
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r $(VENV)/uv.txt
+	@index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
+	$(BIN)/uv pip install --system-certs $${index:+--default-index "$$index"} --python $(BIN)/python --require-hashes --quiet \
+		$(if $(CI),,--compile-bytecode) -r requirements.lock || \
 	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
