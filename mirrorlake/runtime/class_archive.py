@@ -18,10 +18,11 @@ log = logging.getLogger(__name__)
 _QUIET = "-Xlog:disable"
 
 
-def class_data(name: str, java: Java, jars: Iterable[Path]) -> list[str]:
+def class_data(name: str, java: Java, jars: Iterable[Path], *, has_more: bool = False) -> list[str]:
     """Return the Java options that use an archive, or that make it when the JVM ends (140 MB for Spark).
 
-    Spark's JVM is ready after 17 CPU-s instead of 30. Java itself starts without an archive that does not fit its class path.
+    Spark's JVM is ready after 17 CPU-s instead of 30. Java itself starts without an archive that does not fit its class path. One
+    that `has_more` jars than these, after them, uses the archive and makes none: no JVM without them could use that.
     """
     try:
         # Not among temporary files: a container would make it at each start.
@@ -29,7 +30,9 @@ def class_data(name: str, java: Java, jars: Iterable[Path]) -> list[str]:
         archive.parent.mkdir(parents=True, exist_ok=True)
         if _is_whole(archive):
             return [f"-XX:SharedArchiveFile={archive}", _QUIET]
-        return [f"-XX:ArchiveClassesAtExit={archive}", _QUIET] if _can_make(java, archive) else []
+        if has_more or not _can_make(java, archive):
+            return []
+        return [f"-XX:ArchiveClassesAtExit={archive}", _QUIET]
     except OSError as error:
         log.info("class_data.none name=%s why=%s", name, error)
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,12 +15,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from mirrorlake.context.context import _WORKERS_LOAD
     from mirrorlake.runtime import session as own
 
-    # Every event of every test's queries is kept: what must not be told can be looked for (`event_log`).
-    folder = tmp_path_factory.mktemp("event_log")
-    settings = {"enabled": "true", "dir": folder.as_uri(), "compress": "false"}
-    given = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
         # Sessions of other processes make the same schemas.
         patch.setitem(own._LOCAL, "spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         session = own.local_session(cores=2, workers_load=_WORKERS_LOAD)
@@ -28,8 +24,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def event_log(spark: SparkSession) -> Path:
-    """Where Spark's event log is."""
-    place = spark.conf.get("spark.eventLog.dir", "")
-    assert place, "a test before this one has made a session of its own: it must take that of the fixture"
-    return Path(place.removeprefix("file://"))
+def event_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """Log every event of this test's queries, to look for what must not be told; a log of all tests costs 5 % of the JVM's CPU."""
+    jvm: Any = spark._jvm
+    context, folder = spark.sparkContext._jsc.sc(), tmp_path / "event_log"
+    folder.mkdir()
+    settings = context.conf().set("spark.eventLog.compress", "false")
+    place = ("events", jvm.scala.Option.empty(), jvm.java.net.URI(folder.as_uri()))
+    log = jvm.org.apache.spark.scheduler.EventLoggingListener(*place, settings, context.hadoopConfiguration())
+    log.start()
+    context.addSparkListener(log)
+    yield folder
+    context.removeSparkListener(log)

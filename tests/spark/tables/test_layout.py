@@ -61,7 +61,7 @@ def test_law_f_columns_of_the_settings_have_their_types_and_a_record_that_one_fa
     columns = {"cents": "CAST(amount * 100 AS BIGINT)", "day": "to_date(sold_at)", "next": "CAST(n AS INT) + 1"}
     given = {"schema": schema, "columns": columns}
     nulls = {"topics": "sales", "name": "nulls", "bad_records": "null", **given, **UPSERT}
-    world = World(tmp_path, spark, {"topics": "sales", **given}, nulls)
+    world = World(tmp_path, spark, {"topics": "sales", **given}, nulls, sources=("east",))
     good = {"amount": 12.34, "sold_at": "2026-07-01T23:59:59Z", "prices": {"EUR": 1}, "n": 5, "left out": 1}
     for several in (({"amount": 0.001}, {"n": "x"}), ({"sold_at": 5},)):
         world.land(Record(good, "a"), *(Record(bad, "b") for bad in several), Record(None, "c"))
@@ -110,7 +110,9 @@ def test_law_e_what_rules_hide_or_withhold_is_in_no_row_and_in_no_bad_record(
 def test_engines_read_a_typed_table_alike_by_its_name(
     tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(tmp_path, spark, {"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}})
+    world = World(
+        tmp_path, spark, {"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}}, sources=("east",)
+    )
     sold = [{"n": 2**53 + 1, "amount": 1.5, "who": {"name": "a"}, "lines": [{"item": "book"}]}]
     sold += [{"n": 1, "amount": 2, "who": {"name": "b"}, "lines": []}, {"n": 2, "amount": 4.25, "who": {"name": "b"}}]
     world.land(*(Record(value, topic=topic) for topic in ("sales.eu", "gaps") for value in [*sold, {}]))

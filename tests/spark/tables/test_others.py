@@ -68,7 +68,7 @@ ACTS: dict[Callable[[World], object], type[Exception]] = {
 
 @pytest.mark.law("F")
 def test_law_f_a_batch_that_was_read_before_is_dropped(tmp_path: Path, spark: SparkSession) -> None:
-    world = World(tmp_path, spark, *BOTH)
+    world = World(tmp_path, spark, *BOTH, sources=("east",))
     world.land(Record({"n": 1}, "ada"), Record({"n": 2}, "bob"))
     world.keep()
     for act, error in ACTS.items():
@@ -87,7 +87,7 @@ def test_law_f_a_batch_that_was_read_before_is_dropped(tmp_path: Path, spark: Sp
 def test_law_f_a_table_that_was_restored_goes_on_and_one_that_was_lost_or_whose_creator_was_killed_is_made(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    world = World(tmp_path, spark, *BOTH)
+    world = World(tmp_path, spark, *BOTH, sources=("east",))
     world.land(Record({"n": 1}, "a"), Record({"n": 1}, "b"))
     world.keep()
     versions = {name: DeltaTable(world.location(name)).version() for name in world.entries}
@@ -158,7 +158,7 @@ def test_law_f_erased_records_leave_the_files_of_partitioned_tables(tmp_path: Pa
 def test_law_f_deletion_vectors_that_a_person_set_spare_rows_and_hide_no_erased_one(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    world = World(tmp_path, spark, {"topics": "sales", **UPSERT})
+    world = World(tmp_path, spark, {"topics": "sales", **UPSERT}, sources=("east",))
     world.land(*(Record({"n": number}, f"k{number}") for number in range(20)))
     world.keep()
     mirror, place = world.open(), str(world.location("sales"))
@@ -189,7 +189,9 @@ def test_law_f_rows_past_a_retention_leave_their_tables_alone_and_do_not_come_ba
     tmp_path: Path, spark: SparkSession
 ) -> None:
     hour = {"retention": "1h"}
-    world = World(tmp_path, spark, *({**entry, **hour} for entry in BOTH), {**BOTH[0], "name": "all"})
+    world = World(
+        tmp_path, spark, *({**entry, **hour} for entry in BOTH), {**BOTH[0], "name": "all"}, sources=("east",)
+    )
     old = [Record({"n": 1}, "a", at=0), Record({"n": 2}, "b", at=1), Record(None, "b", at=2)]
     world.land(*old, Record({"n": 3}, "c", at=3_600))
     world.keep()

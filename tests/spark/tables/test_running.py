@@ -131,7 +131,7 @@ REASONS = {
 def test_a_table_that_is_paused_or_at_fault_waits_alone_until_it_is_mended(tmp_path: Path, spark: SparkSession) -> None:
     late, sales = {"topics": "late"}, {"topics": "sales"}
     faults = [{**sales, "name": name, **entry} for name, entry in AT_FAULT.items()]
-    world = World(tmp_path, spark)
+    world = World(tmp_path, spark, sources=("east",))
     twice = [{"topics": "twice"}, {"topics": "orders", "name": "twice"}]
     world.entries = {str(number): entry for number, entry in enumerate([sales, *faults, *twice, late])}
     for topic in ("sales", "orders", "twice", "late"):
@@ -158,7 +158,7 @@ def test_a_table_that_is_paused_or_at_fault_waits_alone_until_it_is_mended(tmp_p
 
 
 def test_a_table_is_not_written_by_settings_that_its_rows_contradict(tmp_path: Path, spark: SparkSession) -> None:
-    world = World(tmp_path, spark, BOTH[0])
+    world = World(tmp_path, spark, BOTH[0], sources=("east",))
     world.land({"n": 1}, {"n": 2})
     world.keep()
     world.set_tables({**BOTH[0], **UPSERT})
