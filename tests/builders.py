@@ -229,7 +229,7 @@ def judged(
     known: Any = {
         "lake": nothing,
         "admin": lambda _: nothing,
-        "read_windows": lambda _: recent,
+        "read_windows": lambda *_: recent,
         "state": NOTHING_ASKED,
         **more,
     }

@@ -50,8 +50,8 @@ _AT_LEAST = {
     "blocked": Verdict.WARNING,
 }
 
-WindowReader = Callable[[Collection[HopKey]], Windows]
-"""Read the windows of hops; of further ones the first sample suffices, for their rates."""
+WindowReader = Callable[[Collection[HopKey], bool], Windows]
+"""Read the windows of hops, or of all if somebody is away; of others the first sample suffices, for their rates."""
 Topic = tuple[str, str]
 """A topic with the alias of its cluster before it."""
 RetentionLookup = Callable[[Collection[Topic]], Mapping[Topic, int | None]]
@@ -103,13 +103,13 @@ class SnapshotJudge:
     admin: Callable[[str], ClusterAdmin]
     state: ControlState
     retention_of: RetentionLookup
-    read_windows: WindowReader = lambda _: {}
+    read_windows: WindowReader = lambda _of, _is_away: {}
     find_transactions: TransactionFinder = lambda _alias, _stable: {}
 
     def judge(self) -> LagVerdict:
         silent, remotes = self._ask_targets()
         waiting = [key for key, one in self.samples.items() if one.waiting != 0]
-        earlier = self.read_windows(waiting) if waiting or silent else {}
+        earlier = self.read_windows(waiting, bool(silent)) if waiting or silent else {}
         windows = {key: (earlier.get(key, ()), last) for key, last in self.samples.items()}
         for key, window in earlier.items():
             # Of a cluster that does not answer, only the samples before are known.

@@ -50,9 +50,8 @@ class Monitor:
             samples = dict(snapshot.hops(flows))
             asked = None if snapshot.errors else samples
             before = self.lag(flows).recent(asked) if recent is None else recent
-            # Of a cluster that does not answer, the last positions are told.
             verdict = self._judge(
-                flows, snapshot, samples, lambda of: windows_of(before, None if snapshot.errors else of)
+                flows, snapshot, samples, lambda of, is_away: windows_of(before, None if is_away else of)
             )
             recent = [*before, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
@@ -115,12 +114,10 @@ class Monitor:
 
     def _read_and_judge(self, sampler: Sampler, flows: Sequence[FlowConfig], *, sent_only: bool = False) -> LagVerdict:
         snapshot, lag = sampler.read(), self.lag(flows)
-        subjects = {one for f in flows for one in (("cluster", f.source), ("relay", f.source), ("flow", f.name))}
-        # Of a flow of which somebody does not answer, the last positions are told; a status has none.
-        tells_away = not sent_only and not subjects.isdisjoint(snapshot.errors)
 
-        def read_windows(of: Collection[HopKey]) -> Windows:
-            return windows_of(lag.recent(None if tells_away else of, sent_only=sent_only))
+        def read_windows(of: Collection[HopKey], is_away: bool) -> Windows:
+            # Of who does not answer the last positions are told; a status has none.
+            return windows_of(lag.recent(None if is_away and not sent_only else of, sent_only=sent_only))
 
         return self._judge(flows, snapshot, dict(snapshot.hops(flows)), read_windows)
 

@@ -210,7 +210,7 @@ def recent(**of: list[LagSample]) -> Callable[..., Windows]:
     length = max(map(len, windows.values()))
     looks = ({place: window[n] for place, window in windows.items() if n < len(window)} for n in range(length))
     found = windows_of([*looks])
-    return lambda _: found
+    return lambda *_: found
 
 
 YOUNG = "1 of at least 3 samples since 2026-01-01 12:01:00 UTC, and 5 records wait"
