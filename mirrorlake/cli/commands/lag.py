@@ -36,7 +36,7 @@ def lag(
     flow: Flow = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="The largest lags since then: -1h, 03:30, '2026-11-22 03:30' (UTC); not of now."),
+        typer.Option("--since", help="The longest lags since then: -1h, 03:30, '2026-11-22 03:30' (UTC); not of now."),
     ] = None,
     at: Annotated[
         str | None,
@@ -89,7 +89,7 @@ def lag(
             cli.say("nothing was sampled since then, so nothing is known; next: mirrorlake run")
             return 0
         cli.table(
-            f"the largest lags since {since}",
+            f"the longest lags since {since}",
             ("flow", by, "hop", "offset lag", "time lag", "not known in"),
             [
                 (

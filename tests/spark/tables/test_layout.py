@@ -110,9 +110,7 @@ def test_law_e_what_rules_hide_or_withhold_is_in_no_row_and_in_no_bad_record(
 def test_engines_read_a_typed_table_alike_by_its_name(
     tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(
-        tmp_path, spark, {"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}}, sources=("east",)
-    )
+    world = World(tmp_path, spark, {"topics": "sales.eu|gaps", "columns": {"day": "to_date(_timestamp)"}})
     sold = [{"n": 2**53 + 1, "amount": 1.5, "who": {"name": "a"}, "lines": [{"item": "book"}]}]
     sold += [{"n": 1, "amount": 2, "who": {"name": "b"}, "lines": []}, {"n": 2, "amount": 4.25, "who": {"name": "b"}}]
     world.land(*(Record(value, topic=topic) for topic in ("sales.eu", "gaps") for value in [*sold, {}]))

@@ -189,9 +189,7 @@ def test_law_f_rows_past_a_retention_leave_their_tables_alone_and_do_not_come_ba
     tmp_path: Path, spark: SparkSession
 ) -> None:
     hour = {"retention": "1h"}
-    world = World(
-        tmp_path, spark, *({**entry, **hour} for entry in BOTH), {**BOTH[0], "name": "all"}, sources=("east",)
-    )
+    world = World(tmp_path, spark, *({**entry, **hour} for entry in BOTH), {**BOTH[0], "name": "all"})
     old = [Record({"n": 1}, "a", at=0), Record({"n": 2}, "b", at=1), Record(None, "b", at=2)]
     world.land(*old, Record({"n": 3}, "c", at=3_600))
     world.keep()

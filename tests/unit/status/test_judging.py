@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -376,6 +377,9 @@ def test_a_cluster_that_is_away_leaves_no_figure_of_its_hops_and_a_pause_of_land
     assert {(hop.verdict, hop.reason, hop.last.offset_lag) for hop in found.hops} == {
         (Verdict.CLUSTER_AWAY, "east is away", None)
     }
+    silent = Mock(side_effect=away)
+    judged(windows, admin=silent, read_windows=(asked := Mock(return_value={})))
+    assert asked.call_args.args[1], "a target that answered for the positions, and no more since"
     subject = Subject(kind="cluster", name="east")
     pause = Pause(subject=subject, who="ann", since=NOON, reason="drill")
     paused = judged(windows, state=ControlState(pauses={subject: pause}))
