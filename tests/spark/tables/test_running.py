@@ -37,7 +37,7 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
     caplog.set_level("INFO", logger="mirrorlake")
     every, numbers = {"topics": "sales", "every": "1s"}, count()
     stops, late = {**every, "name": "stops", "bad_records": "stop"}, {**every, "name": "late", **UPSERT}
-    world = World(tmp_path, spark, every, stops)
+    world = World(tmp_path, spark, every, {**every, "name": "newest", **UPSERT}, stops)
 
     def land(*names: str, more: tuple[Any, ...] = ()) -> None:
         number = next(numbers)
@@ -52,12 +52,12 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
     mirror = world.open()
     settings_in_force.put_in_force(mirror.config, mirror._context.control())
     with beside(lambda stop: mirror.keep_tables(stop=stop)) as failures:
-        land("sales", "stops")
+        land("sales", "newest", "stops")
         mirror.pause(table="sales", reason="a look first")
         wait_until(lambda: failures or messages("stream.stop"), "it stops")
         # A batch under way may be its last.
-        land("stops")
-        land("stops")
+        land("newest", "stops")
+        land("newest", "stops")
         assert not has(world, "sales", 2)
         mirror.resume(table="sales")
         wait_until(lambda: failures or has(world, "sales", 2), "it has caught up")
@@ -66,19 +66,19 @@ def test_law_f_one_query_keeps_all_tables_and_what_happens_to_one_leaves_the_oth
         world.expire(1)
         for place in (world.relay("west"), world.location("sales")):
             DeltaTable(place).optimize.compact()
-        land("sales", "stops")
-        land("sales", more=(Record(b"{broken", "c"),))
+        land("sales", "newest", "stops")
+        land("sales", "newest", more=(Record(b"{broken", "c"),))
         wait_until(lambda: {*mirror.parked()} == {"table stops"}, "it is parked")
         world.set_tables(*world.entries.values(), late)
         edited = world.open()
         settings_in_force.put_in_force(edited.config, edited._context.control())
-        land("sales", "late")
-        land("sales", "late")
+        land("sales", "newest", "late")
+        land("sales", "newest", "late")
     # One of all tables, and another where an erasure had all of them leave it at once.
     assert {*messages("tables.query_started")} == {"tables.query_started sources=east,west every_s=1"}
     assert {one.name: one.state for one in world.open().tables().tables}["stops"] == "parked"
     assert [n for (n,) in world.columns("stops", "n")] == [-1, 0, 1, 3, -1, 0, 1, 2, 3]
-    world.check("sales", "late")
+    world.check("sales", "newest", "late")
     for name in world.entries:
         versions = [DeltaTable(world.location(name)).transaction_version(app_of(other)) for other in world.entries]
         assert [version is not None for version in versions] == [name == other for other in world.entries]
