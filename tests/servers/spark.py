@@ -36,3 +36,4 @@ def event_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     context.addSparkListener(log)
     yield folder
     context.removeSparkListener(log)
+    log.stop()
