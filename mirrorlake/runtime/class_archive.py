@@ -18,21 +18,22 @@ log = logging.getLogger(__name__)
 _QUIET = "-Xlog:disable"
 
 
-def class_data(name: str, java: Java, jars: Iterable[Path], *, has_more: bool = False) -> list[str]:
+def class_data(name: str, java: Java, jars: Iterable[Path], more: Iterable[Path] = ()) -> list[str]:
     """Return the Java options that use an archive, or that make it when the JVM ends (140 MB for Spark).
 
-    Spark's JVM is ready after 17 CPU-s instead of 30. Java itself starts without an archive that does not fit its class path. One
-    that `has_more` jars than these, after them, uses the archive and makes none: no JVM without them could use that.
+    Spark's JVM is ready after 17 CPU-s instead of 30. Java itself starts without an archive that does not fit its class path. With
+    `more` jars after these, the archive of these serves until there is one of all.
     """
     try:
         # Not among temporary files: a container would make it at each start.
-        archive = (named_cache() or cache_directory()) / "class-data" / f"{name}-{_key(java, jars)}.jsa"
-        archive.parent.mkdir(parents=True, exist_ok=True)
+        folder, jars, more = (named_cache() or cache_directory()) / "class-data", [*jars], [*more]
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = folder / f"{name}-{_key(java, [*jars, *more])}.jsa"
+        if more and not _is_whole(archive) and _is_whole(shorter := folder / f"{name}-{_key(java, jars)}.jsa"):
+            archive = shorter
         if _is_whole(archive):
             return [f"-XX:SharedArchiveFile={archive}", _QUIET]
-        if has_more or not _can_make(java, archive):
-            return []
-        return [f"-XX:ArchiveClassesAtExit={archive}", _QUIET]
+        return [f"-XX:ArchiveClassesAtExit={archive}", _QUIET] if _can_make(java, archive) else []
     except OSError as error:
         log.info("class_data.none name=%s why=%s", name, error)
         return []

@@ -289,8 +289,8 @@ def _driver_conf(java: Java) -> dict[str, str]:
     home, own = Path(_find_spark_home()), jars("spark")
     # On the JVM's own class path, because Spark would copy `spark.jars` at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
-    has_more = bool(os.environ.get(_LAST_ON_CLASS_PATH))
-    archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], has_more=has_more)
+    last = map(Path, filter(None, os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep)))
+    archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], last)
     return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *java_properties(), *archived))}
 
 

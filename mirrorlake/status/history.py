@@ -208,7 +208,7 @@ class Lag:
         return self._sampled(LAG, *self._span(since, until))
 
     def longest(self, since: When = "1h", *, by: By = "topic") -> Answer:
-        """Return the longest lags of each hop of each topic, or `by` partition, since a time: unknown ones, then the longest.
+        """Return the longest lags of each hop of each topic, or `by` partition, since a time, unknown ones first.
 
         The columns are `flow`, `place`, `hop`, `group_id`, `cluster`, `offset_lag`, `time_lag_ms`, and in how many samples the time lag
         was `unknown`.
