@@ -60,6 +60,9 @@ class ServedMetrics(Protocol):
 
     def parked(self, streams: Mapping[str, Parked]) -> None: ...
 
+    def show(self, lag: Any) -> None:
+        """Show the verdict of a look."""
+
 
 class Context:
     """The context of one mirror's operations; each client is created once, at its first use.

@@ -1,6 +1,7 @@
 """The metrics of a running mirror, and at `/healthz` whether it makes progress; without a port nothing is served.
 
     streams ──batches, commits──┐
+    looks   ──verdicts──────────┤
     tables  ──every minute──────┴──> Metrics ──> http://127.0.0.1:9464/metrics and /healthz
 
 Names are those of kafka-lag-exporter where the meaning is the same (consumer groups); units are Prometheus's base units:
@@ -213,6 +214,8 @@ class Metrics:
     _counted: Values = field(
         default_factory=lambda: defaultdict(float, {("mirrorlake_metrics_failures_total", ()): 0.0})
     )
+    _lag: LagVerdict | None = None
+    _measured: Values = field(default_factory=dict)
     _read: Values = field(default_factory=dict)
 
     def collect(self) -> Iterator[Any]:
@@ -230,8 +233,16 @@ class Metrics:
                 metric.add_metric(labels, value)
             yield metric
 
-    def show(self, lag: LagVerdict, values: Values) -> None:
-        """Show the newest verdict, and what was measured beside it; series without a new value disappear."""
+    def show(self, lag: LagVerdict, measured: Values | None = None) -> None:
+        """Show a verdict, and what was measured beside it, None for as before; series without a new value disappear.
+
+        Of two threads that look, one may be late: the newer verdict stays.
+        """
+        if measured is not None:
+            self._measured = measured
+        if self._lag is not None and lag.status.observed_at < self._lag.status.observed_at:
+            lag = self._lag
+        self._lag = lag
         series: dict[Labels, list[HopVerdict]] = {}
         for hop in lag.hops:
             key, partition = hop.key, str(hop.key.partition) if self.per_partition else ""
@@ -244,7 +255,7 @@ class Metrics:
             log.warning("metrics.left_out series=%d next=set metrics.per_partition: false", left_out)
         self._left_out = left_out
         # Verdicts come worst first. One assignment: a scrape sees all figures of a read or none.
-        self._read = values | read_values(lag, dict(islice(series.items(), self.max_series)))
+        self._read = self._measured | read_values(lag, dict(islice(series.items(), self.max_series)))
 
     def count(self, name: str, labels: Labels, count: int = 1) -> None:
         with self._lock:
@@ -348,8 +359,8 @@ def figures_reader(context: Context, metrics: Metrics) -> Callable[[], None]:
 
     def read() -> None:
         try:
-            lag = monitor.lag(context.config.flows)
-            metrics.show(newest(), measure(context.lake, lag, at=context.now()))
+            measured = measure(context.lake, monitor.lag(context.config.flows), at=context.now())
+            metrics.show(newest(), measured)
         except Exception:
             metrics.count("mirrorlake_metrics_failures_total", ())
             raise

@@ -55,7 +55,11 @@ class Monitor:
             )
             recent = [*before, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
-            return sampler.write(snapshot, _verdicts(snapshot, verdict.status))
+            written = sampler.write(snapshot, _verdicts(snapshot, verdict.status))
+            if (served := self._context.metrics) is not None:
+                # A verdict of a minute ago would call a flow paused that was resumed since, and waits for nothing.
+                served.show(verdict)
+            return written
 
         return poll
 

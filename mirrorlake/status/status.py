@@ -305,7 +305,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """
 
     flows: tuple[FlowStatus, ...]
-    observed_at: datetime | None
+    observed_at: datetime
     tables: tuple[TableStatus, ...] = ()
     shown_by: By = "topic"
     json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
