@@ -73,6 +73,12 @@ class Lake(LakeReader):
         self.refuse_spark(f"the table {table.name}")
         self._through_spark.replace(session, rows, location, table)
 
+    def create_view(self, name: str, query: str) -> str:
+        """Create a view, or replace it, and return its name; in a folder, which has no place for one, it is the session's."""
+        kind, view = ("VIEW", self.view_name(name)) if self.is_catalog else ("TEMPORARY VIEW", name)
+        self.spark.sql(f"CREATE OR REPLACE {kind} {view} AS {query}")
+        return view
+
     def forget_table(self, location: str) -> None:
         """Forget what is known of a table that was moved away: another one may take its place."""
         self._folder.forget(location)

@@ -106,10 +106,13 @@ class Answer:
         return self.ask(f"SELECT * FROM {{answer}} WHERE {condition}", **values)  # noqa: S608  values are named in it
 
     def __getattr__(self, name: str) -> Any:
-        # Whoever shows a value, or copies it, asks for private names, and must not start Spark.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.frame(), name)
+        # Whoever shows a value, or copies it, asks for private names; neither they nor a slip of the pen may start Spark.
+        if not name.startswith("_"):
+            from pyspark.sql import DataFrame
+
+            if hasattr(DataFrame, name):
+                return getattr(self.frame(), name)
+        raise AttributeError(f"an answer has no '{name}'", name=name, obj=self)
 
 
 Windows = Mapping[HopKey, Sequence[LagSample]]
@@ -326,8 +329,8 @@ class Lag:
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo`, and return their names.
 
-        On a catalog they stay in its schema. On a path they are temporary and belong to the session: Delta has no place for a
-        view in a folder. Each query reads `days` of the tables, whatever it asks for.
+        On a catalog they stay in its schema. On a path they are temporary and belong to the session. Each query reads `days` of the
+        tables, whatever it asks for.
         """
         lake = self._lake
         lake.create_all({flow.source for flow in self.flows})
@@ -349,12 +352,8 @@ class Lag:
             "sent": f"m.committed_at >= {shown}",
             "bucket_us": str(_VIEW_BUCKET_S * 1_000_000),
         }
-        created = []
-        for name, text in (("lag", LAG), ("latency", LATENCY), ("rpo", RPO)):
-            kind, view = ("VIEW", lake.view_name(name)) if lake.is_catalog else ("TEMPORARY VIEW", name)
-            lake.spark.sql(f"CREATE OR REPLACE {kind} {view} AS {text.format(**names)}")
-            created.append(view)
-        return created
+        texts = (("lag", LAG), ("latency", LATENCY), ("rpo", RPO))
+        return [lake.create_view(name, text.format(**names)) for name, text in texts]
 
     # -- pieces ----------------------------------------------------------------------------------------------------------
 

@@ -183,18 +183,19 @@ def test_law_e_the_views_say_the_same_in_the_types_of_the_docs(views: SparkSessi
 def test_a_part_of_the_time_starts_with_what_was_known_and_a_group_is_found_at_a_moment(
     story: LakeBuilder, views: SparkSession
 ) -> None:
-    rows = lag_of(story.lake).over(at(25), at(45)).rows()
-    found = {((row.observed_at - NOON).total_seconds(), row.hop, row.group_id): brief(row) for row in rows}
+    part = lag_of(story.lake).over(at(25), at(45))
+    found = {((row.observed_at - NOON).total_seconds(), row.hop, row.group_id): brief(row) for row in part.rows()}
     assert found == {place: of for place, of in EXPECTED.items() if place[0] in (30, 40)}
     lag = lag_of(Lake(views, LakeConfig(root=str(story.root))))
     [then] = lag.at("billing", at(45)).collect()
-    assert (then.position, then.observed_at.replace(tzinfo=NOON.tzinfo)) == (1, at(30)), (
-        "the last that its cluster answered"
-    )
+    moved_at = then.observed_at.replace(tzinfo=NOON.tzinfo)
+    assert (then.position, moved_at) == (1, at(30)), "the last that its cluster answered"
     [lost] = lag.loss_at(at(25)).collect()
     assert (lost.records, lost.data_ms) == (7, 15_000)
     with pytest.raises(UsageError, match="nothing was sampled up to"):
         lag.over(at(-100), at(-50))
+    with pytest.raises(AttributeError, match="an answer has no 'colect'"):
+        part.colect()
 
 
 @pytest.mark.parametrize("by", ["topic", "partition"])
