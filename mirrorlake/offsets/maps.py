@@ -259,7 +259,9 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
     If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
     know count as unread (law A).
     """
-    found = load_offset_maps(lake, related.flows, clusters)
+    known = {flow for flow, _ in _read_copied(lake)}
+    redrives = [each.redrive() for each in related.flows if each.redrive_name in known]
+    found = load_offset_maps(lake, [*related.flows, *redrives], clusters)
     if not related.back:
         return found
     try:

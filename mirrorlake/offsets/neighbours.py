@@ -123,6 +123,20 @@ _RUNS = f"""
 """  # noqa: S608  names of columns
 
 
+def find_redriven(
+    maps: OffsetMaps, flow: str, asked: Iterable[ReadPosition]
+) -> dict[ReadPosition, dict[TopicPartition, int]]:
+    """Return the first unread record that a redrive sent, by target partition: it may stand before any that the flow sent."""
+    positions, found = sorted(asked), dict[ReadPosition, dict[TopicPartition, int]]()
+    if flow not in maps.sources:
+        return {}
+    rows = [{"number": number, **asdict(source), "offset": at} for number, (source, at) in enumerate(positions)]
+    for row in maps.ask(_REDRIVEN, flow=flow, tables={"points": pa.Table.from_pylist(rows, _READ_TO)}):
+        one, run = positions[row.number], to_mapped_range(row)
+        found.setdefault(one, {})[run.target] = run.first_downstream + run.records_before(one[1])
+    return found
+
+
 class ReadPast(NamedTuple):
     """A reader that has read up to `offset`, with records at or past `position`, where it resumes on a target partition."""
 
@@ -152,7 +166,17 @@ def _columns(target: TopicPartition) -> dict[str, Any]:
     return {"target_topic": target.topic, "target_partition": target.partition}
 
 
-_READ_PAST = pa.schema({"number": pa.int32(), **_SOURCE, "offset": pa.int64(), **_TARGET, "position": pa.int64()})
+_READ_TO = pa.schema({"number": pa.int32(), **_SOURCE, "offset": pa.int64()})
+_READ_PAST = pa.schema([*_READ_TO, *pa.schema({**_TARGET, "position": pa.int64()})])
+# Records of a quarantine are sent again in any order of their offsets.
+_REDRIVEN = f"""
+    SELECT * FROM (
+        SELECT p.number, {_RUN}, row_number() OVER (
+            PARTITION BY p.number, r.target_topic, r.target_partition ORDER BY r.first_downstream) AS nth
+        FROM {{runs}} AS r JOIN {{points}} AS p ON {_OF_SOURCE} AND r.last_upstream >= p.`offset`
+        WHERE r.flow = :flow)
+    WHERE nth = 1
+"""  # noqa: S608  names of columns
 _READ_AGAIN = f"""
     SELECT DISTINCT p.number, {_RUN}
     FROM {{runs}} AS r JOIN {{points}} AS p ON {_OF_SOURCE} AND {_TO_TARGET}

@@ -202,17 +202,24 @@ class Pairs:
         return paired
 
     def resume(
-        self, readers: Sequence[PairReader], checks: Mapping[ReadPosition, PositionCheck]
+        self,
+        readers: Sequence[PairReader],
+        checks: Mapping[ReadPosition, PositionCheck],
+        redriven: Mapping[ReadPosition, Mapping[TopicPartition, int]],
     ) -> dict[tuple[str, TopicPartition], Resume]:
-        """Return the positions of readers, by reader and target partition; `checks` are those of their source positions."""
+        """Return the positions of readers, by reader and target partition; `checks` and `redriven` are of their source positions."""
         wanted = {one.target for one in readers}
         there = wanted.intersection(list_partitions(self._target.describe({tp.topic for tp in wanted})))
         earliest = self._target.log_start_offsets(there)
+        places = {one: (one.source, one.offset) for one in readers}
         return {
-            (one.name, one.target): self._resume_one(one, checks[one.source, one.offset], earliest) for one in readers
+            (one.name, one.target): self._resume_one(one, checks[at], earliest, redriven.get(at, {}).get(one.target))
+            for one, at in places.items()
         }
 
-    def _resume_one(self, reader: PairReader, check: PositionCheck, earliest: Mapping[TopicPartition, int]) -> Resume:
+    def _resume_one(
+        self, reader: PairReader, check: PositionCheck, earliest: Mapping[TopicPartition, int], redriven: int | None
+    ) -> Resume:
         source, target, alias = reader.source, reader.target, self._flow.target
         pair = self._pair(source.topic, source.partition)
         # Copies at the end of the source need not be landed from there: the maps show that they are copies.
@@ -239,6 +246,8 @@ class Pairs:
         found = pair.resume(
             reader.offset, read_there=reader.offset_there, copies_read=reader.copies_read, known_to=known_to
         )
+        if redriven is not None and (found.position is None or redriven < found.position):
+            found = replace(found, position=redriven, again=found.again + (found.position or redriven) - redriven)
         if found.again:
             whose = f"{alias if found.is_own_first else self._flow.source}'s own record"
             if found.is_own_first is None:

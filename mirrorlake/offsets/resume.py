@@ -12,15 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.kafka import list_partitions
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import describe_with_leaders, list_partitions
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
 from mirrorlake.offsets.maps import OffsetMaps, Positions, PositionsByFlow, RelatedFlows, load_related_maps, stable_ends
-from mirrorlake.offsets.neighbours import NeighbourOffsets, ReadPast, ReadPosition, count_read_again, find_neighbours
+from mirrorlake.offsets.neighbours import (
+    NeighbourOffsets,
+    ReadPast,
+    ReadPosition,
+    count_read_again,
+    find_neighbours,
+    find_redriven,
+)
 from mirrorlake.offsets.pairs import Pairs
 from mirrorlake.offsets.position_check import PositionChecker
 
@@ -80,20 +89,24 @@ class _ResumeQuery:
         """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
         pairs = Pairs(self._related, self._maps, target=self._target, known=self._known)
         paired = pairs.find_readers(translated, readers)
-        _, checks = self._find_neighbours(self._flow, {(one.source, one.offset) for one in paired})
+        asked = {(one.source, one.offset) for one in paired}
+        _, checks = self._find_neighbours(self._flow, asked)
+        redriven = find_redriven(self._maps, self._flow.redrive_name, asked)
         done = {(one.name, one.source) for one in paired}
         plain = {key: at for key, at in translated.items() if key not in done}
-        return self.resume({**readers, self._flow.name: plain}) | pairs.resume(paired, checks)
+        return self.resume({**readers, self._flow.name: plain}) | pairs.resume(paired, checks, redriven)
 
     def resume(self, readers: PositionsByFlow) -> Resumes:
         feeding = self._read_contributions(readers)
+        wanted = {target for _, target in feeding}
+        states, leaderless = describe_with_leaders(self._target, {tp.topic for tp in wanted})
+        starts = self._target.log_start_offsets(wanted.intersection(list_partitions(states)) - leaderless)
         bare = {
             target
             for (_, target), parts in feeding.items()
             if all(one.last_read is None and one.first_unread is None for one in parts)
         }
-        there = bare.intersection(list_partitions(self._target.describe({tp.topic for tp in bare})))
-        starts, ends = self._target.log_start_offsets(there), self._target.last_stable_offsets(there)
+        ends = self._target.last_stable_offsets(bare & starts.keys())
         # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
         strange = {tp for tp, end in ends.items() if end > starts[tp]}
         resumes = {
@@ -127,14 +140,17 @@ class _ResumeQuery:
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
         """Yield the positions by reader, and 0 for uncommitted partitions of the same topics that share a target partition."""
-        for (reader, source), at in positions.items():
+        newest: dict[tuple[str, str, int], int] = {}
+        for (reader, source), at in sorted(positions.items(), key=lambda item: item[0][1].generation):
+            newest[reader, source.topic, source.partition] = source.generation
             yield reader, (source, at.offset)
         shared, topics = self._related.shared_remotes(), self._related.topics[flow.name]
         for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
             if topic in topics and flow.remote_topic(topic) in shared:
                 for partition in range(topics[topic].partitions):
                     source = SourcePartition(topic, generation, partition)
-                    if (reader, source) not in positions:
+                    # Before a truncation it was another generation, which the reader has left.
+                    if newest.get((reader, topic, partition), 0) < generation:
                         yield reader, (source, 0)
 
     def _find_neighbours(
@@ -150,16 +166,27 @@ class _ResumeQuery:
             first = found.republished_from
             if first is None or offset < first or all(unread is None for _, unread in neighbours[one].values()):
                 unsure[one] = first
+        for one, again in find_redriven(self._maps, flow.redrive_name, asked).items():
+            for target, first in again.items():
+                last_read, unread = neighbours[one].get(target, NeighbourOffsets())
+                neighbours[one][target] = NeighbourOffsets(last_read, first if unread is None else min(unread, first))
         topics = None if flow.source in self._lost or not unsure else self._clusters.source(flow.source)
         # On the way back of the first flow only: the others do not translate from its source.
         paired = {source.topic for source, _ in asked if flow is self._flow and self._related.way_back(source.topic)}
-        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=topics, paired=paired)
-        return neighbours, {one: checker.check(*one) if one in unsure else PositionCheck() for one in neighbours}
+        checker = partial(PositionChecker, self._lake, flow, unsure, maps=self._maps, paired=paired)
+        try:
+            checks = checker(source=topics)
+        except ClusterError:
+            # The positions of its groups are the recorded ones, too.
+            if flow is self._flow:
+                raise
+            checks = checker(source=None)
+        return neighbours, {one: checks.check(*one) if one in unsure else PositionCheck() for one in neighbours}
 
     def _resume_one(
         self, target: TopicPartition, parts: Sequence[Contribution], first: int | None, *, among_strangers: bool
     ) -> Resume:
-        """Return one reader's position; `first` is the partition's log start if no record of these parts is there."""
+        """Return one reader's position; `first` is the partition's log start: a reader before it would go to the end by default."""
         several, decides = len(parts) > 1, limiting(parts)
         unsafe = next((one for one in parts if not one.check.is_safe), None)
         if unsafe is not None:
@@ -172,12 +199,13 @@ class _ResumeQuery:
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
         if position is None and first is None:
-            return Resume.of(decides, target, reason=f"{target} does not exist on {self._flow.target} yet")
+            reason = f"{target} does not exist on {self._flow.target} yet, or has no leader"
+            return Resume.of(decides, target, reason=reason)
         if position is None and among_strangers:
             reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
             unknown = replace(Resume.of(decides, target, reason=reason), records_again=None)
             return replace(unknown, downstream_offset=first)
-        downstream = first if position is None else position
+        downstream = first if position is None else max(position, first or 0)
         last_read = max((one.last_read for one in parts if one.last_read is not None), default=-1)
         counts = [one.check.again for one in parts]
         reason = next((one.check.reason for one in parts if one.check.reason), "")

@@ -187,8 +187,11 @@ _NEAR = 1_000_000
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
     """Return the upstream record at a downstream offset; `topic` is the remote topic."""
     kept = load_incarnation_filter(lake, [flow])
-    values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
-    mine = "FROM {offset_map} WHERE flow = :flow AND kind = 'sent' AND target_topic = :topic AND target_partition = :partition"
+    values: dict[str, Any] = {"flows": [flow.name, flow.redrive_name], "topic": topic, "partition": partition}
+    mine = (
+        "FROM {offset_map} WHERE array_contains(:flows, flow) AND kind = 'sent' AND target_topic = :topic "
+        "AND target_partition = :partition"
+    )
     current, rows = f"SELECT * {mine} AND ({kept.current_sql('')}) AND first_downstream", []
     for side, bound, order in (("<=", f">= {offset - _NEAR}", "DESC"), (">", f"<= {offset + _NEAR}", "ASC")):
         # A month of ranges is read only if none begins near by.
@@ -222,8 +225,8 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    kept, sent = load_incarnation_filter(lake, [flow]), (F.col("flow") == flow.name) & (F.col("kind") == SENT)
-    runs = lake.meta(OFFSET_MAP).where(sent)
+    kept, flows = load_incarnation_filter(lake, [flow]), [flow.name, *([flow.redrive_name] if reverse else [])]
+    runs = lake.meta(OFFSET_MAP).where(F.col("flow").isin(flows) & (F.col("kind") == SENT))
     asked, topic = (offsets, "") if reverse else (_with_generations(lake, flow.source, offsets), "source_topic")
     gone = kept.stale_sql(topic)
     stale = None if gone is None else runs.where(gone)

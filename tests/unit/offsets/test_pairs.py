@@ -216,7 +216,7 @@ def told(
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
     asked = pairs.find_readers(readers["east->west"], readers)
     checks = {(ORDERS, own["east->west"]): check or PositionCheck()}
-    [((reader, partition), found)] = pairs.resume(asked, checks).items()
+    [((reader, partition), found)] = pairs.resume(asked, checks, {}).items()
     assert (reader, partition, found.target, found.source) == ("billing", REMOTE, REMOTE, ORDERS)
     return found
 
