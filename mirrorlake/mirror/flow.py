@@ -227,12 +227,12 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
             )
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
-            return self._record_moves(self._sync(recorded=recorded, only=shown.groups).apply(shown))
+            return self._sync(recorded=recorded, only=shown.groups).apply(shown, moved=self._record_moves)
         # An unknown name is refused before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
-        return self._record_moves(self._sync(recorded=recorded, only=groups).apply(chosen))
+        return self._sync(recorded=recorded, only=groups).apply(chosen, moved=self._record_moves)
 
-    def _record_moves(self, done: GroupPlan) -> GroupPlan:
+    def _record_moves(self, done: GroupPlan) -> None:
         """Record in `audit` which groups a person moved; those that a running mirror moves are in `checkpoints`."""
         moves: dict[str, list[GroupPosition]] = {}
         for move in done.moves:
@@ -252,7 +252,6 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
         if changes:
             self._context.lake.create_side_table(AUDIT)
             self._context.audit().record(changes, command="groups")
-        return done
 
     def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
         return GroupSync(self._context, self.config, recorded=recorded, only=only)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.errors import ClusterError, MirrorlakeError
+from mirrorlake.errors import ClusterError, MirrorlakeError, NotAuthorized
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position_row, source_at
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -53,21 +53,27 @@ def read_commits(context: Context, flow: FlowConfig, *, recorded: bool = False) 
     config, lost = context.config, {flow.source} if recorded else set[str]()
     unsure: dict[str, MirrorlakeError] = {}
     by_flow = {flow.name: _positions_on_source(context, flow, flow, lost, unsure)}
-    if not by_flow[flow.name]:
+    mine = {group for group, _ in by_flow[flow.name]}
+    if not mine:
         return GroupCommits({}, unsure)
     # A target with one flow has no merged topics: a pass then needs no metadata.
     if len(config.flows_to(flow.target)) > 1 or flow.adds_hops:
         for other in related_flows(context.lake, flow, config.flows).all_flows[1:]:
-            by_flow[other.name] = _positions_on_source(context, other, flow, lost, unsure)
+            by_flow[other.name] = _positions_on_source(context, other, flow, lost, unsure, mine)
     unread = {group for group, why in unsure.items() if isinstance(why, ClusterError)}
     readable = {group for positions in by_flow.values() for group, _ in positions} - unread
     return replace(GroupCommits(by_flow).only(readable), unsure=unsure)
 
 
 def _positions_on_source(
-    context: Context, carrier: FlowConfig, flow: FlowConfig, lost: set[str], unsure: dict[str, MirrorlakeError]
+    context: Context,
+    carrier: FlowConfig,
+    flow: FlowConfig,
+    lost: set[str],
+    unsure: dict[str, MirrorlakeError],
+    mine: Collection[str] = (),
 ) -> Positions:
-    """Return the commits of a flow's groups on the topics that a carrier takes from its source."""
+    """Return the commits of a flow's groups on the topics that a carrier takes from its source; `mine` are those on its own."""
     # The groups of the flow itself, on every source: another flow's own selection may leave some of them out.
     selection = flow.group_selection
     # A lake cluster has no consumers.
@@ -83,9 +89,14 @@ def _positions_on_source(
                 if selection.matches(name) and error.facts["name"] == name:
                     unsure[name] = error
             return positions
-        except ClusterError:
+        except ClusterError as error:
             if carrier.name == flow.name:
                 raise
+            # Nobody knows whether the groups read there, and how far (law A).
+            if isinstance(error, NotAuthorized) or not context.lake.query(
+                _ANSWERED, name=carrier.source, missing_ok=True
+            ):
+                unsure |= dict.fromkeys(mine, error)
     # A group only reads on, so its last known position is never ahead.
     return {
         (group, source): Committed(offset)
@@ -115,6 +126,9 @@ def _live_positions(
         for group, committed in groups.committed(names, partitions, unsure=unsure).items()
         for tp, at in committed.items()
     }
+
+
+_ANSWERED = "SELECT 1 AS one FROM {samples} WHERE subject = 'cluster' AND name = :name AND error IS NULL LIMIT 1"
 
 
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:

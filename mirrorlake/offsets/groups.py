@@ -8,7 +8,7 @@ Law H: the source's groups are read, never written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -31,6 +31,13 @@ from mirrorlake.offsets.maps import PositionsByFlow, related_flows
 from mirrorlake.offsets.resume import resume_readers
 
 log = logging.getLogger(__name__)
+
+Told = Callable[[GroupPlan], object]
+"""Who is told a plan as it was applied."""
+
+
+def _to_nobody(_: GroupPlan) -> None:
+    pass
 
 
 def plan_groups(context: Context, flow: FlowConfig, commits: GroupCommits, *, recorded: bool) -> GroupPlan:
@@ -161,13 +168,14 @@ class GroupSync:
         rows.sort(key=lambda row: (("hold", "move", "in_step").index(row.action), row.group))
         return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(rows))
 
-    def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
+    def apply(self, shown: GroupPlan | None = None, *, moved: Told = _to_nobody) -> GroupPlan:
         """Apply and record the present plan, or of a plan that was `shown` the moves that are still allowed.
 
-        Law G (shown first): of a shown plan, only the positions that it shows are set.
+        `moved` is told the plan as applied, also before the error of a group is raised. Law G (shown first): of a shown plan, only
+        the positions that it shows are set.
         """
         at = self._context.now()
-        return self._carry_out(self._read_commits(), at, shown)
+        return self._carry_out(self._read_commits(), at, shown, moved)
 
     def once(self) -> None:
         """Do one pass, unless every group was exactly at its position and none has committed since; raise a group's error last."""
@@ -175,7 +183,7 @@ class GroupSync:
         commits = self._read_commits()
         if commits.by_flow == self._settled and not commits.unsure:
             return
-        done = self._carry_out(commits, at)
+        done = self._carry_out(commits, at, None, _to_nobody)
         # A group that waits or is on hold is planned again in the next pass: its reason may be gone.
         is_settled = not done.held and not done.unread and all(position.resume.exact for position in done)
         self._settled = commits.by_flow if is_settled else None
@@ -190,18 +198,19 @@ class GroupSync:
     def _plan(self, commits: GroupCommits) -> GroupPlan:
         return plan_groups(self._context, self._flow, commits, recorded=self._recorded)
 
-    def _carry_out(self, commits: GroupCommits, at: datetime, shown: GroupPlan | None = None) -> GroupPlan:
-        plan = self._plan(commits)
-        if shown is not None:
-            plan = plan.as_shown(shown)
+    def _carry_out(self, commits: GroupCommits, at: datetime, shown: GroupPlan | None, moved: Told) -> GroupPlan:
+        present = self._plan(commits)
+        plan = present if shown is None else present.as_shown(shown)
         if not plan.positions:
             return plan
         self._records.record_intent(plan)
         refused: list[ClusterError] = []
         done = apply_groups(plan, target=self._context.groups(self._flow.target), refused=refused)
-        self._records.write(done, commits.by_flow, at=at)
+        # A plan that was shown may be translated from positions that groups have left since.
+        self._records.write(present, commits.by_flow, at=at)
         if self._checkpoints is not None:
-            write_plan_checkpoints(self._checkpoints, done)
+            write_plan_checkpoints(self._checkpoints, present)
+        moved(done)
         if refused:
             raise refused[0]
         return done
