@@ -18,6 +18,7 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
 from mirrorlake.lake import LandedPositions, PositionKey, SubjectSample
+from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord, merged_positions
@@ -142,6 +143,11 @@ def ledger_record(**parts: Any) -> LedgerRecord:
     given, names = {**start, **parts}, {one.name for one in fields(Claim)}
     claim = Claim(**{name: value for name, value in given.items() if name in names})
     return LedgerRecord(claim=claim, **{name: value for name, value in given.items() if name not in names})
+
+
+_RESOURCE = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
+READ = Acl(**_RESOURCE, principal="User:a", host="*", operation="READ", permission="ALLOW")
+"""Leave to read a topic."""
 
 
 def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopKey:

@@ -118,6 +118,4 @@ def test_the_page_of_tables_is_in_step_with_the_schemas() -> None:
 
 
 def test_the_page_of_benchmarks_is_in_step_with_the_figures() -> None:
-    assert (DOCS / "benchmarks.md").read_text() == benchmarks_page(), (
-        "docs/benchmarks.md is out of date; next: make docs"
-    )
+    assert (DOCS / "benchmarks.md").read_text() == benchmarks_page(), "it is out of date; next: make docs"

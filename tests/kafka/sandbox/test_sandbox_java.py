@@ -48,7 +48,5 @@ def test_the_wrapper_for_spark_drops_the_module_that_the_wheel_lacks(
     )
     assert "told = a b" in done.stderr
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert find_java().bundled, (
-        "a session that set JAVA_HOME to the wrapper must still be known to run the wheel's Java"
-    )
+    assert find_java().bundled, "a session that set JAVA_HOME to the wrapper still runs the wheel's Java"
     assert find_java().spark_java_home == home

@@ -52,11 +52,13 @@ from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.quarantine import find_waiting
 from mirrorlake.status.ages import Ages, WaitPosition
+from tests.builders import READ
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate(
     {"name": "a->b", "source": "east", "target": "central", "topics": "t", "policy": {"template": "a.{topic}"}}
 )
+
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
 # Statistics hold the first 32 letters of a text.
 LONG = "orders-of-a-region-whose-name-takes-more-than-the-first-32-letters-"
@@ -146,15 +148,7 @@ _RELAY = [
     _relay(f"{LONG}a", 0, 5, 5, AT + TICK),
     [*_relay(f"{LONG}a", 0, 10, 3, AT + 2 * TICK), *_relay(f"{LONG}b", 1, 0, 4, AT + 2 * TICK)],
 ]
-_ACL = Acl(
-    resource="TOPIC",
-    name="t",
-    pattern="LITERAL",
-    principal="User:a",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-).as_dict()
+_ACL = READ.as_dict()
 _GONE = {**_ACL, "principal": "User:b"}
 _CUT = {"partition": 0, "generation": 2, "first_offset": 150}
 _HOLES = [_stretch(3, 2), _stretch(9, 1)]

@@ -18,8 +18,8 @@ from mirrorlake.lake import OFFSET_MAP, POSITIONS, position_row
 from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY
 from mirrorlake.mirror import Mirror, from_settings
-from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
+from tests.builders import READ
 from tests.kit.lake import map_row
 from tests.spark.frames import assert_rows
 
@@ -98,17 +98,8 @@ def test_the_page_tells_what_was_and_what_changed(mirror: Mirror) -> None:
     old = KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "1"})
     grown, gone = replace(old, partitions=6, configs={}), replace(old, present=False)
     states = (("east", old, -1), ("east", grown, 12), ("west", old, -1), ("west", gone, 13))
-    reader = Acl(
-        resource="TOPIC",
-        name="t",
-        pattern="LITERAL",
-        principal="User:a",
-        host="*",
-        operation="READ",
-        permission="ALLOW",
-    )
     lake.append(METADATA, [topic_row(at, "source", topic, day + timedelta(hours=h)) for at, topic, h in states])
-    lake.append(METADATA, [acl_row("east", reader, day + timedelta(hours=14), present=True)])
+    lake.append(METADATA, [acl_row("east", READ, day + timedelta(hours=14), present=True)])
     place, late = SourcePartition("orders", 1, 0), day + timedelta(days=1, hours=1)
     seen = ((5, day), (9, day + timedelta(hours=1)), (11, late))
     lake.append(POSITIONS, [position_row("east", place, "group", offset, at, group="g") for offset, at in seen])

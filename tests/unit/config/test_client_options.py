@@ -329,9 +329,7 @@ def test_librdkafka_knows_every_name_of_the_table(name: str) -> None:
 def test_the_edge_adds_what_the_laws_need() -> None:
     cluster = config_of("{linger.ms: 50}", "{linger.ms: 7}").cluster("east")
     producer = librdkafka_options(cluster, role="producer", extra={"linger.ms": "7"})
-    assert (producer["enable.idempotence"], producer["acks"]) == ("true", "all"), (
-        "law E: a lost record was never counted"
-    )
+    assert (producer["enable.idempotence"], producer["acks"]) == ("true", "all"), "law E: a loss was never counted"
     assert producer["linger.ms"] == "7", "the flow beats the cluster"
     assert librdkafka_options(cluster, role="producer")["linger.ms"] == "50", "the cluster beats the default"
     consumer = librdkafka_options(cluster, role="consumer")

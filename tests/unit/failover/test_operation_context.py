@@ -50,9 +50,7 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(built: LakeB
     assert there.unsent(flow, {ORDERS: 8}) == [], "a failover would be refused for ever"
     assert there.unsent(flow, {ORDERS: 6}) == [(ORDERS, 4)]
     assert there.unsent(flow, {}) == [(ORDERS, 10)]
-    assert read_flow_progress(lake, flow, {ORDERS: 8}) == {ORDERS: PartitionProgress(10, 10)}, (
-        "nothing of it is lost with the source"
-    )
+    assert read_flow_progress(lake, flow, {ORDERS: 8}) == {ORDERS: PartitionProgress(10, 10)}, "nothing is lost"
     assert read_flow_progress(lake, flow, {ORDERS: 6}) == {ORDERS: PartitionProgress(10, 6)}
     built.land("orders", 0, [10, 11])
     assert there.unsent(flow, {ORDERS: 8}, {ORDERS: 10}) == [], "what came later is not what was held then"

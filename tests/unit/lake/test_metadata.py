@@ -20,14 +20,11 @@ from mirrorlake.lake import (
     removed_from,
     write_removed,
 )
-from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import EXPIRED, Removed
 
-ON = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL"}
-READ = Acl(**ON, principal="User:a", host="*", operation="READ", permission="ALLOW")
 ALL = "SELECT * FROM {metadata}"
 ADMIN: Any = SimpleNamespace(configs=lambda names: {name: {"cleanup.policy": "compact"} for name in names})
 

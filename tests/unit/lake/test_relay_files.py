@@ -188,9 +188,7 @@ def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
     landed = {zero: 200, one: 200}
     assert partitions_to_compare({"t": topic}, {zero: (200, 4), one: (900, 4)}, landed) == []
     assert partitions_to_compare({"t": topic}, {zero: (199, 4), one: (900, 5)}, landed) == [zero, one]
-    assert partitions_to_compare({"t": topic}, {zero: (200, -1)}, landed) == [zero], (
-        "a broker that tells no epoch is always asked"
-    )
+    assert partitions_to_compare({"t": topic}, {zero: (200, -1)}, landed) == [zero], "without an epoch it is asked"
 
 
 class _InMemory(_TruncationSearch):

@@ -86,9 +86,7 @@ def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
     found = table.dataset(path, arrow_types(RELAY), RelayPart(known)).to_table(columns=["partition", "offset"])
     assert found.to_pydict() == {"partition": [1] * 5, "offset": [0, 1, 2, 3, 4]}
     later = RelayPart({}, since=LANDED_AT)
-    assert table.dataset(path, arrow_types(RELAY), later).count_rows() == 15, (
-        "times are cut to milliseconds: not skipped"
-    )
+    assert table.dataset(path, arrow_types(RELAY), later).count_rows() == 15, "times are cut to ms: not skipped"
     assert (
         table.dataset(path, arrow_types(RELAY), RelayPart({}, since=LANDED_AT + timedelta(seconds=1))).count_rows() == 0
     )

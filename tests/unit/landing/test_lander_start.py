@@ -174,9 +174,7 @@ def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world:
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
     world.account(lander)
-    assert ("orders", 1, "compacted", 5, 8) in world.gaps(), (
-        "law E: a topic without a policy of its own has the brokers'"
-    )
+    assert ("orders", 1, "compacted", 5, 8) in world.gaps(), "law E: a topic without its own policy has the brokers'"
 
 
 @pytest.mark.law("E")

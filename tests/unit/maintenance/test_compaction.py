@@ -173,9 +173,7 @@ def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_f
         == 0
     )
     assert relay.compact(up_to(10_000), up_to(FANOUT)).files == FANOUT
-    assert relay.compact(up_to(0, execution="streaming"), now=LANDED_AT + 2 * DAY).into == 0, (
-        "a stream reads commit by commit"
-    )
+    assert relay.compact(up_to(0, execution="streaming"), now=LANDED_AT + 2 * DAY).into == 0, "a stream reads commits"
     assert relay.compact(up_to(0), now=LANDED_AT + 2 * DAY).files == FANOUT + 1
 
 

@@ -173,9 +173,7 @@ def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
     assert all(row.value["is_retried"] for row in lasting.table.rows if row.action == "park")
     told = [line.getMessage().split()[0] for line in caplog.records if line.levelno == logging.WARNING]
     is_outage = isinstance(error, ClusterError)
-    assert told == ["stream.parked"] * (1 if is_outage else 3) + ["stream.recovered"], (
-        "a line each when it goes and is back"
-    )
+    assert told == ["stream.parked"] * (1 if is_outage else 3) + ["stream.recovered"], "a line when it goes and is back"
 
 
 AWAY = ClusterUnreachable("west is away", alias="west")

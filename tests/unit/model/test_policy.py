@@ -92,9 +92,7 @@ def test_the_identity_policy_keeps_names_but_for_heartbeats() -> None:
     assert not is_cycle(policy, "west.orders", "west"), "identity has no cycle protection"
     assert is_cycle(policy, "west.heartbeats", "west")
     for name in ("sensor-heartbeats", "myheartbeats", "heartbeats-v2"):
-        assert policy.remote_topic("east", "central", name) == name, (
-            "a user's own: MirrorMaker 2 would rename the first two"
-        )
+        assert policy.remote_topic("east", "central", name) == name, "a user's own: MirrorMaker 2 would rename two"
         assert (policy.topic_source(name), policy.original_topic(name)) == ("east", name)
 
 

@@ -74,9 +74,7 @@ def test_a_group_has_one_position_whatever_lives_its_topic_had(built: LakeBuilde
     see_topic(built, 1)
     see_group(built, 1, 80, minute=1)
     see_topic(built, 2)
-    assert recorded(built) == {("billing", SourcePartition("orders", 1, 0)): Committed(80)}, (
-        "it has not come to the new one"
-    )
+    assert recorded(built) == {("billing", SourcePartition("orders", 1, 0)): Committed(80)}, "not come to the new one"
     see_group(built, 2, 5, minute=3)
     assert recorded(built) == {("billing", SourcePartition("orders", 2, 0)): Committed(5)}, (
         "two positions on what feeds one target partition would hold the group back"

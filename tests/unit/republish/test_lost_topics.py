@@ -75,9 +75,7 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
     earlier = [LossChoice(flow="f", remote="all", known="0", action=SEND_AGAIN)]
     there = {"known": known, "positions": {A: 5}, "found": {"all": "2"}, "remote_topic": all_in_one}
     kept = resolve_losses(lost=[held], choices=earlier, **there)
-    assert kept == LossResolution(positions={A: 5}, remotes=known, lost=(held,)), (
-        "a choice of an earlier loss settles nothing"
-    )
+    assert kept == LossResolution(positions={A: 5}, remotes=known, lost=(held,)), "a choice of an earlier loss is none"
 
 
 @pytest.mark.law("E", "F")
@@ -108,9 +106,7 @@ def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remo
     again = resolve_losses(choices=[choice], **there)  # type: ignore[arg-type]
     assert again.remotes == {"a": Remote("all", "3"), "b": Remote("all", "3")}
     assert again.continuing(known) == frozenset()
-    assert LossResolution(remotes={**known, "a": Remote("all", "3")}).continuing(known) == frozenset(), (
-        "as b says, it is the same"
-    )
+    assert LossResolution(remotes={**known, "a": Remote("all", "3")}).continuing(known) == frozenset(), "b says it"
     assert LossResolution(remotes=known).continuing(known) == {"all"}
     waits = resolve_losses(choices=[], **there)  # type: ignore[arg-type]
     assert (waits.remotes, waits.lost_remotes, waits.continuing(known)) == (known, {"all"}, frozenset())

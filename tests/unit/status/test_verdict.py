@@ -238,9 +238,7 @@ def test_a_record_whose_age_is_not_known_or_that_is_kept_for_ever_is_not_at_risk
 def test_what_catches_up_first_is_not_at_risk() -> None:
     window = looks([0, 500, 1000], [900, 500, 100], waiting_since=NOON)
     assert not retention_risk(window, now=at(300), retention_ms=HOUR_MS).at_risk
-    assert retention_risk(window, now=at(300), retention_ms=200_000).at_risk, (
-        "25 s to catch up, and it is too old already"
-    )
+    assert retention_risk(window, now=at(300), retention_ms=200_000).at_risk, "25 s to catch up, and it is too old"
 
 
 @given(windows(), st.integers(1, 10_000), st.integers(0, 60))

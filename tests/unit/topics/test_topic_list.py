@@ -51,6 +51,4 @@ def test_a_remote_topic_names_its_flow_also_where_only_the_source_can_tell() -> 
         "own": "no flow reads this cluster",
     }
     away = topics_of("central", *names)
-    assert [line.topic for line in away if line.mirrored.startswith("remote topic")] == ["east.orders"], (
-        "names tell what they can"
-    )
+    assert [line.topic for line in away if line.mirrored.startswith("remote topic")] == ["east.orders"], "names tell it"
