@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +34,16 @@ from mirrorlake.topics import settings_in_force
 def maintain_lake(
     context: Context, *, plan: bool = False, is_stopped: Callable[[], bool] = lambda: False
 ) -> Maintained:
-    """Do the due maintenance (see `Mirror.maintain`)."""
+    """Do the due maintenance (see `Mirror.maintain`), one pass of a process at a time: two would record what leaves twice."""
+    with nullcontext() if plan else context.shared(_passes):
+        return _maintain(context, plan=plan, is_stopped=is_stopped)
+
+
+def _passes(_: Context) -> threading.Lock:
+    return threading.Lock()
+
+
+def _maintain(context: Context, *, plan: bool, is_stopped: Callable[[], bool]) -> Maintained:
     config, lake = context.config, context.lake
     standing: dict[str, list[SentUpTo]] = {alias: [] for alias in config.sources}
     ledgers = []
