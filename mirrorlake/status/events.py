@@ -298,20 +298,23 @@ def _upkeep(rows: Sequence[Any]) -> str:
     return f"{'1 pass' if len(rows) == 1 else f'{format_count(len(rows))} passes'}: {', '.join(done)}"
 
 
-# From the last sample before on; file statistics cut times to milliseconds.
+# From the last sample before on; file statistics cut times to milliseconds. Whom the settings lack by now is away no more.
 _SAMPLED = """
     WITH recent AS (
         SELECT * FROM {samples} WHERE observed_at >= (
             SELECT coalesce(max(observed_at), :since) - INTERVAL '1' SECOND FROM {samples} WHERE observed_at < :since)
     ),
     answers AS (
-        SELECT name, observed_at AS at, error, lag(error) OVER (PARTITION BY name ORDER BY observed_at) AS before
+        SELECT name, scope, observed_at AS at, error, lag(error) OVER (PARTITION BY name, scope ORDER BY observed_at) AS before,
+            max(observed_at) OVER (PARTITION BY name, scope) AS seen_at
         FROM recent WHERE subject = 'cluster'
     )
     SELECT 'cluster away' AS kind, at, until, CAST(NULL AS TIMESTAMP) AS last_at, name AS subject, '' AS flow, name AS cluster,
         error AS why, '' AS unit, 0 AS total, '' AS effect, 0 AS different
-    FROM (SELECT *, lead(at) OVER (PARTITION BY name ORDER BY at) AS until
-        FROM answers WHERE (error IS NULL) != (before IS NULL)) WHERE error IS NOT NULL
+    FROM (SELECT *, coalesce(lead(at) OVER (PARTITION BY name, scope ORDER BY at), ended_at) AS until
+        FROM (SELECT *, CASE WHEN unix_micros(newest_at) - unix_micros(seen_at) > :longest THEN seen_at END AS ended_at
+            FROM answers CROSS JOIN (SELECT max(observed_at) AS newest_at FROM recent))
+        WHERE (error IS NULL) != (before IS NULL)) WHERE error IS NOT NULL
     UNION ALL
     SELECT 'not sampled', at, until, NULL, 'the mirror', '', '', 'no mirror of this lake ran, or it did not sample', '', 0, '', 0
     FROM (SELECT observed_at AS at, lead(observed_at) OVER (ORDER BY observed_at) AS until FROM recent GROUP BY observed_at)

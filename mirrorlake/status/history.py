@@ -40,6 +40,7 @@ from mirrorlake.status.queries import (
     KINDS,
     LAG,
     LAG_COLUMNS,
+    LAST_LOOKS,
     LATENCY,
     LINES,
     LONGEST,
@@ -266,13 +267,10 @@ class Lag:
         """
         _, time = self._span(moment, moment)
         # From the oldest of the clusters' newest snapshots on.
-        text = (
-            "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'cluster' AND error IS NULL "
-            "AND array_contains(:names, name) AND unix_micros(observed_at) <= :until GROUP BY name"
-        )
         names = sorted({alias for flow in self.flows for alias in (flow.source, flow.target)})
-        newest = [row.at for row in self._lake.query(text, until=micros(time), names=names, missing_ok=True)]
-        return self._sampled(LAG, min(newest, default=time), time).ask(OF_GROUP, group_id=group)
+        tables = {"flows": self._flow_table()}
+        newest = self._lake.query(LAST_LOOKS, tables=tables, until=micros(time), names=names, missing_ok=True)
+        return self._sampled(LAG, min((row.at for row in newest), default=time), time).ask(OF_GROUP, group_id=group)
 
     def loss_at(self, moment: When) -> Answer:
         """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, in `RPO_COLUMNS`.

@@ -215,8 +215,10 @@ class SnapshotJudge:
     ) -> FlowStatus:
         """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
         at = self.snapshot.observed_at
-        # A partition that no broker leads is left out; a warning was logged, and `doctor` names it.
-        sent = [key for key, hop in hops.items() if key.hop == "republished" and hop.last.end_position is not None]
+        of_flow = [key for key in hops if key.hop == "republished"]
+        sent = [key for key in of_flow if hops[key].last.end_position is not None]
+        # They have no row: a warning was logged, and `doctor` names them.
+        leaderless = sorted(TopicPartition(key.topic, key.partition) for key in {*of_flow} - {*sent})
         landed, topics = self.snapshot.landed[flow.source].reached, {key.topic for key in sent}
         held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
         lost = {topic: one.cause for one in held for topic in one.topics}
@@ -263,7 +265,14 @@ class SnapshotJudge:
                 )
             )
         parked = self.state.of_flow(flow.name, flow.source)
-        return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
+        return FlowStatus(
+            flow=flow.name,
+            partitions=tuple(rows),
+            observed_at=at,
+            held=tuple(held),
+            leaderless=tuple(leaderless),
+            parked=parked,
+        )
 
     def _ask_targets(self) -> tuple[dict[str, tuple[Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
         """Return the flows of which somebody did not answer, and the lost remote topics of the others."""

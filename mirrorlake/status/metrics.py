@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, cast
 
@@ -48,6 +48,8 @@ MAX_SERIES = 50_000
 _TURN_TIMEOUT_S = 900.0
 # The supervisor polls every few seconds; a slow lake takes longer.
 _POLL_TIMEOUT_S = 120.0
+# A look waits for the time-outs of a cluster.
+_LATE = timedelta(minutes=5)
 # The streams need all cores for their start.
 _FIRST_READ_S = 10.0
 
@@ -214,6 +216,7 @@ class Metrics:
     _counted: Values = field(
         default_factory=lambda: defaultdict(float, {("mirrorlake_metrics_failures_total", ()): 0.0})
     )
+    _showing: threading.Lock = field(default_factory=threading.Lock)
     _lag: LagVerdict | None = None
     _measured: Values = field(default_factory=dict)
     _read: Values = field(default_factory=dict)
@@ -236,13 +239,16 @@ class Metrics:
     def show(self, lag: LagVerdict, measured: Values | None = None) -> None:
         """Show a verdict, and what was measured beside it, None for as before; series without a new value disappear.
 
-        Of two threads that look, one may be late: the newer verdict stays.
+        Of two threads that look, one may be late: the newer verdict stays, unless the clock was set back.
         """
-        if measured is not None:
-            self._measured = measured
-        if self._lag is not None and lag.status.observed_at < self._lag.status.observed_at:
-            lag = self._lag
-        self._lag = lag
+        with self._showing:
+            if measured is not None:
+                self._measured = measured
+            if self._lag is None or not timedelta() < self._lag.status.observed_at - lag.status.observed_at < _LATE:
+                self._lag = lag
+            self._show(self._lag)
+
+    def _show(self, lag: LagVerdict) -> None:
         series: dict[Labels, list[HopVerdict]] = {}
         for hop in lag.hops:
             key, partition = hop.key, str(hop.key.partition) if self.per_partition else ""

@@ -57,6 +57,9 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
 
 
+# Of several settings files on one lake, those with these flows: another one samples other topics and groups of their clusters.
+OF_SCOPES = """scope IN (
+    SELECT o.scope FROM {samples} AS o JOIN {flows} AS f ON o.name = f.flow WHERE o.subject = 'flow')"""
 # {read}: from the last complete samples before the shown time on; {of}: which positions; {shown}: the time that is reported. A
 # complete sample ends positions of its scope that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
@@ -64,8 +67,8 @@ WITH snapshots AS (
   SELECT subject, name, scope, observed_at, min(CASE WHEN complete THEN observed_at END) OVER (
     PARTITION BY subject, name, scope ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
   FROM (
-    SELECT subject, name, scope, observed_at, max(complete) AS complete FROM {{samples}} WHERE error IS NULL AND {{read}}
-    GROUP BY subject, name, scope, observed_at)
+    SELECT subject, name, scope, observed_at, max(complete) AS complete FROM {{samples}}
+    WHERE error IS NULL AND {{read}} AND {OF_SCOPES} GROUP BY subject, name, scope, observed_at)
 ),
 spans AS (
   SELECT p.*, l.scope, least(l.completed_at, lead(p.observed_at) OVER (
@@ -145,6 +148,10 @@ SENT_OFFSETS = """
 """
 OF_ASKED = f"EXISTS (SELECT 1 FROM {{asked}} AS a WHERE {_same('a', 'q')})"  # noqa: S608  names of columns
 RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample.__dataclass_fields__))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608
+LAST_LOOKS = f"""
+    SELECT max(observed_at) AS at FROM {{samples}} WHERE subject = 'cluster' AND error IS NULL
+        AND array_contains(:names, name) AND unix_micros(observed_at) <= :until AND {OF_SCOPES} GROUP BY name
+"""  # noqa: S608  names of columns
 OF_GROUP = f"""
     SELECT {", ".join(LAG_COLUMNS)} FROM (
         SELECT *, max(observed_at) OVER (PARTITION BY cluster) AS newest_at FROM {{answer}} WHERE group_id = :group_id)
@@ -169,12 +176,17 @@ LONGEST = """
             count(*) - count(time_lag_ms) AS lacking
         FROM {answer} GROUP BY observed_at, flow, source, {place}, hop, group_id, cluster
     )
+    SELECT * FROM (
     SELECT a.flow, a.place, a.hop, a.group_id, a.cluster, max(a.offset_lag) AS offset_lag, max(a.time_lag_ms) AS time_lag_ms,
         count(CASE WHEN a.lacking > 0 THEN 1 END) + coalesce(max(s.samples), 0) AS unknown
     FROM lags AS a LEFT JOIN silent AS s ON s.name = CASE WHEN a.cluster = a.source THEN a.source ELSE a.flow END
         AND s.subject = CASE WHEN a.hop = 'landed' THEN 'relay' WHEN a.cluster = a.source THEN 'cluster' ELSE 'flow' END
     GROUP BY a.flow, a.place, a.hop, a.group_id, a.cluster
-    ORDER BY time_lag_ms DESC NULLS FIRST, a.flow, a.place, a.hop, a.group_id, a.cluster
+    UNION ALL
+    SELECT f.flow, '*', 'republished', NULL, f.target, NULL, NULL, s.samples
+    FROM silent AS s JOIN {flows} AS f ON s.subject = 'flow' AND s.name = f.flow
+    WHERE NOT EXISTS (SELECT 1 FROM lags AS l WHERE l.flow = f.flow AND l.hop = 'republished'))
+    ORDER BY time_lag_ms DESC NULLS FIRST, flow, place, hop, group_id, cluster
 """
 # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """

@@ -20,6 +20,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.lake import (
+    OFFSET_MAP,
     LandedPositions,
     LastSamples,
     PositionKey,
@@ -306,6 +307,10 @@ class Sampler:
         found: dict[PositionKey, int] = {}
         # From time to time all are translated: a remote topic may have been made again.
         known, self._consumed = {} if self._count % _FULL_READ_EVERY == 0 else self._consumed, {}
+        lake = self._context.lake
+        if not lake.exists(lake.meta_location(OFFSET_MAP)):
+            # Nothing was sent yet: what groups have read there is of another mirror.
+            return {}
         for flow in flows:
             sent = {key.source_partition: at for key, at in positions.get(("flow", flow.name), {}).items()}
             remotes = {flow.remote_topic(topic) for topic in {source.topic for source in sent}}
@@ -320,7 +325,7 @@ class Sampler:
                     self._consumed[one] = at
             fresh = [one for one in commits if one not in self._consumed]
             try:
-                maps = load_offset_maps(self._context.lake, [flow], self._context) if fresh else None
+                maps = load_offset_maps(lake, [flow], self._context) if fresh else None
             except ClusterError as error:
                 # The target stopped answering meanwhile.
                 round_.skip([("flow", flow.name)], error)

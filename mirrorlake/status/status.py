@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, TypeVar
 
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import (
@@ -45,7 +46,7 @@ STATES = (
 )
 """The states of a partition or flow, worst first.
 
-`unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
+`unknown`: a cluster did not answer, or no broker leads a partition; `empty`: the flow carries no topic yet.
 """
 _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
 
@@ -200,7 +201,8 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
     cluster did not answer, `away`, and when it did last by the samples, `answered_at`; nothing else is known then. Shown `by`
-    topic, or by partition. `held` are its lost remote topics, to which nothing is sent.
+    topic, or by partition. `held` are its lost remote topics, to which nothing is sent; `leaderless` are partitions of the source
+    that no broker leads, of which nothing is known.
 
     Example:
         >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
@@ -215,6 +217,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     partitions: tuple[PartitionStatus, ...]
     observed_at: datetime | None
     held: tuple[LostTopic, ...] = ()
+    leaderless: tuple[TopicPartition, ...] = ()
     parked: tuple[Parked, ...] = ()
     objectives: tuple[Objective, ...] = ()
     unknown: str | None = None
@@ -232,24 +235,32 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its clusters answered."""
-        return self.unknown is None
+        """Whether its clusters answered, for each partition."""
+        return self.unknown is None and not self.leaderless
 
     @property
     def topics(self) -> dict[str, FlowStatus]:
         """The status of each topic by itself, by its name."""
-        of = grouped(self.partitions, lambda row: row.topic)
-        return {name: replace(self, partitions=tuple(of[name]), parked=(), unknown=None) for name in sorted(of)}
+        of, blind = grouped(self.partitions, lambda row: row.topic), grouped(self.leaderless, lambda tp: tp.topic)
+        return {
+            name: replace(
+                self, partitions=tuple(of.get(name, ())), leaderless=tuple(blind.get(name, ())), parked=(), unknown=None
+            )
+            for name in sorted(of.keys() | blind.keys())
+        }
 
     def _decisive(self) -> Judgement:
         """Return the worst of a parked stream, a cluster that is away and the partitions; of equals the first of these."""
         found = []
         # A stream that is parked for its cluster, which is away, is tried again.
-        if any(self.is_whole or not one.is_retried for one in self.parked):
+        if any(self.unknown is None or not one.is_retried for one in self.parked):
             since = min(one.since for one in self.parked)
             found.append(Judgement(verdict=Verdict.STOP, reason="; ".join(map(str, self.parked)), since=since))
         if self.unknown is not None:
             found.append(Judgement(verdict=Verdict.CLUSTER_AWAY, reason=self.unknown, since=self.answered_at))
+        if self.leaderless:
+            said = f"no broker leads {', '.join(map(str, self.leaderless))}"
+            found.append(Judgement(verdict=Verdict.UNKNOWN, reason=said))
         if self.partitions:
             row = min(self.partitions, key=_urgency)
             begun = (one.since for one in self.partitions if one.since is not None and one.verdict == row.verdict)

@@ -210,6 +210,10 @@ def test_the_largest_lags_add_partitions_and_count_what_was_not_known(
         of_both = {"t-0": (7, 15_000, 2), "t-1": (5, 46_000, 1)}
         assert sent == ({"t": (12, 46_000, 2)} if by == "topic" else of_both)
         assert [row.unknown for row in rows if row.group_id == "billing"] == [1], "its cluster did not answer once"
+    away = ({**row, "error": "it is away"} for row in looks(60) if row["subject"] == "flow")
+    story.add("samples", *away, *(row for row in looks(60) if row["subject"] != "flow"))
+    told = {row.hop: (row.place, row.unknown) for row in lag_of(story.lake).longest(at(55), by=by).rows()}
+    assert told["republished"] == ("*", 1), "nothing is known of it, so it is told"
 
 
 def test_the_newest_looks_are_the_window_of_a_verdict_and_old_ones_are_none(story: LakeBuilder) -> None:
@@ -305,14 +309,20 @@ def test_lives_of_a_topic_and_a_sampler_that_was_started_again(built: LakeBuilde
 @pytest.mark.law("E")
 def test_law_e_the_looks_of_another_settings_file_end_no_position_of_this_one(built: LakeBuilder) -> None:
     built.add("positions", *(pos(1, kind, 3) for kind in ("last_stable", "reached", "republished")))
+    built.add("positions", pos(1, "group", 2, 2, group="billing"))
     built.add("positions", *(pos(second, "last_stable", 8, topic="other") for second in (2, 6)))
     built.add("samples", *looks(1, complete=True), *looks(4), *looks(9))
-    built.add("samples", *(row for second in (2, 6) for row in looks(second, complete=True, scope="theirs")))
-    rows = lag_of(built.lake).over(at(8), at(10)).rows()
-    assert {(row.topic, row.hop): brief(row) for row in rows} == {
+    others = [row for second in (2, 6) for row in looks(second, complete=True, scope="theirs")]
+    # It has another flow.
+    built.add("samples", *(row for row in others if row["subject"] == "cluster"))
+    lag = lag_of(built.lake)
+    assert {(row.topic, row.hop): brief(row) for row in lag.over(at(8), at(10)).rows()} == {
         ("t", "landed"): (3, 0, None, 0),
         ("t", "republished"): (3, 0, None, 0),
+        ("t", "consumed"): (2, 1, 2, 7),
     }, "it rests, and was looked at"
+    [then] = lag.at("billing", at(7)).rows()
+    assert (then.position, then.observed_at) == (2, at(4)), "the other's look is none of this group"
     topics = {
         scope: {key.topic for held in load_last_samples(built.lake, scope).standings.values() for key in held}
         for scope in ("mine", "theirs")

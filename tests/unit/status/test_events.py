@@ -130,6 +130,9 @@ def test_a_cluster_is_away_from_the_first_look_that_it_does_not_answer_until_one
     assert told_by(feed) == [("cluster away", NOON + 120 * S, NOON + 7500 * S)]
     assert lived.told(since=7505) == [], "it ended before"
     assert lived.told(since=7300) == [("cluster away", "east", 7140, 7500)], "as far as its looks were read"
+    gone = {"subject": "cluster", "name": "north", "complete": False, "positions": 1, "error": "no answer"}
+    lived.built.add("samples", *({**gone, "observed_at": NOON + at * S} for at in (7300, 7360)))
+    assert lived.told(since=7000)[-1] == ("cluster away", "north", 7300, 7360), "the settings lack it by now"
 
 
 def test_times_without_samples_are_events(lived: Lived) -> None:

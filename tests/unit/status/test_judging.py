@@ -356,6 +356,9 @@ def test_a_truncated_partition_hides_no_other_one_and_an_early_timestamp_no_wind
         hop_place("republished", partition=1): window([3, 3, 3], end=10),
     }
     assert {(hop.key.generation, hop.key.partition) for hop in judged(windows).hops} == {(2, 0), (1, 1)}
+    led = judged({**windows, hop_place("republished", partition=1): [LagSample(at(0), 3)]}).status[FLOW.name]
+    assert (led.verdict, led.time_lag_ms, [str(one) for one in led.leaderless]) == ("STALL", None, ["orders-1"])
+    assert (led.topics["orders"].time_lag_ms, led.is_whole) == (None, False), "law E: what is not known is not 0"
     ahead = Cluster(12, unlanded={10: NOON_MS + HOUR_MS})
     [_, row] = status(ahead, 10, read_windows=recent(orders=samples(10, 10, 10, end=12)))[FLOW.name]
     assert (row.time_lag_ms, row.verdict) == (0, "STALL"), "its producer's clock is ahead, and it waits"
