@@ -15,13 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mirrorlake.crash_points import acting
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import (
-    LandingCommit,
-    LandingLog,
-    RelayClaim,
-    RelayLog,
-    landing_log,
-)
+from mirrorlake.lake import LandingCommit, LandingLog, RelayClaim, RelayLog, landing_log
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, app_id, txn_version
 from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.model.flow import SourcePartition

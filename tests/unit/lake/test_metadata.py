@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.kafka import TopicState
-from mirrorlake.lake import (
-    Lake,
-    Observations,
-    SourceTopics,
-    newest_topics,
-    removed_from,
-    write_removed,
-)
+from mirrorlake.lake import Lake, Observations, SourceTopics, newest_topics, removed_from, write_removed
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ranges import Ranges

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import (
-    Lake,
-    ProofCache,
-    RangeProof,
-    proven_until,
-)
+from mirrorlake.lake import Lake, ProofCache, RangeProof, proven_until
 from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.proofs import proven_ranges, write_proofs
 from mirrorlake.model.flow import SourcePartition

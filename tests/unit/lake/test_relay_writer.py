@@ -12,15 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from mirrorlake.errors import SafetyError
-from mirrorlake.lake import (
-    RELAY,
-    FileSpan,
-    FolderTables,
-    RelayPart,
-    relay_writer,
-    spans_from_text,
-    write_files,
-)
+from mirrorlake.lake import RELAY, FileSpan, FolderTables, RelayPart, relay_writer, spans_from_text, write_files
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import footer_spans
 from mirrorlake.lake.relay_writer import require_seen, stats_value

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import SafetyError
-from mirrorlake.lake import (
-    GAPS,
-    FolderTables,
-    Lake,
-    RelayPart,
-)
+from mirrorlake.lake import GAPS, FolderTables, Lake, RelayPart
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.lake.version import VERSION_PROPERTY
 from tests.kit.commands import run_cli

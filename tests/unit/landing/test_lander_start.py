@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, SourceGap
-from mirrorlake.lake import (
-    KnownTopic,
-    LandedPositions,
-    LandingLog,
-    ReadProgress,
-)
+from mirrorlake.lake import KnownTopic, LandedPositions, LandingLog, ReadProgress
 from mirrorlake.landing import source_state, start
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.settings import LandSettings

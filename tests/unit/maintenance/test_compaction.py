@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.crash_points import acting
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import (
-    FolderTables,
-    LiveFile,
-    RelayFile,
-    RelayLog,
-    TableMaintenance,
-    read_by_source,
-    read_in_order,
-)
+from mirrorlake.lake import FolderTables, LiveFile, RelayFile, RelayLog, TableMaintenance, read_by_source, read_in_order
 from mirrorlake.maintenance import compaction, splits
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
 from mirrorlake.maintenance.splits import Split

@@ -12,13 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import (
-    RelayLog,
-    TableMaintenance,
-    left_before,
-    read_in_order,
-    removed_from,
-)
+from mirrorlake.lake import RelayLog, TableMaintenance, left_before, read_in_order, removed_from
 from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.erasure import Eraser

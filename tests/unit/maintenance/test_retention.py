@@ -12,13 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, LakeConfig, MaintenanceConfig
-from mirrorlake.lake import (
-    Lake,
-    RelayLog,
-    TableMaintenance,
-    left_before,
-    removed_from,
-)
+from mirrorlake.lake import Lake, RelayLog, TableMaintenance, left_before, removed_from
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable

@@ -141,6 +141,8 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
     late = replace(lag, hops=(), status=replace(lag.status, observed_at=lag.status.observed_at - timedelta(seconds=1)))
     scraped = shown(figures(), (late, {}))
     assert len(scraped.of("mirrorlake_offset_lag")) == 4, "a look that took longer does not hide a newer one"
+    back = replace(late, status=replace(lag.status, observed_at=lag.status.observed_at - timedelta(hours=1)))
+    assert not shown(figures(), (back, {})).of("mirrorlake_offset_lag"), "the clock was set back"
 
 
 def test_the_number_of_series_is_bounded_and_the_worst_stay(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import GroupActive
+from mirrorlake.errors import ClusterUnreachable, GroupActive, NotAuthorized
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
-from mirrorlake.offsets import apply_groups
-from mirrorlake.offsets.group_positions import read_commits
+from mirrorlake.offsets import apply_groups, groups
+from mirrorlake.offsets.group_positions import GroupCommits, read_commits
+from mirrorlake.offsets.resume import _ResumeQuery
 from mirrorlake.render import document
 from tests.builders import NOON, ORDERS, mirror_config
 from tests.kit.lake import LakeBuilder
@@ -51,6 +52,75 @@ def test_law_a_who_is_not_moved_is_on_hold_for_a_cause_that_names_the_cluster() 
     assert done.with_members == ["busy", "runs"], "a failover and a failback stop for these"
     assert all(" on east" in one.reason for one in done.held)
     assert "has_members" not in document(done)["positions"][0], "what `--json` prints stays as it was"
+
+
+@pytest.mark.law("A", "G")
+def test_law_a_what_is_recorded_is_of_now_and_a_refused_group_hides_no_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(at: int) -> GroupPlan:
+        resume = Resume(source=ORDERS, upstream_offset=at, target=THERE, downstream_offset=at, exact=True)
+        return GroupPlan("f", (decide("billing", resume, metadata="", target_offset=None, is_active=False),))
+
+    def refuse(given: GroupPlan, *, refused: list[Exception], **_: Any) -> GroupPlan:
+        refused.append(NotAuthorized("no", consequence="", remedy=""))
+        return given
+
+    recorded, told = list[GroupPlan](), list[GroupPlan]()
+    monkeypatch.setattr(groups, "read_commits", lambda *_, **__: GroupCommits({}))
+    monkeypatch.setattr(groups, "plan_groups", lambda *_, **__: plan(50))
+    monkeypatch.setattr(groups, "apply_groups", refuse)
+    flow = mirror_config({"mm2": {"checkpoints": True}}).flows[0]
+    context: Any = SimpleNamespace(now=lambda: NOON, groups=lambda _: None, mm2_writer=lambda _: None, lake=None)
+    sync = groups.GroupSync(context, flow)
+    records = SimpleNamespace(record_intent=lambda _: None, write=lambda one, *_, **__: recorded.append(one))
+    monkeypatch.setattr(sync, "_records", records)
+    with pytest.raises(NotAuthorized):
+        sync.apply(plan(100), moved=told.append)
+    assert [one.positions[0].action for one in told] == ["hold"], "it went back since the plan was shown"
+    assert [one.resume.downstream_offset for one in recorded[0].translated()] == [50], (
+        "MirrorMaker's clients would skip"
+    )
+
+
+@pytest.mark.law("A")
+def test_law_a_a_group_stays_where_nobody_knows_what_it_reads_of_another_region(built: LakeBuilder) -> None:
+    merged = {"topics": "orders", "target": "central", "policy": {"template": "all.{topic}"}}
+    config = mirror_config({**merged, "source": "east"}, {**merged, "source": "west"})
+    flow, away = config.flows[0], [NotAuthorized]
+    for alias in ("east", "west"):
+        built.observe("orders", cluster=alias)
+    east: Any = SimpleNamespace(states=lambda: {"billing": "Empty"}, refusals=lambda _: {})
+    east.committed = lambda *_, **__: {"billing": {TopicPartition("orders", 0): Committed(7)}}
+    east.describe = lambda _: {"orders": SimpleNamespace(topic_id="orders", partitions=1)}
+
+    def groups_of(alias: str) -> Any:
+        if alias == "west":
+            raise away[0]("no", consequence="", remedy="")
+        return east
+
+    context: Any = SimpleNamespace(config=config, lake=built.lake, groups=groups_of, admin=lambda _: east)
+
+    def is_held() -> bool:
+        found = read_commits(context, flow)
+        assert {*found.unsure} | {group for group, _ in found.by_flow[flow.name]} == {"billing"}
+        return bool(found.unsure)
+
+    assert is_held(), "it may read there"
+    away[0] = ClusterUnreachable
+    assert is_held(), "it never answered a look"
+    built.add("samples", observed_at=NOON, subject="cluster", name="west", scope="mine", complete=True, positions=0)
+    assert not is_held(), "no group was there"
+    away[0] = NotAuthorized
+    assert is_held(), "what a look may not see is not recorded"
+
+
+def test_a_truncation_of_one_partition_begins_no_other_again() -> None:
+    flow, orders = mirror_config().flows[0], {"orders": SimpleNamespace(partitions=2)}
+    related = SimpleNamespace(shared_remotes=lambda: {flow.remote_topic("orders")}, topics={flow.name: orders})
+    cut, whole = SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)
+    read: Any = {("billing", cut): Committed(130), ("billing", whole): Committed(50)}
+    query: Any = SimpleNamespace(_related=related)
+    found = {position for _, position in _ResumeQuery._completed(query, flow, read)}
+    assert found == {(cut, 130), (whole, 50), (SourcePartition("orders", 2, 1), 0)}
 
 
 def see_topic(built: LakeBuilder, generation: int, cuts: list[dict[str, int]] | None = None) -> None:

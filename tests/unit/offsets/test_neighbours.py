@@ -9,9 +9,9 @@ import pytest
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import OffsetMaps
-from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours
+from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours, find_redriven
 from tests.builders import Placed, placed_by_key, row_of
-from tests.kit.lake import LakeBuilder
+from tests.kit.lake import LakeBuilder, map_row
 
 SEED, FLOW = 20261122, "east->central"
 SOURCES, TARGETS, COPIED_TO = 3, 4, 40
@@ -50,6 +50,22 @@ def test_law_a_what_is_read_and_what_is_not_on_every_target_partition(placed: Pl
             read = max((p for o, p in here.items() if o < at), default=None)
             unread = min((p for o, p in here.items() if o >= at), default=None)
             assert found == (read, unread), f"law A, seed {SEED}: {source}@{at} in {tp}"
+
+
+@pytest.mark.law("A")
+def test_law_a_of_what_was_sent_again_in_any_order_the_first_unread_record(placed: Placed, maps: OffsetMaps) -> None:
+    end = max(offset for _, offset in placed.truth) + 4
+    asked = [(SourcePartition("orders", 1, source), at) for source in range(SOURCES) for at in range(0, end, 3)]
+    found = find_redriven(maps, FLOW, asked)
+    for source, at in asked:
+        unread = [place for (s, o), place in placed.truth.items() if s == source.partition and o >= at]
+        firsts = {to: min(place for other, place in unread if other == to) for to, _ in unread}
+        expected = {TopicPartition("a.orders", to): first for to, first in firsts.items()}
+        assert found.get((source, at), {}) == expected, f"law A, seed {SEED}: {source}@{at}"
+    rows = map_row([20, 21], 0, flow="again"), map_row([10, 11], 2, flow="again")
+    again = replace(maps, copied={}, sources={"again": "east"}, newer=rows)
+    [found_at] = find_redriven(again, "again", [(SourcePartition("orders", 1, 0), 11)]).values()
+    assert [*found_at.values()] == [0], "two redrives, the later record first"
 
 
 def test_how_many_records_are_read_again(placed: Placed, maps: OffsetMaps) -> None:

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from mirrorlake.model.json_path import parse_path
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.rules.json_fields import Hider, NotJson, keyed_hash, masked, nulled, removed
-from tests.unit.rules.kit import (
-    FRAMED,
-    SECRET,
-    SOURCE,
-    batch,
-    sent,
-    values,
-    view,
-)
+from tests.unit.rules.kit import FRAMED, SECRET, SOURCE, batch, sent, values, view
 
 
 def hide(text: str | bytes, *paths: str, replace: Callable[..., Any] = masked) -> bytes:

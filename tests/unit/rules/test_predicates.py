@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.errors import ConfigError
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from tests.unit.rules.kit import (
-    SOURCE,
-    batch,
-    flow,
-    predicate,
-    reasons,
-    sent,
-    values,
-    view,
-)
+from tests.unit.rules.kit import SOURCE, batch, flow, predicate, reasons, sent, values, view
 
 
 def test_keep_lets_through_what_is_true_and_drop_withholds_what_is_true() -> None:

@@ -19,15 +19,7 @@ from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules import Viewed, make_flow_view
 from mirrorlake.topics.rules_plan import rule_notes
 from tests.kit.commands import run_cli, write_conf
-from tests.unit.rules.kit import (
-    SECRET,
-    SOURCE,
-    batch,
-    flow,
-    reasons,
-    values,
-    view,
-)
+from tests.unit.rules.kit import SECRET, SOURCE, batch, flow, reasons, values, view
 
 
 def test_headers_are_dropped_and_renamed_in_place() -> None:

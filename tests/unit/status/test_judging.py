@@ -24,13 +24,7 @@ from mirrorlake.status import judging, sources
 from mirrorlake.status import snapshot as snapshot_module
 from mirrorlake.status.history import Windows, windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import (
-    SnapshotJudge,
-    judge_objectives,
-    judge_state,
-    measured_rto,
-    read_retention,
-)
+from mirrorlake.status.judging import SnapshotJudge, judge_objectives, judge_state, measured_rto, read_retention
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import Sampler
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status

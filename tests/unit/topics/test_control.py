@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config import identity, load, loads, plain
-from mirrorlake.errors import (
-    UsageError,
-)
+from mirrorlake.errors import UsageError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import Intention, Subject, state_of
