@@ -26,7 +26,7 @@ _FROM = tuple[TopicPartition, SourcePartition]
 
 def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str] | None = None) -> GroupPlan:
     """Plan the position of each group at the flow's source, from its commits on the remote topics."""
-    maps = load_offset_maps(context.lake, [flow], context)
+    maps = load_offset_maps(context.lake, [flow, flow.redrive()], context)
     known = newest_topics(context.lake, flow.source, "source", missing_ok=True)
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):
@@ -89,7 +89,9 @@ def _find_neighbours(
     asked += sorted({(topic, partition, 0) for topic, partition, _ in asked if (topic, partition, 0) not in asked})
     points = pa.Table.from_pylist([dict(zip(_POINTS.names, one, strict=True)) for one in asked], _POINTS)
     found: dict[tuple[_FROM, int], tuple[int | None, int | None]] = {}
-    for row in maps.ask(_NEIGHBOURS, flow=flow.name, tables={"points": points}):
+    rows = maps.ask(_NEIGHBOURS, flow=flow.name, is_ordered=True, tables={"points": points})
+    # A quarantine is sent again in any order of its offsets.
+    for row in rows + maps.ask(_NEIGHBOURS, flow=flow.redrive_name, is_ordered=False, tables={"points": points}):
         run, at = to_mapped_range(row), int(row.at)
         last = run.upstream_of(min(at - 1, run.last_downstream)) if run.first_downstream < at else None
         unread = run.upstream_of(max(at, run.first_downstream)) if run.last_downstream >= at else None
@@ -146,5 +148,5 @@ _NEIGHBOURS = f"""
         FROM placed
     )
     SELECT {_KEY}, at, first_upstream, last_upstream, first_downstream, record_count, holes FROM ranked
-    WHERE (begins_before = 1 AND from_last = 1) OR (ends_after = 1 AND from_first = 1)
+    WHERE (begins_before = 1 AND from_last = 1) OR (ends_after = 1 AND (from_first = 1 OR NOT :is_ordered))
 """  # noqa: S608  names of columns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -30,13 +29,22 @@ from mirrorlake.runtime import PeriodicTask
 from mirrorlake.timing import timing
 from mirrorlake.topics import settings_in_force
 
+# Who waits for another pass looks this often whether it is stopped.
+_STOP_POLL_S = 0.5
+
 
 def maintain_lake(
     context: Context, *, plan: bool = False, is_stopped: Callable[[], bool] = lambda: False
 ) -> Maintained:
-    """Do the due maintenance (see `Mirror.maintain`), one pass of a process at a time: two would record what leaves twice."""
-    with nullcontext() if plan else context.shared(_passes):
+    """Do the due maintenance (see `Mirror.maintain`), one pass of a mirror at a time: two would record what leaves twice."""
+    lock = threading.Lock() if plan else context.shared(_passes)
+    while not lock.acquire(timeout=_STOP_POLL_S):
+        if is_stopped():
+            return Maintained(planned=plan, tables=())
+    try:
         return _maintain(context, plan=plan, is_stopped=is_stopped)
+    finally:
+        lock.release()
 
 
 def _passes(_: Context) -> threading.Lock:

@@ -93,9 +93,7 @@ def _positions_on_source(
             if carrier.name == flow.name:
                 raise
             # Nobody knows whether the groups read there, and how far (law A).
-            if isinstance(error, NotAuthorized) or not context.lake.query(
-                _ANSWERED, name=carrier.source, missing_ok=True
-            ):
+            if isinstance(error, NotAuthorized) or not _has_answered(context.lake, carrier.source):
                 unsure |= dict.fromkeys(mine, error)
     # A group only reads on, so its last known position is never ahead.
     return {
@@ -128,7 +126,11 @@ def _live_positions(
     }
 
 
-_ANSWERED = "SELECT 1 AS one FROM {samples} WHERE subject = 'cluster' AND name = :name AND error IS NULL LIMIT 1"
+def _has_answered(lake: Lake, alias: str) -> bool:
+    """Return whether the groups of a cluster were ever read, by a look or by a sync."""
+    seen = "SELECT 1 AS one FROM {samples} WHERE subject = 'cluster' AND name = :alias AND error IS NULL LIMIT 1"
+    synced = "SELECT 1 AS one FROM {positions} WHERE source = :alias AND kind = 'group' LIMIT 1"
+    return any(lake.query(text, alias=alias, missing_ok=True) for text in (seen, synced))
 
 
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:

@@ -38,7 +38,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
-from mirrorlake.model.withheld import SENT
+from mirrorlake.model.withheld import QUARANTINED, SENT
 from mirrorlake.republish import LedgerCopy, fate_rows, inspect_remote_topics, read_lanes
 
 log = logging.getLogger(__name__)
@@ -259,8 +259,9 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
     If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
     know count as unread (law A).
     """
-    known = {flow for flow, _ in _read_copied(lake)}
-    redrives = [each.redrive() for each in related.flows if each.redrive_name in known]
+    # The table may lack what a redrive that was killed has sent: its ledger tells.
+    rows = lake.query("SELECT DISTINCT flow FROM {offset_map} WHERE kind = :kind", kind=QUARANTINED)
+    redrives = [each.redrive() for each in related.flows if each.name in {row.flow for row in rows}]
     found = load_offset_maps(lake, [*related.flows, *redrives], clusters)
     if not related.back:
         return found

@@ -221,16 +221,19 @@ class _ResumeQuery:
     def _with_records_again(self, resumes: Resumes, feeding: Mapping[_Key, Sequence[Contribution]]) -> Resumes:
         """Add the records that each reader reads again because they come after one that it has not read."""
         asked: dict[str, dict[ReadPast, list[_Key]]] = {}
+        redrives = {flow.name: flow.redrive_name for flow in self._related.flows}
         for key, resume in resumes.items():
             position = resume.downstream_offset
-            for one in feeding[key]:
-                if position is not None and one.last_read is not None and one.last_read >= position:
-                    past = ReadPast(one.source, one.upstream_offset, resume.target, position)
+            for one in feeding[key] if position is not None else ():
+                past = ReadPast(one.source, one.upstream_offset, resume.target, position or 0)
+                if one.last_read is not None and one.last_read >= past.position:
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
+                if redrives[one.flow] in self._maps.sources:
+                    asked.setdefault(redrives[one.flow], {}).setdefault(past, []).append(key)
         for flow, readers in asked.items():
             for past, again in count_read_again(self._maps, flow, readers).items():
                 for key in readers[past]:
                     counted = resumes[key].records_again
-                    if counted is not None:
-                        resumes[key] = replace(resumes[key], records_again=counted + again)
+                    total = None if counted is None else counted + again
+                    resumes[key] = replace(resumes[key], records_again=total, exact=False)
         return resumes

@@ -305,13 +305,13 @@ _SAMPLED = """
             SELECT coalesce(max(observed_at), :since) - INTERVAL '1' SECOND FROM {samples} WHERE observed_at < :since)
     ),
     answers AS (
-        SELECT name, scope, observed_at AS at, error, lag(error) OVER (PARTITION BY name, scope ORDER BY observed_at) AS before,
-            max(observed_at) OVER (PARTITION BY name, scope) AS seen_at
+        SELECT name, observed_at AS at, error, lag(error) OVER (PARTITION BY name ORDER BY observed_at) AS before,
+            max(observed_at) OVER (PARTITION BY name) AS seen_at
         FROM recent WHERE subject = 'cluster'
     )
     SELECT 'cluster away' AS kind, at, until, CAST(NULL AS TIMESTAMP) AS last_at, name AS subject, '' AS flow, name AS cluster,
         error AS why, '' AS unit, 0 AS total, '' AS effect, 0 AS different
-    FROM (SELECT *, coalesce(lead(at) OVER (PARTITION BY name, scope ORDER BY at), ended_at) AS until
+    FROM (SELECT *, coalesce(lead(at) OVER (PARTITION BY name ORDER BY at), ended_at) AS until
         FROM (SELECT *, CASE WHEN unix_micros(newest_at) - unix_micros(seen_at) > :longest THEN seen_at END AS ended_at
             FROM answers CROSS JOIN (SELECT max(observed_at) AS newest_at FROM recent))
         WHERE (error IS NULL) != (before IS NULL)) WHERE error IS NOT NULL

@@ -59,7 +59,7 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
 
 # Of several settings files on one lake, those with these flows: another one samples other topics and groups of their clusters.
 OF_SCOPES = """scope IN (
-    SELECT o.scope FROM {samples} AS o JOIN {flows} AS f ON o.name = f.flow WHERE o.subject = 'flow')"""
+    SELECT o.scope FROM {samples} AS o JOIN {flows} AS f ON o.name = f.flow WHERE o.subject = 'flow' AND """
 # {read}: from the last complete samples before the shown time on; {of}: which positions; {shown}: the time that is reported. A
 # complete sample ends positions of its scope that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
@@ -68,7 +68,7 @@ WITH snapshots AS (
     PARTITION BY subject, name, scope ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
   FROM (
     SELECT subject, name, scope, observed_at, max(complete) AS complete FROM {{samples}}
-    WHERE error IS NULL AND {{read}} AND {OF_SCOPES} GROUP BY subject, name, scope, observed_at)
+    WHERE error IS NULL AND {{read}} AND {OF_SCOPES} {{read}}) GROUP BY subject, name, scope, observed_at)
 ),
 spans AS (
   SELECT p.*, l.scope, least(l.completed_at, lead(p.observed_at) OVER (
@@ -150,7 +150,8 @@ OF_ASKED = f"EXISTS (SELECT 1 FROM {{asked}} AS a WHERE {_same('a', 'q')})"  # n
 RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample.__dataclass_fields__))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608
 LAST_LOOKS = f"""
     SELECT max(observed_at) AS at FROM {{samples}} WHERE subject = 'cluster' AND error IS NULL
-        AND array_contains(:names, name) AND unix_micros(observed_at) <= :until AND {OF_SCOPES} GROUP BY name
+        AND array_contains(:names, name) AND unix_micros(observed_at) <= :until
+        AND {OF_SCOPES} unix_micros(o.observed_at) <= :until) GROUP BY name
 """  # noqa: S608  names of columns
 OF_GROUP = f"""
     SELECT {", ".join(LAG_COLUMNS)} FROM (
@@ -164,17 +165,18 @@ LOSS = """
     ORDER BY f.flow
 """
 # What was not known makes no maximum smaller, so its samples are counted: those of rows without a lag, and those without a row.
-LONGEST = """
+LONGEST = f"""
     WITH silent AS (
-        SELECT subject, name, count(DISTINCT observed_at) AS samples FROM {samples}
+        SELECT subject, name, count(DISTINCT observed_at) AS samples FROM {{samples}}
         WHERE error IS NOT NULL AND unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to
+            AND {OF_SCOPES} unix_micros(o.observed_at) >= :shown_from)
         GROUP BY subject, name
     ),
     lags AS (
-        SELECT observed_at, flow, source, {place} AS place, hop, group_id, cluster, max(time_lag_ms) AS time_lag_ms,
+        SELECT observed_at, flow, source, {{place}} AS place, hop, group_id, cluster, max(time_lag_ms) AS time_lag_ms,
             CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
             count(*) - count(time_lag_ms) AS lacking
-        FROM {answer} GROUP BY observed_at, flow, source, {place}, hop, group_id, cluster
+        FROM {{answer}} GROUP BY observed_at, flow, source, {{place}}, hop, group_id, cluster
     )
     SELECT * FROM (
     SELECT a.flow, a.place, a.hop, a.group_id, a.cluster, max(a.offset_lag) AS offset_lag, max(a.time_lag_ms) AS time_lag_ms,
@@ -184,10 +186,10 @@ LONGEST = """
     GROUP BY a.flow, a.place, a.hop, a.group_id, a.cluster
     UNION ALL
     SELECT f.flow, '*', 'republished', NULL, f.target, NULL, NULL, s.samples
-    FROM silent AS s JOIN {flows} AS f ON s.subject = 'flow' AND s.name = f.flow
+    FROM silent AS s JOIN {{flows}} AS f ON s.subject = 'flow' AND s.name = f.flow
     WHERE NOT EXISTS (SELECT 1 FROM lags AS l WHERE l.flow = f.flow AND l.hop = 'republished'))
     ORDER BY time_lag_ms DESC NULLS FIRST, flow, place, hop, group_id, cluster
-"""
+"""  # noqa: S608  names of columns
 # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
 COMPLETE = """
     SELECT max(CASE WHEN complete AND error IS NULL AND unix_micros(observed_at) <= :start THEN observed_at END) AS at

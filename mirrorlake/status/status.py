@@ -259,8 +259,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
         if self.unknown is not None:
             found.append(Judgement(verdict=Verdict.CLUSTER_AWAY, reason=self.unknown, since=self.answered_at))
         if self.leaderless:
-            said = f"no broker leads {', '.join(map(str, self.leaderless))}"
-            found.append(Judgement(verdict=Verdict.UNKNOWN, reason=said))
+            found.append(Judgement(verdict=Verdict.UNKNOWN, reason=_no_leader(self)))
         if self.partitions:
             row = min(self.partitions, key=_urgency)
             begun = (one.since for one in self.partitions if one.since is not None and one.verdict == row.verdict)
@@ -296,8 +295,11 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        rows = [_status_table([self], self.shown_by)] if self.partitions else [self.unknown or _NO_TOPIC]
-        parts = (*map(str, self.parked), *rows, *map(str, self.held))
+        blind = [_no_leader(self)] if self.leaderless else []
+        rows = (
+            [_status_table([self], self.shown_by)] if self.partitions else [] if blind else [self.unknown or _NO_TOPIC]
+        )
+        parts = (*map(str, self.parked), *rows, *blind, *map(str, self.held))
         facts = (*self._facts(), *map(str, self.objectives), self.observed_at)
         return Sheet(title=self.flow, badge=_badge(self.verdict, self.state), facts=facts, parts=parts)
 
@@ -375,12 +377,17 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
             *objectives_table(self.flows),
             *([_status_table(self.flows, self.shown_by)] if self.partitions else []),
             *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
+            *(f"{one.flow}: {_no_leader(one)}" for one in self.flows if one.leaderless),
             *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
             *(str(one) for flow in self.flows for one in flow.held),
             *([tables_table("typed tables", self.tables)] if self.tables else []),
         )
         facts = (plural(len(self), "flow"), *self._facts(), self.observed_at)
         return Sheet(title="Status", badge=_badge(self.verdict, self.state), facts=facts, parts=parts)
+
+
+def _no_leader(flow: FlowStatus) -> str:
+    return f"no broker leads {', '.join(map(str, flow.leaderless))}"
 
 
 def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
@@ -419,7 +426,7 @@ def _topic_row(topic: str, one: FlowStatus) -> dict[str, object]:
         "flow": one.flow,
         "topic": topic,
         "verdict": _badge(one.verdict, one.state),
-        "offset lag": one.offset_lag,
+        "offset lag": one.offset_lag if one.is_whole else None,
         "time lag": to_timedelta(one.time_lag_ms),
         "in/s": one.in_per_s,
         "out/s": one.out_per_s,
