@@ -227,10 +227,10 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
             )
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
-            return self._sync(recorded=recorded, only=shown.groups).apply(shown, moved=self._record_moves)
+            return self._sync(recorded=recorded, only=shown.groups).apply(shown, tell=self._record_moves)
         # An unknown name is refused before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
-        return self._sync(recorded=recorded, only=groups).apply(chosen, moved=self._record_moves)
+        return self._sync(recorded=recorded, only=groups).apply(chosen, tell=self._record_moves)
 
     def _record_moves(self, done: GroupPlan) -> None:
         """Record in `audit` which groups a person moved; those that a running mirror moves are in `checkpoints`."""

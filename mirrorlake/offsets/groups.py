@@ -32,13 +32,6 @@ from mirrorlake.offsets.resume import resume_readers
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[GroupPlan], object]
-"""Who is told a plan as it was applied."""
-
-
-def _to_nobody(_: GroupPlan) -> None:
-    pass
-
 
 def plan_groups(context: Context, flow: FlowConfig, commits: GroupCommits, *, recorded: bool) -> GroupPlan:
     """Plan the position of each group of a flow on the target, and which groups are not moved; changes nothing.
@@ -168,14 +161,14 @@ class GroupSync:
         rows.sort(key=lambda row: (("hold", "move", "in_step").index(row.action), row.group))
         return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(rows))
 
-    def apply(self, shown: GroupPlan | None = None, *, moved: Told = _to_nobody) -> GroupPlan:
+    def apply(self, shown: GroupPlan | None = None, *, tell: Callable[[GroupPlan], None] | None = None) -> GroupPlan:
         """Apply and record the present plan, or of a plan that was `shown` the moves that are still allowed.
 
-        `moved` is told the plan as applied, also before the error of a group is raised. Law G (shown first): of a shown plan, only
+        `tell` gets the applied plan, even if a group was refused and its error is raised. Law G (shown first): of a shown plan, only
         the positions that it shows are set.
         """
         at = self._context.now()
-        return self._carry_out(self._read_commits(), at, shown, moved)
+        return self._carry_out(self._read_commits(), at, shown, tell)
 
     def once(self) -> None:
         """Do one pass, unless every group was exactly at its position and none has committed since; raise a group's error last."""
@@ -183,7 +176,7 @@ class GroupSync:
         commits = self._read_commits()
         if commits.by_flow == self._settled and not commits.unsure:
             return
-        done = self._carry_out(commits, at, None, _to_nobody)
+        done = self._carry_out(commits, at)
         # A group that waits or is on hold is planned again in the next pass: its reason may be gone.
         is_settled = not done.held and not done.unread and all(position.resume.exact for position in done)
         self._settled = commits.by_flow if is_settled else None
@@ -198,7 +191,13 @@ class GroupSync:
     def _plan(self, commits: GroupCommits) -> GroupPlan:
         return plan_groups(self._context, self._flow, commits, recorded=self._recorded)
 
-    def _carry_out(self, commits: GroupCommits, at: datetime, shown: GroupPlan | None, moved: Told) -> GroupPlan:
+    def _carry_out(
+        self,
+        commits: GroupCommits,
+        at: datetime,
+        shown: GroupPlan | None = None,
+        tell: Callable[[GroupPlan], None] | None = None,
+    ) -> GroupPlan:
         present = self._plan(commits)
         plan = present if shown is None else present.as_shown(shown)
         if not plan.positions:
@@ -210,7 +209,8 @@ class GroupSync:
         self._records.write(present, commits.by_flow, at=at)
         if self._checkpoints is not None:
             write_plan_checkpoints(self._checkpoints, present)
-        moved(done)
+        if tell is not None:
+            tell(done)
         if refused:
             raise refused[0]
         return done

@@ -261,7 +261,8 @@ def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> O
     """
     # The table may lack what a redrive that was killed has sent: its ledger tells.
     rows = lake.query("SELECT DISTINCT flow FROM {offset_map} WHERE kind = :kind", kind=QUARANTINED)
-    redrives = [each.redrive() for each in related.flows if each.name in {row.flow for row in rows}]
+    quarantined = {row.flow for row in rows}
+    redrives = [each.redrive() for each in related.flows if each.name in quarantined]
     found = load_offset_maps(lake, [*related.flows, *redrives], clusters)
     if not related.back:
         return found

@@ -223,10 +223,11 @@ class _ResumeQuery:
         asked: dict[str, dict[ReadPast, list[_Key]]] = {}
         redrives = {flow.name: flow.redrive_name for flow in self._related.flows}
         for key, resume in resumes.items():
-            position = resume.downstream_offset
-            for one in feeding[key] if position is not None else ():
-                past = ReadPast(one.source, one.upstream_offset, resume.target, position or 0)
-                if one.last_read is not None and one.last_read >= past.position:
+            if (position := resume.downstream_offset) is None:
+                continue
+            for one in feeding[key]:
+                past = ReadPast(one.source, one.upstream_offset, resume.target, position)
+                if one.last_read is not None and one.last_read >= position:
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
                 if redrives[one.flow] in self._maps.sources:
                     asked.setdefault(redrives[one.flow], {}).setdefault(past, []).append(key)

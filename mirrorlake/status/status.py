@@ -295,11 +295,10 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        blind = [_no_leader(self)] if self.leaderless else []
-        rows = (
-            [_status_table([self], self.shown_by)] if self.partitions else [] if blind else [self.unknown or _NO_TOPIC]
-        )
-        parts = (*map(str, self.parked), *rows, *blind, *map(str, self.held))
+        rows: list[str | Table] = [_status_table([self], self.shown_by)] if self.partitions else []
+        if self.leaderless:
+            rows.append(_no_leader(self))
+        parts = (*map(str, self.parked), *(rows or [self.unknown or _NO_TOPIC]), *map(str, self.held))
         facts = (*self._facts(), *map(str, self.objectives), self.observed_at)
         return Sheet(title=self.flow, badge=_badge(self.verdict, self.state), facts=facts, parts=parts)
 

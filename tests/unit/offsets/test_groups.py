@@ -74,7 +74,7 @@ def test_law_a_what_is_recorded_is_of_now_and_a_refused_group_hides_no_move(monk
     records = SimpleNamespace(record_intent=lambda _: None, write=lambda one, *_, **__: recorded.append(one))
     monkeypatch.setattr(sync, "_records", records)
     with pytest.raises(NotAuthorized):
-        sync.apply(plan(100), moved=told.append)
+        sync.apply(plan(100), tell=told.append)
     assert [one.positions[0].action for one in told] == ["hold"], "it went back since the plan was shown"
     assert [one.resume.downstream_offset for one in recorded[0].translated()] == [50], (
         "MirrorMaker's clients would skip"
