@@ -57,9 +57,12 @@ def _same(left: str, right: str, names: str = _PLACE) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
 
 
-# Of several settings files on one lake, those with these flows: another one samples other topics and groups of their clusters.
-OF_SCOPES = """scope IN (
-    SELECT o.scope FROM {samples} AS o JOIN {flows} AS f ON o.name = f.flow WHERE o.subject = 'flow' AND """
+def _has_these_flows(when: str) -> str:
+    """Of several settings files on one lake, another one samples other topics and groups of these clusters."""
+    return f"""scope IN (
+    SELECT o.scope FROM {{samples}} AS o JOIN {{flows}} AS f ON o.name = f.flow WHERE o.subject = 'flow' AND {when})"""  # noqa: S608
+
+
 # {read}: from the last complete samples before the shown time on; {of}: which positions; {shown}: the time that is reported. A
 # complete sample ends positions of its scope that it lacks: a sampler that was restarted cannot know what went away before.
 LAG = f"""
@@ -68,7 +71,7 @@ WITH snapshots AS (
     PARTITION BY subject, name, scope ORDER BY observed_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS completed_at
   FROM (
     SELECT subject, name, scope, observed_at, max(complete) AS complete FROM {{samples}}
-    WHERE error IS NULL AND {{read}} AND {OF_SCOPES} {{read}}) GROUP BY subject, name, scope, observed_at)
+    WHERE error IS NULL AND {{read}} AND {_has_these_flows("{read}")} GROUP BY subject, name, scope, observed_at)
 ),
 spans AS (
   SELECT p.*, l.scope, least(l.completed_at, lead(p.observed_at) OVER (
@@ -151,7 +154,7 @@ RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample.__dataclass_fields__))
 LAST_LOOKS = f"""
     SELECT max(observed_at) AS at FROM {{samples}} WHERE subject = 'cluster' AND error IS NULL
         AND array_contains(:names, name) AND unix_micros(observed_at) <= :until
-        AND {OF_SCOPES} unix_micros(o.observed_at) <= :until) GROUP BY name
+        AND {_has_these_flows("unix_micros(o.observed_at) <= :until")} GROUP BY name
 """  # noqa: S608  names of columns
 OF_GROUP = f"""
     SELECT {", ".join(LAG_COLUMNS)} FROM (
@@ -169,7 +172,7 @@ LONGEST = f"""
     WITH silent AS (
         SELECT subject, name, count(DISTINCT observed_at) AS samples FROM {{samples}}
         WHERE error IS NOT NULL AND unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to
-            AND {OF_SCOPES} unix_micros(o.observed_at) >= :shown_from)
+            AND {_has_these_flows("unix_micros(o.observed_at) >= :shown_from")}
         GROUP BY subject, name
     ),
     lags AS (
