@@ -30,7 +30,8 @@ lab: env ## JupyterLab with the notebooks
 # compiles for 0.4 CPU-s.
 WORKERS ?= $(or $(shell awk '/^MemTotal/ {n = int($$2 / 4200000); print (n < 2 ? 2 : n > 4 ? 4 : n)}' /proc/meminfo 2>/dev/null),3)
 test: export PYTHONDONTWRITEBYTECODE =
-test: env browser promtool lint archives ## lint and the whole test suite (real brokers, Spark and Delta)
+test: env browser promtool ## lint and the whole test suite (real brokers, Spark and Delta)
+	@$(MAKE) --no-print-directory --jobs 3 $(LINT) archives
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests are not run, which the last lines of `make test` say and CI refuses; all others are tested.
@@ -68,8 +69,9 @@ test-unit: env promtool ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit
 
 # mypy takes as long as all the others, which run beside it.
+LINT := types links imports style
 lint: env ## style, types, the direction of imports, and the links of the documentation
-	@$(MAKE) --no-print-directory --jobs 2 types links imports style
+	@$(MAKE) --no-print-directory --jobs 2 $(LINT)
 
 style: env
 	$(BIN)/ruff check .
