@@ -188,7 +188,7 @@ def examine(context: Context, *, only: Collection[str] = (), skip: Collection[st
     """Examine settings, this machine, clusters, lake and flows; `kafka` in `only` or `skip` names all that begin with it."""
     inputs, found, told, chosen = Inputs(context), Findings(), set[tuple[str, str]](), list_checks(only=only, skip=skip)
     # Where a cluster is away, the checks that ask it look at nothing, which must not seem fine.
-    asks = any(one.per in ("flow", "answering cluster") for one in chosen)
+    asks = any(one.per == "answering cluster" or (one.layer == "flow" and one.per != "mirror") for one in chosen)
     also = [one for one in list_checks(skip=skip) if asks and one.name == "kafka.reachable" and one not in chosen]
     for one in (*also, *chosen):
         for name, arguments in _subjects(one, inputs):

@@ -66,8 +66,9 @@ def test_a_check_that_fails_stops_no_other_and_a_cluster_that_is_away_is_asked_o
     ]
     assert asked == ["east", "west"], "a cluster that is away costs one time-out, not one a check"
     assert {one.layer for one in found if one.ok} == {"settings", "machine", "lake", "flow"}
-    found = examine(context_of(tmp_path), only=["ledger", "status"])
-    assert [one.check for one in found] == ["kafka.reachable"] * 2, "what could not be looked at does not seem fine"
+    for only in (["ledger", "status"], ["target.retention"]):
+        found = examine(context_of(tmp_path), only=only)
+        assert [one.check for one in found] == ["kafka.reachable"] * 2, "what could not be looked at does not seem fine"
 
 
 def test_a_flow_that_does_not_keep_up_is_a_finding_with_the_words_of_its_status(
