@@ -18,7 +18,7 @@ from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import resume_offset
-from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
+from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range, with_redrives
 
 _CommittedByGroup = Mapping[str, Mapping[TopicPartition, Committed]]
 _FROM = tuple[TopicPartition, SourcePartition]
@@ -26,7 +26,7 @@ _FROM = tuple[TopicPartition, SourcePartition]
 
 def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str] | None = None) -> GroupPlan:
     """Plan the position of each group at the flow's source, from its commits on the remote topics."""
-    maps = load_offset_maps(context.lake, [flow, flow.redrive()], context)
+    maps = load_offset_maps(context.lake, with_redrives(context.lake, [flow]), context)
     known = newest_topics(context.lake, flow.source, "source", missing_ok=True)
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):

@@ -18,7 +18,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import is_different_topic, known_id
-from mirrorlake.offsets import load_offset_maps
+from mirrorlake.offsets import load_offset_maps, with_redrives
 from mirrorlake.procedure import Operation, Refusal
 
 
@@ -158,10 +158,8 @@ class ReturnFlows:
 
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Read the downstream offsets that flows and re-drives wrote, as ascending `(first, end)`."""
-        flow, lake, clusters = self._flow, self._work.lake, self._work.context
-        flows = [*clusters.config.flows_to(flow.target)]
-        again = {each.redrive().ledger_topic: each.redrive() for each in flows}
-        flows += [again[topic] for topic in clusters.admin(flow.target).describe(again)]
+        lake, clusters = self._work.lake, self._work.context
+        flows = with_redrives(lake, clusters.config.flows_to(self._flow.target))
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
         for row in load_offset_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)

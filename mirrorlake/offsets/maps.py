@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, Committed, list_partitions, wait_until
+from mirrorlake.kafka import ClusterAdmin, Committed, describe_with_leaders, list_partitions, wait_until
 from mirrorlake.lake import (
     OFFSET_MAP,
     IncarnationFilter,
@@ -113,13 +112,15 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     """Return the downstream offsets up to which the flows' ledgers know every record of remote topics.
 
     Call this before reading the ledgers. A record below the last stable offset was committed, and so was the ledger
-    record of its transaction, whose own marker may come a moment later and is waited for. The result is {} if a
-    transaction stays open, or if a flow delivers at least once: its unfinished sends cannot be distinguished.
+    record of its transaction, whose own marker may come a moment later and is waited for. A partition without a leader is
+    left out. The result is {} if a transaction stays open, or if a flow delivers at least once: its unfinished sends
+    cannot be distinguished.
     """
-    flows, there = list(flows), target.describe(remotes)
+    flows = list(flows)
+    there, leaderless = describe_with_leaders(target, remotes)
     if not there or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
-    stable = target.last_stable_offsets(list_partitions(there))
+    stable = target.last_stable_offsets({*list_partitions(there)} - leaderless)
     ledgers = list_partitions(target.describe(flow.ledger_topic for flow in flows))
     written = target.high_watermarks(ledgers)
 
@@ -201,19 +202,6 @@ class OffsetMaps:
             return ""
         return f"records between {offset} and {begins} were in an earlier remote topic, which was deleted"
 
-    def __add__(self, other: OffsetMaps) -> OffsetMaps:
-        return OffsetMaps(
-            lake=self.lake,
-            positions={**self.positions, **other.positions},
-            lost_topics=self.lost_topics + other.lost_topics,
-            begins={**self.begins, **other.begins},
-            copied={**self.copied, **other.copied},
-            sources={**self.sources, **other.sources},
-            newer=self.newer + other.newer,
-            # Each condition names its own flows.
-            current=f"({self.current}) AND ({other.current})",
-        )
-
 
 _COPIED = pa.schema({"flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string()})
@@ -242,38 +230,16 @@ class _LedgerTail:
     is_trimmed: bool = False
 
 
-def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
-    """Read the table and the ledgers of the flows; the ledgers in parallel."""
+def load_offset_maps(
+    lake: Lake, flows: Iterable[FlowConfig], clusters: Context, *, or_table: Collection[str] = ()
+) -> OffsetMaps:
+    """Read the table and the ledgers of the flows; of flows in `or_table` the table alone if their target does not answer."""
     flows = list(flows)
     copied = _read_copied(lake)
-    tails = _read_ledgers(copied, flows, clusters)
+    tails = _read_ledgers(copied, flows, clusters, or_table)
     # A ledger is trimmed as soon as the table has its records: they may have moved since it was read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
-        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
-    return _build_maps(lake, flows, copied, tails)
-
-
-def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
-    """Read the maps that decide the positions of readers on a flow's remote topics.
-
-    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
-    know count as unread (law A).
-    """
-    # The table may lack what a redrive that was killed has sent: its ledger tells.
-    rows = lake.query("SELECT DISTINCT flow FROM {offset_map} WHERE kind = :kind", kind=QUARANTINED)
-    quarantined = {row.flow for row in rows}
-    redrives = [each.redrive() for each in related.flows if each.name in quarantined]
-    found = load_offset_maps(lake, [*related.flows, *redrives], clusters)
-    if not related.back:
-        return found
-    try:
-        return found + load_offset_maps(lake, related.back, clusters)
-    except ClusterError:
-        tails = [_LedgerTail(positions=LedgerCopy(lake, flow).positions()) for flow in related.back]
-        return found + _build_maps(lake, related.back, _read_copied(lake), tails)
-
-
-def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
+        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters, or_table)
     current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     sources = {flow.name: flow.source for flow in flows}
     return OffsetMaps(
@@ -286,6 +252,27 @@ def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: 
         newer=tuple(row for tail in tails for row in tail.newer),
         current=current.current_sql(),
     )
+
+
+def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
+    """Read the maps that decide the positions of readers on a flow's remote topics.
+
+    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
+    know count as unread (law A).
+    """
+    flows = [*with_redrives(lake, related.flows), *related.back]
+    return load_offset_maps(lake, flows, clusters, or_table={flow.name for flow in related.back})
+
+
+def with_redrives(lake: Lake, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
+    """Return flows, and the redrives of those that have quarantined records: others have sent nothing.
+
+    The table may lack what a redrive that was killed has sent: its ledger tells.
+    """
+    flows = list(flows)
+    text = "SELECT DISTINCT flow FROM {offset_map} WHERE kind = :kind"
+    quarantined = {row.flow for row in lake.query(text, kind=QUARANTINED, missing_ok=True)}
+    return [*flows, *(flow.redrive() for flow in flows if flow.name in quarantined)]
 
 
 def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
@@ -308,11 +295,21 @@ def _read_copied(lake: Lake) -> Copied:
     return {(row.flow, row.lane): int(row.seq) for row in rows}
 
 
-def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
+def _read_ledgers(
+    copied: Copied, flows: Sequence[FlowConfig], clusters: Context, or_table: Collection[str]
+) -> list[_LedgerTail]:
+    def read(flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
+        try:
+            return _read_ledger(copied, clusters, flow, target)
+        except ClusterError:
+            if flow.name not in or_table:
+                raise
+            return _LedgerTail(positions=LedgerCopy(clusters.lake, flow).positions())
+
     # Opened before the threads start: clients of one cluster are shared, and threads would open them twice.
     admins = [clusters.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
+        return list(pool.map(read, flows, admins))
 
 
 def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:

@@ -194,7 +194,8 @@ class _ResumeQuery:
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
             flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
-            why = f"{', '.join(flows)} delivers at least once" if flows else "a transaction is open"
+            why = "a transaction is open" if first is not None else "it has no leader"
+            why = f"{', '.join(flows)} delivers at least once" if flows else why
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)

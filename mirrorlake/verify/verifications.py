@@ -17,6 +17,7 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake import ProofCache, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.offsets import with_redrives
 from mirrorlake.progress import DRAW_INTERVAL_S, ProgressCallback, ignore_progress
 from mirrorlake.rules import View, view_of_flow
 from mirrorlake.runtime import PeriodicTask
@@ -143,7 +144,8 @@ class Verifications:
         tell: ProgressCallback = ignore_progress,
     ) -> Verification:
         context = self._context
-        into = {target: self._with_redrives(target) for target in {flow.target for flow in chosen}}
+        targets = {flow.target for flow in chosen}
+        into = {target: with_redrives(context.lake, context.config.flows_to(target)) for target in targets}
         aliases = {each.source for flows in into.values() for each in flows}
         context.lake.create_all(aliases)
         cuts = {target: take_cut(context, flows, lost=lost) for target, flows in into.items()}
@@ -162,11 +164,6 @@ class Verifications:
             waits=waits,
             tell=tell,
         ).run()
-
-    def _with_redrives(self, target: str) -> list[FlowConfig]:
-        flows = self._context.config.flows_to(target)
-        again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
-        return [*flows, *(again[topic] for topic in sorted(self._context.admin(target).describe(again)))]
 
     def _views(self) -> dict[str, View]:
         found: dict[str, View] = {}

@@ -17,7 +17,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.own_commits import find_last_committed, may_move
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.offsets import OffsetMaps, RelatedFlows
+from mirrorlake.offsets import OffsetMaps, RelatedFlows, stable_ends
 from mirrorlake.offsets.pairs import Copies, Pair, PairPosition, Pairs
 from tests.builders import mirror_config
 from tests.kit.memory_cluster import MemoryCluster
@@ -203,6 +203,7 @@ def told(
     check: PositionCheck | None = None,
     known: dict[TopicPartition, int] | None = None,
     earliest: int = 0,
+    is_led: bool = True,
 ) -> Resume:
     """Ask where a group goes on at west; `own` are the positions that it committed itself, by flow."""
     hops = tuple(writes_hops(*edge, policy="identity") for edge in pairwise(ends))
@@ -211,6 +212,7 @@ def told(
     nothing: Any = None
     maps = OffsetMaps(lake=nothing, positions={flow.name: {ORDERS: 5} for flow in hops})
     target: Any = MemoryCluster(orders=(earliest, 5))
+    target.topics["orders"].logs[0].has_leader = is_led
     pairs = Pairs(related, maps, target=target, known={REMOTE: 5} if known is None else known)
     pairs.__dict__["_fates"] = {key: (sent, []) for key, sent in SENT.items()}
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
@@ -241,6 +243,11 @@ def test_law_a_the_first_record_that_the_group_has_read_nowhere(own: dict[str, i
 @pytest.mark.law("A")
 def test_law_a_nothing_is_said_of_what_is_not_certain() -> None:
     assert told({"east->west": 5}, known={}).downstream_offset is None
+    assert "has no leader" in told({"east->west": 5}, is_led=False).reason
+    target: Any = MemoryCluster(orders=(0, 5), clicks=(0, 3))
+    target.lose_leader("orders")
+    known = stable_ends(target, ["orders", "clicks"], [writes_hops("east", "west")])
+    assert known == {TopicPartition("clicks", 0): 3}, "a partition without a leader waits alone"
     assert told({"east->west": 5}, known={REMOTE: 4}).downstream_offset == 4, "the maps may lack records past that"
     unsafe = told({"east->west": 5}, check=PositionCheck(is_safe=False, reason="records were never republished"))
     assert (unsafe.downstream_offset, unsafe.reason) == (None, "records were never republished")
