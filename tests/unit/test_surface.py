@@ -113,9 +113,6 @@ def test_an_error_names_cause_consequence_and_next_step() -> None:
     assert error.gaps == (1,)  # type: ignore[attr-defined]
 
 
-def test_the_page_of_tables_is_in_step_with_the_schemas() -> None:
+def test_pages_that_are_made_from_code_are_in_step_with_it() -> None:
     assert (DOCS / "tables.md").read_text() == tables_page(), "docs/tables.md is out of date; next: make docs"
-
-
-def test_the_page_of_benchmarks_is_in_step_with_the_figures() -> None:
     assert (DOCS / "benchmarks.md").read_text() == benchmarks_page(), "it is out of date; next: make docs"

@@ -63,10 +63,7 @@ def test_azure_and_google_are_reached_by_the_same_settings(monkeypatch: pytest.M
         "azure_storage_client_secret": "aGk=",
         "azure_storage_tenant_id": "tenant",
     }
-
-
-def test_without_storage_only_spark_reaches_it() -> None:
-    assert config("s3a://b/p", "").lake.store() is None
+    assert config("s3a://b/p", "").lake.store() is None, "without storage only Spark reaches it"
 
 
 @pytest.mark.parametrize(

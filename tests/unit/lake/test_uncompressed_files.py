@@ -56,9 +56,6 @@ def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: S
         assert two.allows_more()
         two.spend(1)
         assert not two.allows_more(), "two that write there have half of it each"
+    assert not UncompressedBudget("s3://bucket/lake/relay/east").allows_more(), "a store has no room"
     disk.free = 0
     assert not UncompressedBudget(str(tmp_path)).allows_more()
-
-
-def test_a_store_has_no_room(disk: SimpleNamespace) -> None:
-    assert not UncompressedBudget("s3://bucket/lake/relay/east").allows_more()
