@@ -22,12 +22,13 @@ gc.disable()
 # The suite starts many JVMs for a minute each; the second compiler would cost more than they do. And it asks many questions
 # about few rows: Spark interprets them with 15 % less CPU than it needs with Java that it generates and compiles for each.
 # Where memory is slow to get (40 us a page of a machine that gives back what is free, 2026-11-29), large pages cost a quarter.
+# Where a column was made, which a failure of it tells, takes six calls of each: 7 % of the CPU of tests of typed tables.
 # The demo and the job of the README are run as users run them.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-    f" {'-XX:+UseTransparentHugePages' if sys.platform == 'linux' else ''}"
-    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+    f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m{' -XX:+UseTransparentHugePages' if sys.platform == 'linux' else ''}"
+    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    " -Dspark.python.sql.dataFrameDebugging.enabled=false -Dspark.sql.dataFrameQueryContext.enabled=false",
 )
 
 # jsonschema, which nbformat loads, builds a grammar of IRIs where it finds this one: 1.3 CPU-s in every process of pytest for
