@@ -15,12 +15,15 @@ from tempfile import TemporaryDirectory
 from pyspark import SparkContext
 
 from mirrorlake.runtime import session
+from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox import KafkaCluster
 from tests import conftest  # noqa: F401  sets Spark's options of the tests
 
 
 def main() -> None:
-    broker = ThreadPoolExecutor(1).submit(lambda: KafkaCluster("archives").start().stop())
+    # Two downloads at once would share one cache of Ivy's.
+    jars("broker"), jars("spark")
+    broker = ThreadPoolExecutor(1).submit(lambda: KafkaCluster("archives").start().stop(timeout=300))
     spark = session.local_session(cores=2)
     with TemporaryDirectory() as folder:
         table = Path(folder, "table").as_uri()

@@ -159,7 +159,7 @@ class ReturnFlows:
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Read the downstream offsets that flows and re-drives wrote, as ascending `(first, end)`."""
         lake, clusters = self._work.lake, self._work.context
-        flows = with_redrives(lake, clusters.config.flows_to(self._flow.target))
+        flows = with_redrives(clusters, clusters.config.flows_to(self._flow.target))
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
         for row in load_offset_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -37,7 +38,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
 from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
-from mirrorlake.model.withheld import QUARANTINED, SENT
+from mirrorlake.model.withheld import SENT
 from mirrorlake.republish import LedgerCopy, fate_rows, inspect_remote_topics, read_lanes
 
 log = logging.getLogger(__name__)
@@ -202,6 +203,19 @@ class OffsetMaps:
             return ""
         return f"records between {offset} and {begins} were in an earlier remote topic, which was deleted"
 
+    def __add__(self, other: OffsetMaps) -> OffsetMaps:
+        return OffsetMaps(
+            lake=self.lake,
+            positions={**self.positions, **other.positions},
+            lost_topics=self.lost_topics + other.lost_topics,
+            begins={**self.begins, **other.begins},
+            copied={**self.copied, **other.copied},
+            sources={**self.sources, **other.sources},
+            newer=self.newer + other.newer,
+            # Each condition names its own flows.
+            current=f"({self.current}) AND ({other.current})",
+        )
+
 
 _COPIED = pa.schema({"flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string()})
@@ -230,16 +244,46 @@ class _LedgerTail:
     is_trimmed: bool = False
 
 
-def load_offset_maps(
-    lake: Lake, flows: Iterable[FlowConfig], clusters: Context, *, or_table: Collection[str] = ()
-) -> OffsetMaps:
-    """Read the table and the ledgers of the flows; of flows in `or_table` the table alone if their target does not answer."""
+def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
+    """Read the table and the ledgers of the flows; the ledgers in parallel."""
     flows = list(flows)
     copied = _read_copied(lake)
-    tails = _read_ledgers(copied, flows, clusters, or_table)
+    tails = _read_ledgers(copied, flows, clusters)
     # A ledger is trimmed as soon as the table has its records: they may have moved since it was read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
-        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters, or_table)
+        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
+    return _build_maps(lake, flows, copied, tails)
+
+
+def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
+    """Read the maps that decide the positions of readers on a flow's remote topics.
+
+    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
+    know count as unread (law A).
+    """
+    found = load_offset_maps(lake, with_redrives(clusters, related.flows), clusters)
+    if not related.back:
+        return found
+    try:
+        return found + load_offset_maps(lake, related.back, clusters)
+    except ClusterError:
+        tails = [_LedgerTail(positions=LedgerCopy(lake, flow).positions()) for flow in related.back]
+        return found + _build_maps(lake, related.back, _read_copied(lake), tails)
+
+
+def with_redrives(context: Context, flows: Sequence[FlowConfig]) -> list[FlowConfig]:
+    """Return flows of one target, and their redrives that have sent something: as the table has it, or a ledger.
+
+    The table may lack what a redrive that was killed has sent, and a lake that was made again what old ones have.
+    """
+    again = {flow.redrive_name: flow.redrive() for flow in flows}
+    text = "SELECT DISTINCT flow FROM {offset_map} WHERE array_contains(:names, flow)"
+    known = {row.flow for row in context.lake.query(text, names=[*again], missing_ok=True)}
+    ledgers = context.admin(flows[0].target).describe(one.ledger_topic for one in again.values())
+    return [*flows, *(one for name, one in again.items() if name in known or one.ledger_topic in ledgers)]
+
+
+def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
     current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     sources = {flow.name: flow.source for flow in flows}
     return OffsetMaps(
@@ -252,27 +296,6 @@ def load_offset_maps(
         newer=tuple(row for tail in tails for row in tail.newer),
         current=current.current_sql(),
     )
-
-
-def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
-    """Read the maps that decide the positions of readers on a flow's remote topics.
-
-    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
-    know count as unread (law A).
-    """
-    flows = [*with_redrives(lake, related.flows), *related.back]
-    return load_offset_maps(lake, flows, clusters, or_table={flow.name for flow in related.back})
-
-
-def with_redrives(lake: Lake, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
-    """Return flows, and the redrives of those that have quarantined records: others have sent nothing.
-
-    The table may lack what a redrive that was killed has sent: its ledger tells.
-    """
-    flows = list(flows)
-    text = "SELECT DISTINCT flow FROM {offset_map} WHERE kind = :kind"
-    quarantined = {row.flow for row in lake.query(text, kind=QUARANTINED, missing_ok=True)}
-    return [*flows, *(flow.redrive() for flow in flows if flow.name in quarantined)]
 
 
 def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:
@@ -295,21 +318,11 @@ def _read_copied(lake: Lake) -> Copied:
     return {(row.flow, row.lane): int(row.seq) for row in rows}
 
 
-def _read_ledgers(
-    copied: Copied, flows: Sequence[FlowConfig], clusters: Context, or_table: Collection[str]
-) -> list[_LedgerTail]:
-    def read(flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
-        try:
-            return _read_ledger(copied, clusters, flow, target)
-        except ClusterError:
-            if flow.name not in or_table:
-                raise
-            return _LedgerTail(positions=LedgerCopy(clusters.lake, flow).positions())
-
+def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
     # Opened before the threads start: clients of one cluster are shared, and threads would open them twice.
     admins = [clusters.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(read, flows, admins))
+        return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
 
 
 def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:

@@ -194,7 +194,7 @@ class _ResumeQuery:
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
             flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
-            why = "a transaction is open" if first is not None else "it has no leader"
+            why = "a transaction is open" if first is not None else "it does not exist yet, or has no leader"
             why = f"{', '.join(flows)} delivers at least once" if flows else why
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)

@@ -145,7 +145,7 @@ class Verifications:
     ) -> Verification:
         context = self._context
         targets = {flow.target for flow in chosen}
-        into = {target: with_redrives(context.lake, context.config.flows_to(target)) for target in targets}
+        into = {target: with_redrives(context, context.config.flows_to(target)) for target in targets}
         aliases = {each.source for flows in into.values() for each in flows}
         context.lake.create_all(aliases)
         cuts = {target: take_cut(context, flows, lost=lost) for target, flows in into.items()}
