@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from mirrorlake.kafka import FetchedRows
 from mirrorlake.kafka.fetched_rows import _SCHEMA, Block
 from mirrorlake.lake import LandedPositions, PositionKey, SubjectSample
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.control import NOTHING_ASKED
+from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord, merged_positions
 from mirrorlake.model.offset_map import MappedRange, holes_between
@@ -29,7 +30,7 @@ from mirrorlake.records.record import LandedIn, Outcome
 from mirrorlake.rules.murmur2 import murmur2
 from mirrorlake.status.history import windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import RetentionLookup, SnapshotJudge
+from mirrorlake.status.judging import SnapshotJudge
 from mirrorlake.status.snapshot import PositionSnapshot
 from mirrorlake.status.verdict import HopKey, LagSample
 from tests.kit.lake import NOON, map_row
@@ -192,11 +193,28 @@ def look_of(samples: Mapping[HopKey, LagSample]) -> PositionSnapshot:
     return PositionSnapshot(observed_at=at, looks=tuple(looks), waiting=waiting)
 
 
+def judging_context(retention_ms: int | None, state: ControlState, lake: Any) -> Any:
+    """Return the context of a judge: clusters without transactions, on which topics keep records for so long, None for not known."""
+
+    def settings(names: Iterable[str], **_: Any) -> dict[str, dict[str, str]]:
+        return {} if retention_ms is None else {name: {"retention.ms": str(retention_ms)} for name in names}
+
+    admin = SimpleNamespace(describe=lambda _: {}, high_watermarks=lambda _: {}, effective_configs_each=settings)
+    return SimpleNamespace(
+        lake=lake,
+        admin=lambda _: admin,
+        reader=nullcontext,
+        config=SimpleNamespace(flows=(), lake_clusters=(), cluster=lambda _: SimpleNamespace(is_lake=False)),
+        control=lambda: SimpleNamespace(state=lambda: state),
+    )
+
+
 def judged(
     windows: Mapping[HopKey, Sequence[LagSample]],
     *,
     now: datetime | None = None,
-    retention_of: RetentionLookup = lambda _: {},
+    retention_ms: int | None = None,
+    state: ControlState = NOTHING_ASKED,
     **more: Any,
 ) -> LagVerdict:
     """Return the verdict by a look, which is the last of each window; what is sent is landed where nothing else is said."""
@@ -227,22 +245,13 @@ def judged(
     reached = {key.source_partition: window[-1].position for key, window in every.items()}
     sources = {flow.source: LandedPositions(reached, {}) for flow in flows}
     at = now or look.observed_at
-    looked = replace(
-        look, observed_at=at, landed=sources, sent={flow.name: merged_positions({}, str) for flow in flows}
-    )
+    sent = {flow.name: merged_positions({}, str) for flow in flows}
+    looked = replace(look, observed_at=at, landed=sources, sent=sent, errors=more.pop("errors", {}))
     recent = windows_of([*earlier])
-    nothing: Any = SimpleNamespace(query=lambda *_, **__: [], describe=lambda _: {})
-    known: Any = {
-        "lake": nothing,
-        "admin": lambda _: nothing,
-        "read_windows": lambda *_: recent,
-        "state": NOTHING_ASKED,
-        **more,
-    }
-    if errors := known.pop("errors", None):
-        looked = replace(looked, errors=errors)
-    hops = dict(looked.hops(flows))
-    found = SnapshotJudge(flows=flows, snapshot=looked, samples=hops, retention_of=retention_of, **known).judge()
+    context = judging_context(retention_ms, state, SimpleNamespace(query=lambda *_, **__: []))
+    read_windows = more.pop("read_windows", lambda _: recent)
+    vars(context).update(more)
+    found = SnapshotJudge(context, flows, looked, dict(looked.hops(flows)), read_windows).judge()
     # Of a window that says nothing of landing no verdict on it is shown.
     return replace(found, hops=tuple(hop for hop in found.hops if hop.key in windows))
 

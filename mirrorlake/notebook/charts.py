@@ -61,7 +61,7 @@ def lag_chart(
         UsageError: plotly is not installed, or a column is missing.
 
     Example:
-        >>> ml.charts.lag_chart(mirror.lag.frame().toPandas())  # doctest: +SKIP
+        >>> ml.charts.lag_chart(mirror.lag.over("1h").pandas())  # doctest: +SKIP
     """
     column = "time_lag_ms" if measure == "time" else "offset_lag"
     _require(frame, "observed_at", "flow", "hop", "group_id", column)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import (
     OFFSET_MAP,
@@ -34,23 +35,8 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import MAX_POINTS
+from mirrorlake.status import queries
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.queries import (
-    COMPLETE,
-    KINDS,
-    LAG,
-    LAG_COLUMNS,
-    LAST_LOOKS,
-    LATENCY,
-    LINES,
-    LONGEST,
-    LOSS,
-    OF_ASKED,
-    OF_GROUP,
-    RECENT,
-    RPO,
-    SENT_OFFSETS,
-)
 from mirrorlake.status.snapshot import PositionSnapshot
 from mirrorlake.status.status import By
 from mirrorlake.status.verdict import WINDOW_SAMPLES, HopKey, LagSample
@@ -136,15 +122,8 @@ _ASKED = pa.schema({"source": pa.string(), "topic": pa.string(), "generation": p
 class Lag:
     """Offset lag and time lag of each hop of each flow: now, over time, as a verdict.
 
-    A time that cannot be read, and one of which nothing was sampled or landed, is a `UsageError`.
-
-    Args:
-        lake: the lake.
-        flows: the flows to report on.
-        read: takes a snapshot of all positions now, and writes nothing.
-        judge: takes a snapshot of its own, and judges it.
-        now: the clock, in UTC.
-        every: the sampling interval.
+    `read` takes a snapshot of all positions now, and writes nothing; `judge` takes one of its own, and judges it. A time that cannot
+    be read, and one of which nothing was sampled or landed, is a `UsageError`.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -154,20 +133,16 @@ class Lag:
 
     def __init__(
         self,
-        lake: Lake,
+        context: Context,
         flows: Sequence[FlowConfig],
         *,
         read: Callable[[], PositionSnapshot],
         judge: Callable[[], LagVerdict],
-        now: Callable[[], datetime],
-        every: timedelta = timedelta(seconds=30),
     ) -> None:
         self.flows = tuple(flows)
-        self._lake = lake
-        self._read = read
-        self._judge = judge
-        self._now = now
-        self._apart = _MAX_INTERVALS_APART * max(every, timedelta(seconds=1))
+        self._lake, self._now = context.lake, context.now
+        self._read, self._judge = read, judge
+        self._apart = _MAX_INTERVALS_APART * max(context.config.sampling.every, timedelta(seconds=1))
 
     # -- now -------------------------------------------------------------------------------------------------------------
 
@@ -176,7 +151,7 @@ class Lag:
         return (self.now() if since is None else self.over(since)).rows()
 
     def now(self) -> Answer:
-        """Read all positions and return the present lag, in the columns `LAG_COLUMNS`; writes nothing.
+        """Read all positions and return the present lag, in the columns of the view `lag`; writes nothing.
 
         A cluster that does not answer leaves its figures out.
         """
@@ -188,7 +163,7 @@ class Lag:
             {**key._asdict(), **{name: getattr(sample, name) for name in names}}
             for key, sample in self._read().hops(self.flows)
         ]
-        schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
+        schema = pa.schema({name: arrow_type(kind) for name, kind in queries.LAG_COLUMNS.items()})
         return Answer(
             self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": pa.Table.from_pylist(hops, schema)})
         )
@@ -208,8 +183,8 @@ class Lag:
     # -- over time -------------------------------------------------------------------------------------------------------
 
     def over(self, since: When = "1h", until: When | None = None) -> Answer:
-        """Return the lag at every snapshot of a time range, in the columns `LAG_COLUMNS`."""
-        return self._sampled(LAG, *self._span(since, until))
+        """Return the lag at every snapshot of a time range, in the columns of the view `lag`."""
+        return self._sampled(queries.LAG, *self._span(since, until))
 
     def longest(self, since: When = "1h", *, by: By = "topic") -> Answer:
         """Return the longest lags of each hop of each topic, or `by` partition, since a time, unknown ones first.
@@ -218,14 +193,18 @@ class Lag:
         was `unknown`.
         """
         place = "topic" if by == "topic" else "concat(topic, '-', partition)"
-        return self.over(since).ask(LONGEST.replace("{place}", place))
+        return self.over(since).ask(queries.LONGEST.replace("{place}", place))
 
     def rpo(self, since: When = "1h", until: When | None = None) -> Answer:
-        """Return the loss at each snapshot, had the source been lost then, in the columns `RPO_COLUMNS`."""
-        return self._sampled(RPO, *self._span(since, until))
+        """Return the loss at each snapshot, had the source been lost then.
+
+        `records` are offsets that were on the source and not on the target: at most so many records; `data_ms` is the age of the
+        oldest then, 0 of none. What is null is not known.
+        """
+        return self._sampled(queries.RPO, *self._span(since, until))
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> Answer:
-        """Return percentiles of the time from record to target, in the columns `LATENCY_COLUMNS`.
+        """Return percentiles of the time from record to target: `p50_ms`, `p95_ms`, `p99_ms`, `max_ms` by `bucket`, flow and topic.
 
         Every record that reached a target in that time counts; no samples are needed.
         """
@@ -243,7 +222,7 @@ class Lag:
         # Files of the relays without a record that was sent are not read.
         lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in landed}
         highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in landed}
-        for row in lake.query(SENT_OFFSETS.replace("{sent}", sent), tables=tables, **values):
+        for row in lake.query(queries.SENT_OFFSETS.replace("{sent}", sent), tables=tables, **values):
             source = SourcePartition(row.topic, row.generation, row.partition)
             lows[row.source][source], highs[row.source][source] = row.lowest, row.highest
         relays = {f"relay_{number}": alias for number, alias in enumerate(landed)}
@@ -251,7 +230,7 @@ class Lag:
             f"SELECT :{name} AS source, topic, generation, partition, `offset`, timestamp FROM {{{name}}}"  # noqa: S608  numbered
             for name in relays
         )
-        text = LATENCY.replace("{sent}", sent).replace("{bucket_us}", str(int(bucket_s) * 1_000_000))
+        text = queries.LATENCY.replace("{sent}", sent).replace("{bucket_us}", str(int(bucket_s) * 1_000_000))
         query = LakeQuery(
             text.replace("{relays}", f"({of_relays})"),
             relays={n: (a, RelayPart(lows[a], ends=highs[a], others=False)) for n, a in relays.items()},
@@ -269,11 +248,13 @@ class Lag:
         # From the oldest of the clusters' newest snapshots on.
         names = sorted({alias for flow in self.flows for alias in (flow.source, flow.target)})
         tables = {"flows": self._flow_table()}
-        newest = self._lake.query(LAST_LOOKS, tables=tables, until=micros(time), names=names, missing_ok=True)
-        return self._sampled(LAG, min((row.at for row in newest), default=time), time).ask(OF_GROUP, group_id=group)
+        newest = self._lake.query(queries.LAST_LOOKS, tables=tables, until=micros(time), names=names, missing_ok=True)
+        return self._sampled(queries.LAG, min((row.at for row in newest), default=time), time).ask(
+            queries.OF_GROUP, group_id=group
+        )
 
     def loss_at(self, moment: When) -> Answer:
-        """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, in `RPO_COLUMNS`.
+        """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, as of `rpo`.
 
         Offsets that were on the source and not on the target count. What is null is not known, which is not zero (law E): without
         `observed_at` no snapshot was taken in two intervals before.
@@ -283,14 +264,14 @@ class Lag:
             17
         """
         time, _ = self._span(moment)
-        return self._sampled(RPO, time - self._apart, time).ask(LOSS)
+        return self._sampled(queries.RPO, time - self._apart, time).ask(queries.LOSS)
 
     def lines(self, since: When = "1h") -> Any:
         """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds."""
         start, end = self._span(since)
         bucket_s = max(1, -(-int((end - start).total_seconds()) // MAX_POINTS))
         values = {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket_s * 1_000_000}
-        return self._sampled(LAG, start, end).ask(LINES, **values).pandas()
+        return self._sampled(queries.LAG, start, end).ask(queries.LINES, **values).pandas()
 
     def recent(self, of: Collection[HopKey] | None, *, sent_only: bool = False) -> list[dict[HopKey, LagSample]]:
         """Read the newest snapshots `of` hops, oldest first, without a present one; of other hops the first of these snapshots.
@@ -308,17 +289,17 @@ class Lag:
         begin = min((row.observed_at for row in snapshots if row.observed_at >= oldest), default=None)
         if begin is None:
             return []
-        text = LAG.replace(KINDS, "('last_stable', 'republished')") if sent_only else LAG
+        text = queries.LAG.replace(queries.KINDS, "('last_stable', 'republished')") if sent_only else queries.LAG
         if of is None:
             answers = [self._sampled(text, begin, self._now())]
         else:
             asked = pa.Table.from_pylist([{name: getattr(key, name) for name in _ASKED.names} for key in of], _ASKED)
-            later = self._sampled(text.replace("{of}", OF_ASKED), begin, self._now(), asked=asked)
+            later = self._sampled(text.replace("{of}", queries.OF_ASKED), begin, self._now(), asked=asked)
             answers = [self._sampled(text, begin, begin), later]
         found: dict[datetime, dict[HopKey, LagSample]] = {}
         for lag in answers:
             # By columns: there may be ten rows a hop.
-            columns = [column.to_pylist() for column in lag.ask(RECENT).table().columns]
+            columns = [column.to_pylist() for column in lag.ask(queries.RECENT).table().columns]
             for row in zip(*columns, strict=True):
                 sample = LagSample(*row[len(HopKey._fields) :])
                 found.setdefault(sample.observed_at, {})[HopKey(*row[: len(HopKey._fields)])] = sample
@@ -350,7 +331,7 @@ class Lag:
             "sent": f"m.committed_at >= {shown}",
             "bucket_us": str(_VIEW_BUCKET_S * 1_000_000),
         }
-        texts = (("lag", LAG), ("latency", LATENCY), ("rpo", RPO))
+        texts = (("lag", queries.LAG), ("latency", queries.LATENCY), ("rpo", queries.RPO))
         return [lake.create_view(name, text.format(**names)) for name, text in texts]
 
     # -- pieces ----------------------------------------------------------------------------------------------------------
@@ -376,7 +357,7 @@ class Lag:
     def _sampled(self, text: str, start: datetime, end: datetime, **tables: pa.Table) -> Answer:
         """Ask for the snapshots of a time range."""
         names = sorted({name for flow in self.flows for name in (flow.name, flow.source, flow.target)})
-        complete = self._lake.query(COMPLETE, start=micros(start), names=names)
+        complete = self._lake.query(queries.COMPLETE, start=micros(start), names=names)
         firsts = [row.at for row in complete if row.at is not None]
         text = text.replace("{read}", "observed_at >= :read_from AND unix_micros(observed_at) <= :read_to")
         shown = "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to"

@@ -8,19 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, MirrorlakeError
-from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake, Subject, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
-from mirrorlake.status.ages import OpenTransaction
+from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
 from mirrorlake.status.history import Windows
 from mirrorlake.status.hops import HopVerdict, LagVerdict
 from mirrorlake.status.snapshot import PositionSnapshot
@@ -39,6 +38,7 @@ from mirrorlake.status.verdict import (
     retention_risk,
     worst,
 )
+from mirrorlake.tables import read_tables
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +50,10 @@ _AT_LEAST = {
     "blocked": Verdict.WARNING,
 }
 
-WindowReader = Callable[[Collection[HopKey], bool], Windows]
-"""Read the windows of hops, or of all if somebody is away; of others the first sample suffices, for their rates."""
+WindowReader = Callable[[Collection[HopKey] | None], Windows]
+"""Read the windows of hops, of all for None; of others the first sample suffices, for their rates."""
 Topic = tuple[str, str]
 """A topic with the alias of its cluster before it."""
-RetentionLookup = Callable[[Collection[Topic]], Mapping[Topic, int | None]]
-TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, OpenTransaction]]
-"""Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
 
 def read_retention(context: Context, topics: Collection[Topic]) -> dict[Topic, int | None]:
@@ -87,7 +84,7 @@ def read_retention(context: Context, topics: Collection[Topic]) -> dict[Topic, i
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SnapshotJudge:
     """Judge one snapshot: each hop of the flows by the samples before it, each partition by its hops and by what else is known.
 
@@ -96,20 +93,16 @@ class SnapshotJudge:
     an older one end where the topic was deleted.
     """
 
+    context: Context
     flows: Sequence[FlowConfig]
     snapshot: PositionSnapshot
     samples: Mapping[HopKey, LagSample]
-    lake: Lake
-    admin: Callable[[str], ClusterAdmin]
-    state: ControlState
-    retention_of: RetentionLookup
-    read_windows: WindowReader = lambda _of, _is_away: {}
-    find_transactions: TransactionFinder = lambda _alias, _stable: {}
+    read_windows: WindowReader
 
     def judge(self) -> LagVerdict:
         silent, remotes = self._ask_targets()
         waiting = [key for key, one in self.samples.items() if one.waiting != 0]
-        earlier = self.read_windows(waiting, bool(silent)) if waiting or silent else {}
+        earlier = self.read_windows(None if silent else waiting) if waiting or silent else {}
         windows = {key: (earlier.get(key, ()), last) for key, last in self.samples.items()}
         for key, window in earlier.items():
             # Of a cluster that does not answer, only the samples before are known.
@@ -126,7 +119,7 @@ class SnapshotJudge:
                 of_flow[key.flow][key] = self._hop(key, before, last)
         found: dict[str, FlowStatus] = {}
         answering = [flow for flow in self.flows if flow.name not in silent]
-        rto, hanging = measured_rto(self.lake, answering), self._find_hanging(answering, of_flow)
+        rto, hanging = measured_rto(self.context.lake, answering), self._find_hanging(answering, of_flow)
         for flow in self.flows:
             hops = of_flow[flow.name]
             if flow.name in silent:
@@ -137,8 +130,15 @@ class SnapshotJudge:
                 status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto.get(flow.name)))
             found[flow.name] = status
         every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=lambda hop: hop.urgency)
-        status_of_all = Status(flows=tuple(found.values()), observed_at=self.snapshot.observed_at)
-        return LagVerdict(hops=tuple(every), status=status_of_all)
+        # A table belongs to the mirror: the status of one flow lacks it.
+        is_whole = tuple(self.flows) == tuple(self.context.config.flows)
+        tables = read_tables(self.context, landed=self.snapshot.landed, state=self._control).tables if is_whole else ()
+        at = self.snapshot.observed_at
+        return LagVerdict(hops=tuple(every), status=Status(flows=tuple(found.values()), observed_at=at, tables=tables))
+
+    @cached_property
+    def _control(self) -> ControlState:
+        return self.context.control().state()
 
     # -- hops --------------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class SnapshotJudge:
         window.append(last)
         found = judge(window, is_group=key.hop == "consumed")
         verdict, reason = found.verdict, found.reason
-        if key.hop == "landed" and (pause := self.state.of_cluster(key.source)) is not None:
+        if key.hop == "landed" and (pause := self._control.of_cluster(key.source)) is not None:
             verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
         topic, risk = self._read_from(key), None
         if last.waiting == 0 or topic is None or topic in self._limits:
@@ -192,7 +192,7 @@ class SnapshotJudge:
             if one.waiting != 0 and (topic := self._read_from(key)) is not None:
                 is_recent = key.hop == "landed" and one.time_lag_ms is not None and one.time_lag_ms <= _RECENT_MS
                 (recent if is_recent else asked).add(topic)
-        return dict.fromkeys(recent - asked) | dict(self.retention_of(asked) if asked else {})
+        return dict.fromkeys(recent - asked) | read_retention(self.context, asked)
 
     @cached_property
     def _log_starts(self) -> dict[tuple[str, SourcePartition], int]:
@@ -222,8 +222,8 @@ class SnapshotJudge:
         landed, topics = self.snapshot.landed[flow.source].reached, {key.topic for key in sent}
         held = [one.shared_by(topics, flow.remote_topic) for one in remotes]
         lost = {topic: one.cause for one in held for topic in one.topics}
-        paused = self.state.covering(flow.name, flow.source, flow.target)
-        proven = proven_until(self.lake, flow)
+        paused = self._control.covering(flow.name, flow.source, flow.target)
+        proven = proven_until(self.context.lake, flow)
         # Where records wait and nothing was sampled of late: nobody runs the mirror, so it does not warm up.
         is_young = any(hops[key].last.waiting != 0 for key in sent) and all(hops[key].samples == 1 for key in sent)
         rested = self._last_answer(("flow", flow.name)) if is_young else None
@@ -264,7 +264,7 @@ class SnapshotJudge:
                     blocked_ms=None if transaction is None else age_ms(transaction.since, at),
                 )
             )
-        parked = self.state.of_flow(flow.name, flow.source)
+        parked = self._control.of_flow(flow.name, flow.source)
         return FlowStatus(
             flow=flow.name,
             partitions=tuple(rows),
@@ -285,7 +285,7 @@ class SnapshotJudge:
                 continue
             try:
                 sent = self.snapshot.sent[flow.name]
-                remotes[flow.name], _ = inspect_remote_topics(flow, self.admin(flow.target), sent)
+                remotes[flow.name], _ = inspect_remote_topics(flow, self.context.admin(flow.target), sent)
             except ClusterError as error:
                 # The target answered for the snapshot, and stopped answering since.
                 silent[flow.name] = ("flow", flow.name), error
@@ -294,14 +294,14 @@ class SnapshotJudge:
     def _unknown_status(self, flow: FlowConfig, subject: Subject, error: ClusterError) -> FlowStatus:
         """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
         since = self._last_answer(subject)
-        pause = self.state.of_stream(flow.name, flow.target) or self.state.of_cluster(flow.source)
+        pause = self._control.of_stream(flow.name, flow.target) or self._control.of_cluster(flow.source)
         why = [str(pause)] if pause else []
         why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
         return FlowStatus(
             flow=flow.name,
             partitions=(),
             observed_at=self.snapshot.observed_at,
-            parked=self.state.of_flow(flow.name, flow.source),
+            parked=self._control.of_flow(flow.name, flow.source),
             unknown="; ".join(why),
             away=flow.target if subject[0] == "flow" else flow.source,
             answered_at=since,
@@ -311,13 +311,14 @@ class SnapshotJudge:
         text = (
             "SELECT max(observed_at) AS at FROM {samples} WHERE subject = :subject AND name = :name AND error IS NULL"
         )
-        rows = self.lake.query(text, missing_ok=True, subject=subject[0], name=subject[1])
+        rows = self.context.lake.query(text, missing_ok=True, subject=subject[0], name=subject[1])
         return rows[0].at if rows else None
 
     def _find_hanging(
         self, flows: Sequence[FlowConfig], hops: Mapping[str, Mapping[HopKey, HopVerdict]]
     ) -> dict[str, Mapping[TopicPartition, OpenTransaction]]:
-        """Return the hanging transactions of each source."""
+        """Return the hanging transactions of each source: a lake cluster has none."""
+        context = self.context
         ends: dict[str, dict[TopicPartition, int]] = {flow.source: {} for flow in flows}
         for flow in flows:
             for key, hop in hops[flow.name].items():
@@ -325,11 +326,15 @@ class SnapshotJudge:
                     ends[flow.source][TopicPartition(key.topic, key.partition)] = hop.last.end_position
         found: dict[str, Mapping[TopicPartition, OpenTransaction]] = {}
         for alias, stable in ends.items():
+            found[alias] = {}
+            if not stable or context.config.cluster(alias).is_lake:
+                continue
             try:
-                found[alias] = self.find_transactions(alias, stable) if stable else {}
+                several = find_open_transactions(context.admin(alias), partial(context.reader, committed=False), stable)
             except MirrorlakeError as error:
                 log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
-                found[alias] = {}
+                continue
+            found[alias] = {tp: one for tp, one in several.items() if age_ms(one.since, context.now()) >= HANGS_MS}
         return found
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import PositionKey
-from mirrorlake.model.flow import TopicPartition
-from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
-from mirrorlake.status.history import Lag, Windows, windows_of
+from mirrorlake.status.history import Lag, windows_of
 from mirrorlake.status.hops import LagVerdict
-from mirrorlake.status.judging import SnapshotJudge, WindowReader, read_retention
+from mirrorlake.status.judging import SnapshotJudge
 from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import PositionSnapshot, Sampler
 from mirrorlake.status.status import Status
-from mirrorlake.status.verdict import WINDOW_SAMPLES, HopKey, LagSample, age_ms
-from mirrorlake.tables import read_tables
+from mirrorlake.status.verdict import WINDOW_SAMPLES, HopKey, LagSample
 
 
 class Monitor:
@@ -50,9 +46,7 @@ class Monitor:
             samples = dict(snapshot.hops(flows))
             asked = None if snapshot.errors else samples
             before = self.lag(flows).recent(asked) if recent is None else recent
-            verdict = self._judge(
-                flows, snapshot, samples, lambda of, is_away: windows_of(before, None if is_away else of)
-            )
+            verdict = SnapshotJudge(self._context, flows, snapshot, samples, lambda of: windows_of(before, of)).judge()
             recent = [*before, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
             written = sampler.write(snapshot, _verdicts(snapshot, verdict.status))
@@ -88,24 +82,7 @@ class Monitor:
         """Return the lag of these flows; each answer about the present reads all positions."""
         context = self._context
         name = None if tuple(flows) == tuple(context.config.flows) else flows[0].name
-        return Lag(
-            context.lake,
-            flows,
-            read=lambda: self._sampler().read(),
-            judge=self._make_judge(name),
-            now=context.now,
-            every=context.config.sampling.every,
-        )
-
-    def _find_hanging_transactions(
-        self, alias: str, stable: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, OpenTransaction]:
-        """Return the hanging transaction of each partition of a source that has one; `stable` are their last stable offsets."""
-        context = self._context
-        if context.config.cluster(alias).is_lake:
-            return {}
-        found = find_open_transactions(context.admin(alias), partial(context.reader, committed=False), stable)
-        return {tp: one for tp, one in found.items() if age_ms(one.since, context.now()) >= HANGS_MS}
+        return Lag(context, flows, read=lambda: self._sampler().read(), judge=self._make_judge(name))
 
     # -- pieces --------------------------------------------------------------------------------------------------------------
 
@@ -117,38 +94,9 @@ class Monitor:
         return lambda: self._read_and_judge(sampler, self._context.chosen(flow))
 
     def _read_and_judge(self, sampler: Sampler, flows: Sequence[FlowConfig], *, sent_only: bool = False) -> LagVerdict:
-        snapshot, lag = sampler.read(), self.lag(flows)
-
-        def read_windows(of: Collection[HopKey], is_away: bool) -> Windows:
-            # Of who does not answer the last positions are told; a status has none.
-            return windows_of(lag.recent(None if is_away and not sent_only else of, sent_only=sent_only))
-
-        return self._judge(flows, snapshot, dict(snapshot.hops(flows)), read_windows)
-
-    def _judge(
-        self,
-        flows: Sequence[FlowConfig],
-        snapshot: PositionSnapshot,
-        samples: Mapping[HopKey, LagSample],
-        read_windows: WindowReader,
-    ) -> LagVerdict:
-        context = self._context
-        state = context.control().state()
-        found = SnapshotJudge(
-            flows=flows,
-            snapshot=snapshot,
-            samples=samples,
-            lake=context.lake,
-            admin=context.admin,
-            state=state,
-            retention_of=partial(read_retention, context),
-            read_windows=read_windows,
-            find_transactions=self._find_hanging_transactions,
-        ).judge()
-        # A table belongs to the mirror: the status of one flow lacks it.
-        is_whole = tuple(flows) == tuple(context.config.flows)
-        tables = read_tables(context, landed=snapshot.landed, state=state).tables if is_whole else ()
-        return replace(found, status=replace(found.status, tables=tables))
+        snapshot, recent = sampler.read(), partial(self.lag(flows).recent, sent_only=sent_only)
+        samples = dict(snapshot.hops(flows))
+        return SnapshotJudge(self._context, flows, snapshot, samples, lambda of: windows_of(recent(of))).judge()
 
 
 def _verdicts(snapshot: PositionSnapshot, status: Status) -> dict[PositionKey, str]:

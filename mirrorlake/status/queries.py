@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from mirrorlake.lake import NAME_SQL, SUBJECT_SQL
+from mirrorlake.lake import NAME_SQL, SUBJECT_SQL, dense_ranges
 from mirrorlake.status.verdict import HopKey, LagSample
 
+# `position` is the next upstream offset that has not passed the hop (`landed`, `republished` or `consumed`, by a group), on
+# `cluster`: the source, or the flow's target. `end_position` is the last stable offset of the source.
 LAG_COLUMNS = {
-    "observed_at": ("timestamp", "Sampling moment"),
-    "flow": ("string", "Flow"),
-    "source": ("string", "Alias of the flow's source cluster"),
-    "topic": ("string", "Source topic"),
-    "generation": ("int", "Generation of the source partition"),
-    "partition": ("int", "Source partition"),
-    "hop": ("string", "landed | republished | consumed"),
-    "group_id": ("string", "Consumer group of the hop consumed, null for the others"),
-    "position": ("bigint", "Next upstream offset that has not passed the hop"),
-    "end_position": ("bigint", "Last stable offset of the source; null where it did not answer"),
-    "offset_lag": (
-        "bigint",
-        "Offsets between both, markers of transactions among them; null where the end is not known",
-    ),
-    "waiting_since": (
-        "timestamp",
-        "Timestamp of the oldest record that had not passed the hop; null when none waited, or when it is not known",
-    ),
-    "time_lag_ms": ("bigint", "Age of that record then; 0 when none waited, null when it is not known"),
-    "cluster": ("string", "Cluster of the position: the source, or the flow's target"),
+    "observed_at": "timestamp",
+    "flow": "string",
+    "source": "string",
+    "topic": "string",
+    "generation": "int",
+    "partition": "int",
+    "hop": "string",
+    "group_id": "string",
+    "position": "bigint",
+    "end_position": "bigint",
+    "offset_lag": "bigint",
+    "waiting_since": "timestamp",
+    "time_lag_ms": "bigint",
+    "cluster": "string",
 }
-"""The columns of `lag`, with type and meaning."""
-
-LATENCY_COLUMNS = {
-    "bucket": ("timestamp", "Beginning of the time bucket, by the time of the target transaction"),
-    "flow": ("string", "Flow"),
-    "topic": ("string", "Source topic"),
-    "records": ("bigint", "Records that reached the target"),
-    "p50_ms": ("double", "Half of them were on the target within this time after their own timestamp"),
-    "p95_ms": ("double", "95 % of them"),
-    "p99_ms": ("double", "99 % of them"),
-    "max_ms": ("bigint", "All of them"),
-}
-"""The columns of `latency`; each figure is exact, from every record of the bucket."""
-
-RPO_COLUMNS = {
-    "observed_at": ("timestamp", "Sampling moment"),
-    "flow": ("string", "Flow"),
-    "records": ("bigint", "Offsets that were on the source and not on the target: at most so many records"),
-    "data_ms": ("bigint", "Age of the oldest record among them then; 0 when there was none, null when it is not known"),
-}
-"""The columns of `rpo`."""
-
 _PLACE = "source, topic, generation, partition"
 KINDS = "('last_stable', 'reached', 'republished', 'group', 'consumed')"
 
@@ -114,25 +88,16 @@ FROM ({LAG}) WHERE hop = 'republished' GROUP BY observed_at, flow
 """  # noqa: S608  no value enters the text
 
 _RUN = "flow, source_topic, generation, source_partition, first_upstream"
+_SENT = "flow, source, source_topic, generation, source_partition, committed_at"
 # Mapped ranges are split at their holes, so that no record is compared with every hole.
 LATENCY = f"""
 WITH runs AS (
   SELECT {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source, any_value(m.last_upstream) AS last_upstream,
-    any_value(m.holes) AS holes, min(m.committed_at) AS committed_at
+    any_value(m.holes) AS holes, any_value(m.lane) AS lane, any_value(m.ledger_seq) AS ledger_seq, min(m.committed_at) AS committed_at
   FROM {{offset_map}} AS m JOIN {{flows}} AS f ON m.flow = f.flow WHERE m.kind = 'sent' AND {{sent}}
   GROUP BY {", ".join(f"m.{name}" for name in _RUN.split(", "))}, f.source
 ),
-cuts AS (
-  SELECT *, first_upstream AS first, CAST(0 AS BIGINT) AS missing FROM runs
-  UNION ALL
-  SELECT * EXCEPT (hole), hole.first + hole.length, hole.length FROM (SELECT *, explode(holes) AS hole FROM runs)
-),
-sent AS (
-  SELECT flow, source, source_topic, generation, source_partition, committed_at, explode(sequence(first, next - 1)) AS upstream
-  FROM (
-    SELECT *, coalesce(lead(first - missing) OVER (PARTITION BY {_RUN} ORDER BY first), last_upstream + 1) AS next FROM cuts)
-  WHERE first < next
-),
+sent AS (SELECT {_SENT}, explode(sequence(first, last)) AS upstream FROM ({dense_ranges("runs", _SENT)})),
 records AS (
   SELECT s.flow, s.source_topic AS topic, unix_micros(s.committed_at) - unix_micros(s.committed_at) % {{bucket_us}} AS began,
     greatest(unix_millis(s.committed_at) - unix_millis(r.timestamp), 0) AS ms

@@ -92,13 +92,9 @@ class PartitionStatus:
 
     The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is the name of a
     `Verdict` (see `status.verdict`), its `reason` is in words, and `since` says since when it holds, where that is known. The `state`
-    is what mirrorlake knows:
-    `caught_up` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
-    the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `topic_lost` the remote
-    topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
-    source deletes the first record that is not landed, if landing stopped now; None for never. `blocked`: a transaction hangs open
-    on the source for `blocked_ms`, and nothing from its first record on may be read: `blocked_offsets` of them up to the high
-    watermark, while `source_end` is the last stable offset.
+    is what mirrorlake knows, one of `STATES` (docs/verdicts.md). `expires_in_ms` counts from now until the source deletes the first
+    record that is not landed, if landing stopped now; None for never. A transaction that hangs open on the source for `blocked_ms`
+    hides `blocked_offsets` up to the high watermark, while `source_end` is the last stable offset.
     Up to `proven_until` verifications found every landed record on the target; None where nothing is proven.
     `in_per_s` and `out_per_s` are offsets a second over the newest samples, None where not known; `eta_ms` is the time to catch up,
     None where it is not known, or never.

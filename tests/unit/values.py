@@ -96,7 +96,7 @@ def lag_verdict(text: str) -> LagVerdict:
     place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
     looks = [NOON + timedelta(seconds=second) for second in range(3)]
     window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
-    return judged({place: window}, retention_of=lambda of: dict.fromkeys(of, 60_000))
+    return judged({place: window}, retention_ms=60_000)
 
 
 def filled(kind: type, text: str, /, **given: Any) -> Any:

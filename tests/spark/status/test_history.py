@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,20 +32,27 @@ from mirrorlake.lake.samples import load_last_samples, prune_samples
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.status.history import Lag, windows_of
-from mirrorlake.status.queries import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS
+from mirrorlake.status.queries import LAG_COLUMNS
 from tests.kit.commands import run_cli
 from tests.kit.lake import FLOW, NOON, LakeBuilder, Row, at, landed, position_rows, sample_rows
 from tests.spark.frames import assert_rows
 
 FLOWS = [FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})]
-VIEWS = {"lag": LAG_COLUMNS, "latency": LATENCY_COLUMNS, "rpo": RPO_COLUMNS}
+_MS = {"p50_ms": "double", "p95_ms": "double", "p99_ms": "double", "max_ms": "bigint"}
+VIEWS = {
+    "lag": LAG_COLUMNS,
+    "latency": {"bucket": "timestamp", "flow": "string", "topic": "string", "records": "bigint", **_MS},
+    "rpo": {"observed_at": "timestamp", "flow": "string", "records": "bigint", "data_ms": "bigint"},
+}
 # So many days that the views show the first of January.
 DAYS = 10_000
 
 
 def lag_of(lake: Lake, flows: Iterable[FlowConfig] = FLOWS, *, now: datetime | None = None) -> Lag:
     unused: Any = None
-    return Lag(lake, list(flows), read=unused, judge=unused, now=lambda: now or at(10_000))
+    config = SimpleNamespace(sampling=SimpleNamespace(every=timedelta(seconds=30)))
+    context: Any = SimpleNamespace(lake=lake, now=lambda: now or at(10_000), config=config)
+    return Lag(context, list(flows), read=unused, judge=unused)
 
 
 def pos(
@@ -176,7 +184,7 @@ def test_law_e_lag_rpo_and_latency_of_each_look_are_those_that_are_known(story: 
 def test_law_e_the_views_say_the_same_in_the_types_of_the_docs(views: SparkSession) -> None:
     for name, columns in VIEWS.items():
         held = [(field.name, field.dataType.simpleString()) for field in views.table(name).schema]
-        assert held == [(column, kind) for column, (kind, _) in columns.items()]
+        assert held == [*columns.items()]
     check(lambda name: to_rows(views.table(name).toArrow()))
 
 
@@ -396,10 +404,10 @@ def test_views_stay_in_a_catalog_and_the_sql_of_the_docs_runs(spark: SparkSessio
         assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
         assert spark.table(created[1]).count() == 0
         spark.sql("USE lag_views")
-        for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
+        for name, columns in zip(created, VIEWS.values(), strict=True):
             # Of the catalog: to analyse a view takes seconds.
             held = [(one.name, one.dataType) for one in spark.catalog.listColumns(name)]
-            assert held == [(column, kind) for column, (kind, _) in columns.items()]
+            assert held == [*columns.items()]
             # In place of the view, whose question the tests above ask: the SQL of the docs needs its columns.
             empty = spark.createDataFrame([], ", ".join(f"{column} {kind}" for column, kind in held))
             empty.createOrReplaceTempView(name.rpartition(".")[2].strip("`"))

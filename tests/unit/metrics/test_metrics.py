@@ -90,7 +90,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
                 for at, position in zip(moments, positions, strict=True)
             ]
     return (
-        judged(windows, retention_of=lambda of: dict.fromkeys(of, 3_600_000)),
+        judged(windows, retention_ms=3_600_000),
         {
             ("mirrorlake_metrics_timestamp_seconds", ()): moments[-1].timestamp(),
             ("mirrorlake_replication_latency_seconds", (FLOW, "orders", "0.95")): 1.5,

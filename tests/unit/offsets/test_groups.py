@@ -13,12 +13,13 @@ from mirrorlake.errors import ClusterUnreachable, GroupActive, NotAuthorized
 from mirrorlake.kafka import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
-from mirrorlake.offsets import apply_groups, groups
+from mirrorlake.offsets import apply_groups, groups, with_redrives
 from mirrorlake.offsets.group_positions import GroupCommits, read_commits
 from mirrorlake.offsets.resume import _ResumeQuery
 from mirrorlake.render import document
 from tests.builders import NOON, ORDERS, mirror_config
 from tests.kit.lake import LakeBuilder
+from tests.kit.memory_cluster import MemoryCluster
 
 THERE = TopicPartition("orders", 0)
 
@@ -111,6 +112,18 @@ def test_law_a_a_group_stays_where_nobody_knows_what_it_reads_of_another_region(
     assert not is_held(), "no group was there"
     away[0] = NotAuthorized
     assert is_held(), "what a look may not see is not recorded"
+
+
+@pytest.mark.law("A")
+def test_law_a_a_redrive_counts_of_which_the_table_or_a_ledger_tells(built: LakeBuilder) -> None:
+    flow, ledgers = mirror_config().flows[0], dict[str, Any]()
+    context: Any = SimpleNamespace(lake=built.lake, admin=lambda _: MemoryCluster(**ledgers))
+    assert with_redrives(context, [flow]) == [flow]
+    ledgers[flow.redrive().ledger_topic] = (0, 1)
+    assert with_redrives(context, [flow]) == [flow, flow.redrive()]
+    ledgers.clear()
+    built.withhold(3, flow=flow.redrive_name)
+    assert with_redrives(context, [flow]) == [flow, flow.redrive()], "its ledger was deleted"
 
 
 def test_a_truncation_of_one_partition_begins_no_other_again() -> None:

@@ -29,7 +29,7 @@ from mirrorlake.status.polling import UnreachableClusters
 from mirrorlake.status.snapshot import Sampler
 from mirrorlake.status.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.status.verdict import LagSample, Verdict, judge, rates
-from tests.builders import NOON, ORDERS, hop_place, judged, ledger_record, mirror_config, sample
+from tests.builders import NOON, ORDERS, hop_place, judged, judging_context, ledger_record, mirror_config, sample
 from tests.kit.lake import LakeBuilder, at, landed
 from tests.kit.memory_cluster import MemoryCluster
 
@@ -75,20 +75,18 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         state: ControlState = NOTHING_ASKED,
         held: Sequence[LostTopic] = (),
         retention_ms: int | None = None,
-        **more: Any,
+        read_windows: Any = lambda _: {},
     ) -> Status:
         last = ledger_record(positions={} if sent is None else {ORDERS: sent})
         monkeypatch.setattr(snapshot_module, "read_last_records", lambda *_: {0: last})
         monkeypatch.setattr(judging, "inspect_remote_topics", lambda *_: (list(held), {}))
+        context = judging_context(retention_ms, state, lake)
+        source.effective_configs_each = context.admin("east").effective_configs_each
         # A minute after noon.
-        known: Any = {"config": SimpleNamespace(lake_clusters=()), "now": lambda: at(60)}
-        known |= {"reader": lambda _: nullcontext(source)}
-        context: Any = SimpleNamespace(lake=lake, source=lambda _: source, admin=lambda _: source, **known)
+        known: Any = {"now": lambda: at(60), "reader": lambda *_, **__: nullcontext(source)}
+        vars(context).update(known, source=lambda _: source, admin=lambda _: source)
         look = Sampler(context, [FLOW], unreachable=UnreachableClusters(lambda _: None)).read()
-        keeps = dict.fromkeys((("east", "orders"), ("east", "clicks")), retention_ms)
-        seen: Any = {"flows": [FLOW], "snapshot": look, "samples": dict(look.hops([FLOW]))}
-        reads: Any = {"lake": lake, "admin": lambda _: source, "retention_of": lambda _: keeps}
-        return SnapshotJudge(**seen, **reads, state=state, **more).judge().status
+        return SnapshotJudge(context, [FLOW], look, dict(look.hops([FLOW])), read_windows).judge().status
 
     return ask
 
@@ -282,10 +280,6 @@ def window(positions: Sequence[int], *, end: int) -> list[LagSample]:
     return [look(minute, position) for minute, position in enumerate(positions)]
 
 
-def kept(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    return dict.fromkeys(places, HOUR_MS)
-
-
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     windows = {
         hop_place("landed"): window([10, 10, 10], end=10),
@@ -294,7 +288,7 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
         hop_place("landed", flow="east->west"): window([10, 10, 10], end=10),
         hop_place("republished", flow="east->west", cluster="central"): window([1, 1, 1], end=10),
     }
-    found = judged(windows, retention_of=kept)
+    found = judged(windows, retention_ms=HOUR_MS)
     assert [hop.verdict for hop in found.hops[:2]] == [Verdict.STALL, Verdict.STALL]
     assert found.flows == {"east->central": Verdict.OK, "east->west": Verdict.STALL}, "a group is no flow"
     assert found.verdict is Verdict.STALL
@@ -362,7 +356,7 @@ def test_at_risk_counts_partitions_not_hops_and_groups_apart() -> None:
     hops = [
         hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))
     ]
-    found = judged({each: window([3, 3, 3], end=10) for each in hops}, retention_of=kept)
+    found = judged({each: window([3, 3, 3], end=10) for each in hops}, retention_ms=HOUR_MS)
     assert len(found.at_risk) == 8
     assert "retention overtakes 8 partitions" in str(found)
 
@@ -376,7 +370,7 @@ def test_a_cluster_that_is_away_leaves_no_figure_of_its_hops_and_a_pause_of_land
     }
     silent = Mock(side_effect=away)
     judged(windows, admin=silent, read_windows=(asked := Mock(return_value={})))
-    assert asked.call_args.args[1], "a target that answered for the positions, and no more since"
+    assert asked.call_args.args == (None,), "a target that answered for the positions, and no more since"
     subject = Subject(kind="cluster", name="east")
     pause = Pause(subject=subject, who="ann", since=NOON, reason="drill")
     paused = judged(windows, state=ControlState(pauses={subject: pause}))

@@ -192,10 +192,8 @@ def test_it_has_caught_up_at_its_eta_and_not_before(
 def test_nothing_waiting_has_caught_up_and_too_few_looks_cannot_tell() -> None:
     assert catch_up(looks([5], [0])) == 0
     assert catch_up(looks([1, 2], [9, 8])) is None
-
-
-def test_what_was_before_a_step_back_is_no_rate() -> None:
-    assert catch_up(looks([1000, 2000, 3000, 0, 100, 200], [0, 0, 0, 3000, 2900, 2800])) == 2_800_000
+    went_back = looks([1000, 2000, 3000, 0, 100, 200], [0, 0, 0, 3000, 2900, 2800])
+    assert catch_up(went_back) == 2_800_000, "what was before a step back is no rate"
 
 
 # -- retention --------------------------------------------------------------------------------------------------------
