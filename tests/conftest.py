@@ -47,36 +47,18 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 pytest_plugins += ["tests.kit.golden", "tests.kit.lake"]
 
 
-# What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of
-# 150 seconds and more (four processes on 2 cores, 2026-11-30). The others follow as they are collected, unit tests last.
+# What takes longest is begun first. The others follow as they are collected, judges before Spark's, unit tests last.
 _LONGEST = (
     "judges/test_kept_tables.py",
     "judges/test_failover.py",
     "spark/tables/test_others.py",
     "judges/test_typed_tables.py",
     "judges/test_tables.py",
-    "judges/test_security.py",
     "notebooks/test_notebooks.py",
-    "judges/test_cluster.py",
-    "judges/test_sources.py",
     "spark/tables/test_running.py",
     "spark/publish/test_publish.py",
-    "judges/test_mm2.py",
-    "judges/test_connect.py",
-    "judges/test_store.py",
-    "judges/test_policy_changed.py",
-    "judges/test_views.py",
-    "judges/test_kills.py",
-    "judges/test_zombies.py",
-    "judges/test_cli.py",
-    "judges/test_targets.py",
-    "judges/test_host.py",
     "spark/status/test_history.py",
-    "judges/test_power_cut.py",
-    "judges/test_exactly_once.py",
-    "judges/test_laws.py",
     "stores/test_sql.py",
-    "judges/test_removals.py",
 )
 
 
