@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.topic_metadata import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState, list_partitions
 from mirrorlake.model.flow import TopicPartition
 
 _POLL_INTERVAL_S = 0.5
@@ -29,6 +29,12 @@ def describe_with_leaders(
     return states, frozenset(
         TopicPartition(name, number) for name, state in states.items() for number in state.leaderless
     )
+
+
+def led_partitions(admin: _TopicDescriber, names: Iterable[str]) -> set[TopicPartition]:
+    """Return the partitions of topics that a broker leads."""
+    states, leaderless = describe_with_leaders(admin, names)
+    return {*list_partitions(states)} - leaderless
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:

@@ -20,6 +20,7 @@ from mirrorlake.kafka import (
     Groups,
     describe_with_leaders,
     format_partitions,
+    led_partitions,
     list_partitions,
     write_plan_checkpoints,
 )
@@ -224,8 +225,7 @@ def _read_side(
         # A lake cluster has no consumers and no brokers to call.
         return {}, {}
     admin, wanted = context.admin(alias), {tp for _, tp in committed}
-    known, leaderless = describe_with_leaders(admin, {tp.topic for tp in wanted})
-    ends = admin.last_stable_offsets(wanted.intersection(list_partitions(known)) - leaderless)
+    ends = admin.last_stable_offsets(wanted & led_partitions(admin, {tp.topic for tp in wanted}))
     lags = {(group, tp): max(0, ends[tp] - at) for (group, tp), at in committed.items() if tp in ends}
     described, sides = context.groups(alias).describe(names), {}
     for name in names:

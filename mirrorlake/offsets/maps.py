@@ -22,7 +22,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, Committed, describe_with_leaders, list_partitions, wait_until
+from mirrorlake.kafka import ClusterAdmin, Committed, led_partitions, list_partitions, wait_until
 from mirrorlake.lake import (
     OFFSET_MAP,
     IncarnationFilter,
@@ -117,11 +117,10 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     left out. The result is {} if a transaction stays open, or if a flow delivers at least once: its unfinished sends
     cannot be distinguished.
     """
-    flows = list(flows)
-    there, leaderless = describe_with_leaders(target, remotes)
-    if not there or any(flow.delivery != "exactly_once" for flow in flows):
+    flows, led = list(flows), led_partitions(target, remotes)
+    if not led or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
-    stable = target.last_stable_offsets({*list_partitions(there)} - leaderless)
+    stable = target.last_stable_offsets(led)
     ledgers = list_partitions(target.describe(flow.ledger_topic for flow in flows))
     written = target.high_watermarks(ledgers)
 

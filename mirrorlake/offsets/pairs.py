@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, list_partitions
+from mirrorlake.kafka import ClusterAdmin, led_partitions
 from mirrorlake.lake import ranges_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
@@ -209,8 +209,7 @@ class Pairs:
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Return the positions of readers, by reader and target partition; `checks` and `redriven` are of their source positions."""
         wanted = {one.target for one in readers}
-        states, leaderless = describe_with_leaders(self._target, {tp.topic for tp in wanted})
-        earliest = self._target.log_start_offsets(wanted.intersection(list_partitions(states)) - leaderless)
+        earliest = self._target.log_start_offsets(wanted & led_partitions(self._target, {tp.topic for tp in wanted}))
         places = {one: (one.source, one.offset) for one in readers}
         return {
             (one.name, one.target): self._resume_one(one, checks[at], earliest, redriven.get(at, {}).get(one.target))

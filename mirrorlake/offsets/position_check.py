@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import describe_with_leaders, list_partitions
+from mirrorlake.kafka import led_partitions
 from mirrorlake.lake import Lake, RelayPart, left_before, ranges_of, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
@@ -91,9 +91,8 @@ class PositionChecker:
         self._begun = self._landing_begun()
         if source is not None:
             # Without log start offsets, a position counts as readable itself, which is never ahead (law A).
-            existing, leaderless = describe_with_leaders(source, {partition.topic for partition, _ in unsure})
             asked = {TopicPartition(partition.topic, partition.partition) for partition, _ in unsure}
-            self._earliest = source.log_start_offsets(asked.intersection(list_partitions(existing)) - leaderless)
+            self._earliest = source.log_start_offsets(asked & led_partitions(source, {tp.topic for tp in asked}))
         self._landed = self._read_landed()
 
     def check(self, source: SourcePartition, offset: int) -> PositionCheck:

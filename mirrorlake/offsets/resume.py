@@ -17,7 +17,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import describe_with_leaders, list_partitions
+from mirrorlake.kafka import led_partitions
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
@@ -99,8 +99,7 @@ class _ResumeQuery:
     def resume(self, readers: PositionsByFlow) -> Resumes:
         feeding = self._read_contributions(readers)
         wanted = {target for _, target in feeding}
-        states, leaderless = describe_with_leaders(self._target, {tp.topic for tp in wanted})
-        starts = self._target.log_start_offsets(wanted.intersection(list_partitions(states)) - leaderless)
+        starts = self._target.log_start_offsets(wanted & led_partitions(self._target, {tp.topic for tp in wanted}))
         bare = {
             target
             for (_, target), parts in feeding.items()
@@ -194,8 +193,10 @@ class _ResumeQuery:
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
             flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
-            why = "a transaction is open" if first is not None else "it does not exist yet, or has no leader"
-            why = f"{', '.join(flows)} delivers at least once" if flows else why
+            if flows:
+                why = f"{', '.join(flows)} delivers at least once"
+            else:
+                why = "it does not exist yet, or has no leader" if first is None else "a transaction is open"
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
