@@ -22,9 +22,10 @@ def columns_type(text: str) -> pa.StructType:
     import pyarrow as pa
     import sqlglot
     from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
 
     try:
-        made = sqlglot.parse_one(f"CREATE TABLE x ({text})", read="spark")
+        made = sqlglot.parse_one(f"CREATE TABLE x ({text})", read=Spark)
     except sqlglot.ParseError:
         raise fault_error("it is no list of columns", _HELP) from None
     columns = made.this.expressions if isinstance(made.this, exp.Schema) else []
@@ -40,9 +41,10 @@ def columns_type(text: str) -> pa.StructType:
 def is_expression(text: str) -> bool:
     import sqlglot
     from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
 
     try:
-        found = sqlglot.parse_one(f"SELECT ({text}) AS x", read="spark")
+        found = sqlglot.parse_one(f"SELECT ({text}) AS x", read=Spark)
     except sqlglot.ParseError:
         return False
     return isinstance(found, exp.Select) and len(found.expressions) == 1 and len(found.args.get("from") or ()) == 0

@@ -70,11 +70,13 @@ def _folder() -> Path | None:
 
 
 def _translated(text: str) -> str:
-    # The import takes 50 ms, and its dialects 30.
+    # The import takes 50 ms, and its dialects 30. By its name, another thread may get a dialect that is half made.
     import sqlglot
+    from sqlglot.dialects.duckdb import DuckDB
+    from sqlglot.dialects.spark import Spark
 
-    tree = sqlglot.parse_one(text, read="spark")
-    return tree.transform(_word_of_duckdb).sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.IGNORE)
+    tree = sqlglot.parse_one(text, read=Spark)
+    return tree.transform(_word_of_duckdb).sql(dialect=DuckDB, unsupported_level=sqlglot.ErrorLevel.IGNORE)
 
 
 def _word_of_duckdb(node: exp.Expr) -> exp.Expr:

@@ -106,12 +106,14 @@ def compile_predicate(text: str, fields: Mapping[Path, str] | None = None) -> Pr
         ('/region', '/amount')
     """
     # Late: sqlglot takes 0.1 s to import, and most flows have no rules.
+    from sqlglot.dialects.duckdb import DuckDB
+
     from mirrorlake.config.predicates.types import Translation
 
     tree = _parse(text)
     translation = Translation(fields or {})
     try:
-        sql = translation.condition(tree).sql(dialect="duckdb", comments=False)
+        sql = translation.condition(tree).sql(dialect=DuckDB, comments=False)
     except RecursionError:
         raise fault_error("the predicate is nested too deeply", "split it into several rules") from None
     predicate = Predicate(
@@ -128,10 +130,11 @@ def compile_predicate(text: str, fields: Mapping[Path, str] | None = None) -> Pr
 
 def _parse(text: str) -> Any:
     import sqlglot
+    from sqlglot.dialects.spark import Spark
     from sqlglot.errors import ParseError, SqlglotError
 
     try:
-        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+        trees = [tree for tree in sqlglot.parse(text, read=Spark) if tree is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = f"does not parse near '{first.get('highlight')}' (column {first.get('col')})"

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from mirrorlake.config.faults import did_you_mean, fault_error
@@ -180,7 +182,7 @@ class Translation:
             raise fault_error(
                 f"CAST to {word} is not understood here", "cast to string, double, bigint, boolean or timestamp"
             )
-        type_name = node.to.sql(dialect="duckdb") if word == "DECIMAL" else _CASTS[word]
+        type_name = node.to.sql(dialect=DuckDB) if word == "DECIMAL" else _CASTS[word]
         source = self._translated(node.this)
         kind, found = _kind(_data_type(type_name)), _kind(source.type)
         if TIME in (kind, found) and {kind, found} & {NUMBER, BOOLEAN}:
@@ -242,7 +244,7 @@ def _operands(node: Node) -> Iterator[tuple[str, int | None, Node]]:
 
 
 def _typed(node: Node, unknown: str = "UNKNOWN") -> Node:
-    annotated = annotate_types(node, dialect="spark", overwrite_types=False)
+    annotated = annotate_types(node, dialect=Spark, overwrite_types=False)
     if annotated.is_type("unknown"):
         annotated.type = unknown
     return annotated
@@ -314,7 +316,7 @@ def _is_wide(node: Any) -> bool:
 
 
 def _data_type(name: str) -> exp.DataType:
-    return exp.DataType.build(name, dialect="duckdb")
+    return exp.DataType.build(name, dialect=DuckDB)
 
 
 def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
@@ -326,4 +328,4 @@ def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
 
 
 def _written(node: Any) -> str:
-    return str(node.sql(dialect="spark", comments=False))[:60]
+    return str(node.sql(dialect=Spark, comments=False))[:60]

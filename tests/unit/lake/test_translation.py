@@ -17,10 +17,27 @@ from mirrorlake.lake.translation import in_duckdb
 print(in_duckdb(sys.argv[1]))
 print("sqlglot" in sys.modules)
 """
+# Another thread asks while the first one's dialect is half made.
+_ASKED_BY_TWO = """
+import sys, threading
+from sqlglot.dialects import dialect
+from mirrorlake.lake.translation import in_duckdb
+made, said = dialect.new_trie, []
+second = threading.Thread(target=lambda: said.append(in_duckdb("SELECT 2 WHERE :topic = 1")))
+def new_trie(*given):
+    if "sqlglot.dialects.duckdb" in sys.modules and second.ident is None:
+        second.start()
+        second.join(1)
+    return made(*given)
+dialect.new_trie = new_trie
+in_duckdb("SELECT 1 WHERE :topic = 1")
+second.join()
+print(*said)
+"""
 
 
-def _asked() -> list[str]:
-    command = [sys.executable, "-c", _ASKED, _TEXT]
+def _asked(code: str = _ASKED) -> list[str]:
+    command = [sys.executable, "-c", code, _TEXT]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -30,6 +47,11 @@ def test_a_second_process_translates_nothing(tmp_path: Path, monkeypatch: pytest
     assert first[0] == second[0] == translation.in_duckdb(_TEXT)
     assert "epoch_us" in first[0].lower()
     assert (first[-1], second[-1]) == ("True", "False")
+
+
+def test_two_threads_translate_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path))
+    assert _asked(_ASKED_BY_TWO) == ["SELECT 2 WHERE $topic = 1"]
 
 
 def test_what_a_crash_left_half_written_is_translated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
