@@ -32,13 +32,10 @@ def linked() -> set[Path]:
 
 def links_of(page: Path) -> Iterator[Path]:
     """Yield where the links of a page into the repository lead, from its root."""
-    for target in _LINK.findall(_without_code((ROOT / page).read_text())):
+    without_code = re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in _LINK.findall(without_code):
         if "://" not in target and not target.startswith("mailto:"):
             yield Path((ROOT / page.parent / target).resolve()).relative_to(ROOT)
-
-
-def _without_code(text: str) -> str:
-    return re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def nav() -> list[str]:

@@ -77,11 +77,6 @@ def _ignores_children(pid: int) -> bool:
     return False
 
 
-def own_cpu_seconds() -> float:
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system)
-
-
 def machine_cpu_seconds() -> float:
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
@@ -141,7 +136,7 @@ class Stopwatch:
             time.monotonic(),
             self._mirror.cpu_seconds(),
             sum(broker.cpu_seconds() for broker in self._brokers),
-            own_cpu_seconds(),
+            time.process_time(),
             machine_cpu_seconds(),
         )
 

@@ -13,14 +13,15 @@ from random import SystemRandom
 
 from tests.chaos.faults import KINDS
 from tests.chaos.history import History
-from tests.chaos.schedule import Kind, planned
+from tests.chaos.schedule import planned
 from tests.chaos.world import Setting, World
 
 
 def main(arguments: list[str]) -> int:
     """Run one seed; 0 where every promise was kept, 1 where one was broken."""
     options = _parsed(arguments)
-    kinds = _chosen(options.only)
+    only = {*filter(None, options.only.split(","))} or {*KINDS}
+    kinds = {name: kind for name, kind in KINDS.items() if name in only}
     schedule = planned(options.seed, options.minutes, kinds, brokers=options.brokers)
     setting = Setting.of(options.seed, brokers=options.brokers, partitions=options.partitions)
     sys.stderr.write(f"seed {options.seed}, {options.minutes:g} min, {len(schedule)} faults, {setting}\n")
@@ -72,11 +73,6 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     if unknown := set(filter(None, found.only.split(","))) - KINDS.keys():
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
     return found
-
-
-def _chosen(only: str) -> dict[str, Kind]:
-    names = {*filter(None, only.split(","))} or {*KINDS}
-    return {name: kind for name, kind in KINDS.items() if name in names}
 
 
 if __name__ == "__main__":

@@ -115,10 +115,6 @@ def named(table: TableSchema, rows: Sequence[Sequence[Any]]) -> list[dict[str, A
     return [dict(zip(table.columns, row, strict=True)) for row in rows]
 
 
-def _headers(*values: bytes | None) -> list[dict[str, Any]]:
-    return [{"key": "h", "value": value} for value in values]
-
-
 def _stretch(first: int, length: int) -> dict[str, int]:
     return {"first": first, "length": length}
 
@@ -134,7 +130,7 @@ def _relay(topic: str, partition: int, first: int, count: int, at: datetime) -> 
             0,
             b"k",
             b"\0\0\0\0\7v" if n % 2 else b"v",
-            _headers(None, b"") if n else None,
+            [{"key": "h", "value": None}, {"key": "h", "value": b""}] if n else None,
             at,
         )
         for n in range(count)
