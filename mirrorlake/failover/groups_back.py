@@ -26,7 +26,7 @@ _FROM = tuple[TopicPartition, SourcePartition]
 
 def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str] | None = None) -> GroupPlan:
     """Plan the position of each group at the flow's source, from its commits on the remote topics."""
-    maps = load_offset_maps(context.lake, with_redrives(context, [flow]), context)
+    maps = load_offset_maps(context, with_redrives(context, [flow]))
     known = newest_topics(context.lake, flow.source, "source", missing_ok=True)
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):

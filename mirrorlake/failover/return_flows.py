@@ -131,7 +131,7 @@ class ReturnFlows:
                 raise not_failed_back(
                     self._flow, [Refusal(f"{each.name} could not send all of {source}") for source, _ in unsent[:5]]
                 )
-            maps = load_offset_maps(work.lake, [each], work.context)
+            maps = load_offset_maps(work.context, [each])
             [row] = maps.ask(_SINCE, flow=each.name, since=micros(over.began_at))
             came[each.name] = int(row.records or 0)
         return came
@@ -158,16 +158,16 @@ class ReturnFlows:
 
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Read the downstream offsets that flows and re-drives wrote, as ascending `(first, end)`."""
-        lake, clusters = self._work.lake, self._work.context
-        flows = with_redrives(clusters, clusters.config.flows_to(self._flow.target))
+        context = self._work.context
+        flows = with_redrives(context, context.config.flows_to(self._flow.target))
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for row in load_offset_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
+        for row in load_offset_maps(context, flows).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
         return {place: sorted(spans) for place, spans in found.items()}
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:
-        maps = load_offset_maps(self._work.lake, [self._flow], self._work.context)
+        maps = load_offset_maps(self._work.context, [self._flow])
         return {
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
         }

@@ -6,7 +6,7 @@ from mirrorlake.kafka.errors import COORDINATOR_MOVING, retry_transient, wait_un
 from mirrorlake.kafka.fetched_rows import FetchedRows, UnreadableHeaders
 from mirrorlake.kafka.fetcher import Fetched, Fetcher, PositionGone
 from mirrorlake.kafka.groups import Committed, Groups
-from mirrorlake.kafka.leaders import describe_with_leaders, format_partitions, leaderless_error, led_partitions
+from mirrorlake.kafka.leaders import describe_with_leaders, format_partitions, leaderless_error, those_led
 from mirrorlake.kafka.mm2_internal import Mm2Writer, mm2_topics, mm2_writer, write_plan_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.kafka.reach import probe

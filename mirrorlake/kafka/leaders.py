@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from mirrorlake.errors import ClusterUnreachable
@@ -31,10 +31,10 @@ def describe_with_leaders(
     )
 
 
-def led_partitions(admin: _TopicDescriber, names: Iterable[str]) -> set[TopicPartition]:
-    """Return the partitions of topics that a broker leads."""
-    states, leaderless = describe_with_leaders(admin, names)
-    return {*list_partitions(states)} - leaderless
+def those_led(admin: _TopicDescriber, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
+    """Return those of the partitions that a broker leads; one that does not exist has no leader."""
+    states, leaderless = describe_with_leaders(admin, {tp.topic for tp in wanted})
+    return {*list_partitions(states)}.intersection(wanted) - leaderless
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:

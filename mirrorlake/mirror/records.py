@@ -226,7 +226,7 @@ class RecordMethods(MirrorBase):
         """
         self._visible(cluster, topic)
         self._context.create_tables()
-        registry = records.Registry(self.lake, self._context)
+        registry = records.Registry(self._context)
         return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def sql(self, query: str, **values: Any) -> DataFrame:

@@ -31,22 +31,15 @@ class Resume:
     source: SourcePartition
     upstream_offset: int
     target: TopicPartition
-    downstream_offset: int | None
-    exact: bool
+    downstream_offset: int | None = None
+    exact: bool = False
     records_again: int | None = 0
     reason: str = ""
 
     @classmethod
     def of(cls, decides: Contribution, target: TopicPartition, *, reason: str) -> Resume:
         """Build a result without a position, for a reason."""
-        return cls(
-            source=decides.source,
-            upstream_offset=decides.upstream_offset,
-            target=target,
-            downstream_offset=None,
-            exact=False,
-            reason=reason,
-        )
+        return cls(source=decides.source, upstream_offset=decides.upstream_offset, target=target, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def move_positions(context: Context, flow: FlowConfig, document: Any) -> MovedPo
         )
     known = SourceTopics(lake, flow.source).load()
     readers = {flow.name: {("", source_at(known, tp, at)): Committed(at) for tp, at in given.items() if at >= 0}}
-    resumes = resume_readers(lake, related_flows(lake, flow, context.config.flows), readers, context).values()
+    resumes = resume_readers(context, related_flows(context, flow), readers).values()
     moved |= {one.target: one.downstream_offset for one in resumes if one.downstream_offset is not None}
     shaped: Any = [{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in sorted(moved.items())]
     if isinstance(document, Mapping):

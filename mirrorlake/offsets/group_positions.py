@@ -58,7 +58,8 @@ def read_commits(context: Context, flow: FlowConfig, *, recorded: bool = False) 
         return GroupCommits({}, unsure)
     # A target with one flow has no merged topics: a pass then needs no metadata.
     if len(config.flows_to(flow.target)) > 1 or flow.adds_hops:
-        for other in related_flows(context.lake, flow, config.flows).all_flows[1:]:
+        related = related_flows(context, flow)
+        for other in related.flows[1:] + related.back:
             by_flow[other.name] = _positions_on_source(context, other, flow, lost, unsure, mine)
     unread = {group for group, why in unsure.items() if isinstance(why, ClusterError)}
     readable = {group for positions in by_flow.values() for group, _ in positions} - unread
@@ -175,7 +176,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
     mine = positions.get(flow.name, {})
     if not related.back:
         return OwnCommits(readers=positions, translated=mine)
-    aliases = {each.name: each.source for each in related.all_flows}
+    aliases = {each.name: each.source for each in related.flows + related.back}
     histories = read_histories(lake, aliases.values(), {group for group, _ in mine})
     readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {name: {} for name in positions}
     own_since: dict[tuple[str, str, str, int], datetime | None] = {}

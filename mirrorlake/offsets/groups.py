@@ -20,8 +20,8 @@ from mirrorlake.kafka import (
     Groups,
     describe_with_leaders,
     format_partitions,
-    led_partitions,
     list_partitions,
+    those_led,
     write_plan_checkpoints,
 )
 from mirrorlake.model.flow import TopicPartition
@@ -32,38 +32,6 @@ from mirrorlake.offsets.maps import PositionsByFlow, related_flows
 from mirrorlake.offsets.resume import resume_readers
 
 log = logging.getLogger(__name__)
-
-
-def plan_groups(context: Context, flow: FlowConfig, commits: GroupCommits, *, recorded: bool) -> GroupPlan:
-    """Plan the position of each group of a flow on the target, and which groups are not moved; changes nothing.
-
-    `recorded` is whether the flow's source is lost. `commits.unsure` gets groups that cannot be read on the target, too.
-    """
-    lake, mine = context.lake, commits.by_flow.get(flow.name, {})
-    if not mine:
-        return GroupPlan(flow.name, ()).unsure(commits.unsure)
-    related = related_flows(lake, flow, context.config.flows)
-    own = read_own_commits(lake, related, commits.by_flow, now=context.now())
-    lost = {flow.source} if recorded else set[str]()
-    resumes = resume_readers(lake, related, own.readers, context, translated=own.translated, lost=lost)
-    target = context.groups(flow.target)
-    active = target.active()
-    wanted = {tp for _, tp in (*resumes, *own.staying)}
-    wanted.intersection_update(list_partitions(context.admin(flow.target).describe({tp.topic for tp in wanted})))
-    there = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted, unsure=commits.unsure)
-    offsets = {(group, tp): at.offset for group, positions in there.items() for tp, at in positions.items()}
-    rows = [
-        stays(group, source, read_to, tp, permission, target_offset=offsets.get((group, tp)))
-        for (group, tp), ((source, read_to), permission) in own.staying.items()
-    ]
-    for (group, tp), resume in resumes.items():
-        # The group's own metadata counts only if its own position decided, not another flow's.
-        left = mine.get((group, resume.source))
-        metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
-        at = offsets.get((group, tp))
-        rows.append(decide(group, resume, metadata=metadata, target_offset=at, is_active=group in active))
-    rows.sort(key=lambda row: (row.group, row.resume.source, row.resume.target))
-    return GroupPlan(flow.name, tuple(rows)).unsure(commits.unsure)
 
 
 def apply_groups(
@@ -190,7 +158,33 @@ class GroupSync:
         return commits if self._only is None else commits.only(self._only)
 
     def _plan(self, commits: GroupCommits) -> GroupPlan:
-        return plan_groups(self._context, self._flow, commits, recorded=self._recorded)
+        """Plan the groups; `commits.unsure` gets those that cannot be read on the target, too."""
+        context, flow = self._context, self._flow
+        mine = commits.by_flow.get(flow.name, {})
+        if not mine:
+            return GroupPlan(flow.name, ()).unsure(commits.unsure)
+        related = related_flows(context, flow)
+        own = read_own_commits(context.lake, related, commits.by_flow, now=context.now())
+        lost = {flow.source} if self._recorded else set[str]()
+        resumes = resume_readers(context, related, own.readers, translated=own.translated, lost=lost)
+        target = context.groups(flow.target)
+        active, asked = target.active(), [*resumes, *own.staying]
+        wanted = {tp for _, tp in asked}
+        wanted.intersection_update(list_partitions(context.admin(flow.target).describe({tp.topic for tp in wanted})))
+        there = target.committed({group for group, _ in asked}, wanted, unsure=commits.unsure)
+        offsets = {(group, tp): at.offset for group, positions in there.items() for tp, at in positions.items()}
+        rows = [
+            stays(group, source, read_to, tp, permission, target_offset=offsets.get((group, tp)))
+            for (group, tp), ((source, read_to), permission) in own.staying.items()
+        ]
+        for (group, tp), resume in resumes.items():
+            # The group's own metadata counts only if its own position decided, not another flow's.
+            left = mine.get((group, resume.source))
+            metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
+            at = offsets.get((group, tp))
+            rows.append(decide(group, resume, metadata=metadata, target_offset=at, is_active=group in active))
+        rows.sort(key=lambda row: (row.group, row.resume.source, row.resume.target))
+        return GroupPlan(flow.name, tuple(rows)).unsure(commits.unsure)
 
     def _carry_out(
         self,
@@ -225,7 +219,7 @@ def _read_side(
         # A lake cluster has no consumers and no brokers to call.
         return {}, {}
     admin, wanted = context.admin(alias), {tp for _, tp in committed}
-    ends = admin.last_stable_offsets(wanted & led_partitions(admin, {tp.topic for tp in wanted}))
+    ends = admin.last_stable_offsets(those_led(admin, wanted))
     lags = {(group, tp): max(0, ends[tp] - at) for (group, tp), at in committed.items() if tp in ends}
     described, sides = context.groups(alias).describe(names), {}
     for name in names:

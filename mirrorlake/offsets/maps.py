@@ -22,7 +22,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, Committed, led_partitions, list_partitions, wait_until
+from mirrorlake.kafka import ClusterAdmin, Committed, describe_with_leaders, list_partitions, wait_until
 from mirrorlake.lake import (
     OFFSET_MAP,
     IncarnationFilter,
@@ -33,6 +33,7 @@ from mirrorlake.lake import (
     SourceTopics,
     arrow_table,
     load_incarnation_filter,
+    to_rows,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, merged_positions
@@ -70,11 +71,6 @@ class RelatedFlows:
         flow = self.flows[0]
         return tuple(each for each in self.hops if (each.source, each.target) == (flow.target, flow.source))
 
-    @property
-    def all_flows(self) -> tuple[FlowConfig, ...]:
-        """The flows whose maps decide a reader's position."""
-        return self.flows + self.back
-
     def way_back(self, topic: str) -> FlowConfig | None:
         """Return the flow that brings the remote topic of a topic back to the source."""
         remote = self.flows[0].remote_topic(topic)
@@ -90,17 +86,16 @@ class RelatedFlows:
         return {remote for remote in mine if feeding[remote] > 1}
 
 
-def related_flows(lake: Lake, flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> RelatedFlows:
+def related_flows(context: Context, flow: FlowConfig) -> RelatedFlows:
     """Return the flows that share a remote topic with a flow, and those that lead back to its source."""
     known: dict[str, dict[str, KnownTopic]] = {}
 
     def topics_of(one: FlowConfig) -> dict[str, KnownTopic]:
         if one.source not in known:
-            known[one.source] = SourceTopics(lake, one.source).load()
+            known[one.source] = SourceTopics(context.lake, one.source).load()
         return {name: topic for name, topic in known[one.source].items() if one.carries(name)}
 
-    all_flows = list(all_flows)
-    topics = {flow.name: topics_of(flow)}
+    all_flows, topics = context.config.flows, {flow.name: topics_of(flow)}
     mine = {flow.remote_topic(topic) for topic in topics[flow.name]}
     beside = (other for other in all_flows if other.target == flow.target and other.name != flow.name)
     sharing = [other for other in beside if mine & {other.remote_topic(topic) for topic in topics_of(other)}]
@@ -117,7 +112,8 @@ def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[Fl
     left out. The result is {} if a transaction stays open, or if a flow delivers at least once: its unfinished sends
     cannot be distinguished.
     """
-    flows, led = list(flows), led_partitions(target, remotes)
+    flows, (states, leaderless) = list(flows), describe_with_leaders(target, remotes)
+    led = {*list_partitions(states)} - leaderless
     if not led or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
     stable = target.last_stable_offsets(led)
@@ -165,14 +161,9 @@ class OffsetMaps:
         `{fates}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{runs}` for
         those of sent records.
         """
-        text, own = self._question(text)
-        return self.lake.query(text, tables={**own, **tables}, **values)
+        return to_rows(self.table(text, tables=tables, **values))
 
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
-        text, own = self._question(text)
-        return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
-
-    def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         text = text.replace("{runs}", f"(SELECT * FROM {{fates}} WHERE kind = '{SENT}')")  # noqa: S608
         rows = (
             f"SELECT {_COLUMNS} FROM {{offset_map}} JOIN {{copied}} USING (flow, lane) WHERE ledger_seq <= seq "  # noqa: S608
@@ -183,11 +174,12 @@ class OffsetMaps:
         # A running flow may append the newer rows to the table before the query runs.
         copied = [{"flow": flow, "lane": lane, "seq": seq} for (flow, lane), seq in self.copied.items()]
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
-        return text, {
+        own = {
             "copied": pa.Table.from_pylist(copied, _COPIED),
             "newer": arrow_table(OFFSET_MAP, self.newer),
             "known_flows": pa.Table.from_pylist(flows, _FLOWS),
         }
+        return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
     def resume_blocker(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
         """Return why a reader at `offset` cannot resume in a remote topic that was lost, or "" if none was lost (law A).
@@ -201,19 +193,6 @@ class OffsetMaps:
         if republished_from is not None or offset >= begins:
             return ""
         return f"records between {offset} and {begins} were in an earlier remote topic, which was deleted"
-
-    def __add__(self, other: OffsetMaps) -> OffsetMaps:
-        return OffsetMaps(
-            lake=self.lake,
-            positions={**self.positions, **other.positions},
-            lost_topics=self.lost_topics + other.lost_topics,
-            begins={**self.begins, **other.begins},
-            copied={**self.copied, **other.copied},
-            sources={**self.sources, **other.sources},
-            newer=self.newer + other.newer,
-            # Each condition names its own flows.
-            current=f"({self.current}) AND ({other.current})",
-        )
 
 
 _COPIED = pa.schema({"flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
@@ -243,31 +222,46 @@ class _LedgerTail:
     is_trimmed: bool = False
 
 
-def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
-    """Read the table and the ledgers of the flows; the ledgers in parallel."""
-    flows = list(flows)
+def load_offset_maps(
+    context: Context, flows: Iterable[FlowConfig], *, by_table: Sequence[FlowConfig] = ()
+) -> OffsetMaps:
+    """Read the table and the ledgers of flows, and of flows `by_table` the table alone; the ledgers in parallel."""
+    lake, flows = context.lake, list(flows)
+    # Before the rows, which may then be newer than these positions, never older (law A).
+    known = [_LedgerTail(positions=LedgerCopy(lake, flow).positions()) for flow in by_table]
     copied = _read_copied(lake)
-    tails = _read_ledgers(copied, flows, clusters)
+    tails = _read_ledgers(copied, flows, context)
     # A ledger is trimmed as soon as the table has its records: they may have moved since it was read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
-        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
-    return _build_maps(lake, flows, copied, tails)
+        copied, tails = now_copied, _read_ledgers(now_copied, flows, context)
+    flows, tails = [*flows, *by_table], tails + known
+    lost, sources = [one for tail in tails for one in tail.lost], {flow.name: flow.source for flow in flows}
+    current = replace(load_incarnation_filter(lake, flows), lost=tuple(lost))
+    return OffsetMaps(
+        lake=lake,
+        positions={flow.name: tail.positions for flow, tail in zip(flows, tails, strict=True)},
+        lost_topics=current.lost,
+        begins=_read_beginnings(lake, current) if current else {},
+        copied={(flow, lane): seq for (flow, lane), seq in copied.items() if flow in sources},
+        sources=sources,
+        newer=tuple(row for tail in tails for row in tail.newer),
+        current=current.current_sql(),
+    )
 
 
-def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
+def load_related_maps(context: Context, related: RelatedFlows) -> OffsetMaps:
     """Read the maps that decide the positions of readers on a flow's remote topics.
 
     If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
     know count as unread (law A).
     """
-    found = load_offset_maps(lake, with_redrives(clusters, related.flows), clusters)
-    if not related.back:
-        return found
+    flows = with_redrives(context, related.flows)
     try:
-        return found + load_offset_maps(lake, related.back, clusters)
+        return load_offset_maps(context, [*flows, *related.back])
     except ClusterError:
-        tails = [_LedgerTail(positions=LedgerCopy(lake, flow).positions()) for flow in related.back]
-        return found + _build_maps(lake, related.back, _read_copied(lake), tails)
+        if not related.back:
+            raise
+        return load_offset_maps(context, flows, by_table=related.back)
 
 
 def with_redrives(context: Context, flows: Sequence[FlowConfig]) -> list[FlowConfig]:
@@ -280,21 +274,6 @@ def with_redrives(context: Context, flows: Sequence[FlowConfig]) -> list[FlowCon
     known = {row.flow for row in context.lake.query(text, names=[*again], missing_ok=True)}
     ledgers = context.admin(flows[0].target).describe(one.ledger_topic for one in again.values())
     return [*flows, *(one for name, one in again.items() if name in known or one.ledger_topic in ledgers)]
-
-
-def _build_maps(lake: Lake, flows: Sequence[FlowConfig], copied: Copied, tails: Sequence[_LedgerTail]) -> OffsetMaps:
-    current = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
-    sources = {flow.name: flow.source for flow in flows}
-    return OffsetMaps(
-        lake=lake,
-        positions={flow.name: tail.positions for flow, tail in zip(flows, tails, strict=True)},
-        lost_topics=current.lost,
-        begins=_read_beginnings(lake, current) if current else {},
-        copied={(flow, lane): seq for (flow, lane), seq in copied.items() if flow in sources},
-        sources=sources,
-        newer=tuple(row for tail in tails for row in tail.newer),
-        current=current.current_sql(),
-    )
 
 
 def _read_beginnings(lake: Lake, current: IncarnationFilter) -> dict[str, dict[SourcePartition, int]]:

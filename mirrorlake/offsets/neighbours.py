@@ -99,10 +99,10 @@ def _between(runs: list[MappedRange], at: int) -> NeighbourOffsets:
 
 _RUN = """r.source_topic, r.generation, r.source_partition, r.target_topic, r.target_partition,
         r.first_upstream, r.last_upstream, r.first_downstream, r.record_count, r.holes"""
-_SOURCE = {"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()}
+SOURCE_COLUMNS = {"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()}
 _TARGET = {"target_topic": pa.string(), "target_partition": pa.int32()}
-_INTERVALS = pa.schema({"number": pa.int32(), **_SOURCE, "low": pa.int64(), "high": pa.int64()})
-_WANTED = pa.schema({**_SOURCE, **_TARGET, "first_upstream": pa.int64()})
+_INTERVALS = pa.schema({"number": pa.int32(), **SOURCE_COLUMNS, "low": pa.int64(), "high": pa.int64()})
+_WANTED = pa.schema({**SOURCE_COLUMNS, **_TARGET, "first_upstream": pa.int64()})
 _OF_SOURCE = "p.topic = r.source_topic AND p.generation = r.generation AND p.partition = r.source_partition"
 _TO_TARGET = "p.target_topic = r.target_topic AND p.target_partition = r.target_partition"
 _BOUNDED = """r.flow = :flow AND r.source_topic >= :topic AND r.source_topic <= :last_topic
@@ -123,11 +123,12 @@ _RUNS = f"""
 """  # noqa: S608  names of columns
 
 
-def find_redriven(
-    maps: OffsetMaps, flow: str, asked: Iterable[ReadPosition]
-) -> dict[ReadPosition, dict[TopicPartition, int]]:
-    """Return the first unread record that a redrive sent, by target partition: it may stand before any that the flow sent."""
-    positions, found = sorted(asked), dict[ReadPosition, dict[TopicPartition, int]]()
+Redriven = dict[ReadPosition, dict[TopicPartition, int]]
+"""The first unread record that a redrive sent, by target partition: it may stand before any that the flow sent."""
+
+
+def find_redriven(maps: OffsetMaps, flow: str, asked: Iterable[ReadPosition]) -> Redriven:
+    positions, found = sorted(asked), Redriven()
     if flow not in maps.sources:
         return {}
     rows = [{"number": number, **asdict(source), "offset": at} for number, (source, at) in enumerate(positions)]
@@ -166,7 +167,7 @@ def _columns(target: TopicPartition) -> dict[str, Any]:
     return {"target_topic": target.topic, "target_partition": target.partition}
 
 
-_READ_TO = pa.schema({"number": pa.int32(), **_SOURCE, "offset": pa.int64()})
+_READ_TO = pa.schema({"number": pa.int32(), **SOURCE_COLUMNS, "offset": pa.int64()})
 _READ_PAST = pa.schema([*_READ_TO, *pa.schema({**_TARGET, "position": pa.int64()})])
 # Records of a quarantine are sent again in any order of their offsets.
 _REDRIVEN = f"""

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, led_partitions
+from mirrorlake.kafka import ClusterAdmin, those_led
 from mirrorlake.lake import ranges_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
@@ -29,7 +29,7 @@ from mirrorlake.model.offset_map import resume_offset
 from mirrorlake.model.ranges import UNBOUNDED, Ranges
 from mirrorlake.model.withheld import SENT
 from mirrorlake.offsets.maps import OffsetMaps, Positions, PositionsByFlow, RelatedFlows
-from mirrorlake.offsets.neighbours import ReadPosition
+from mirrorlake.offsets.neighbours import ReadPosition, Redriven
 from mirrorlake.rules import RULE
 from mirrorlake.topics import refused
 
@@ -154,18 +154,18 @@ class PairReader:
     copies_read: int
 
 
+@dataclass(frozen=True)
 class Pairs:
     """The topics of a flow whose remote topics come back; `known` is the result of `stable_ends`."""
 
-    def __init__(
-        self, related: RelatedFlows, maps: OffsetMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
-    ) -> None:
-        self._related = related
-        self._flow = related.flows[0]
-        self._maps = maps
-        self._target = target
-        self._known = known
-        self._built: dict[tuple[str, int], Pair] = {}
+    related: RelatedFlows
+    maps: OffsetMaps
+    target: ClusterAdmin
+    known: Mapping[TopicPartition, int]
+
+    @property
+    def flow(self) -> FlowConfig:
+        return self.related.flows[0]
 
     def find_readers(self, translated: Positions, readers: PositionsByFlow) -> list[PairReader]:
         """Return the readers of topics that come back, with all their positions.
@@ -178,10 +178,10 @@ class Pairs:
             each = (position for flow in flows for position in readers.get(flow.name, {}).items())
             return {(name, source.topic, source.partition): at.offset for (name, source), at in each}
 
-        there, on_source = positions_of(self._related.back), positions_of([self._flow])
+        there, on_source = positions_of(self.related.back), positions_of([self.flow])
         paired = []
         for (name, source), at in translated.items():
-            back, remote = self._related.way_back(source.topic), self._flow.remote_topic(source.topic)
+            back, remote = self.related.way_back(source.topic), self.flow.remote_topic(source.topic)
             if back is None:
                 copies_read = None
             elif back.remote_topic(remote) == source.topic:
@@ -205,50 +205,51 @@ class Pairs:
         self,
         readers: Sequence[PairReader],
         checks: Mapping[ReadPosition, PositionCheck],
-        redriven: Mapping[ReadPosition, Mapping[TopicPartition, int]],
+        redriven: Redriven,
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Return the positions of readers, by reader and target partition; `checks` and `redriven` are of their source positions."""
-        wanted = {one.target for one in readers}
-        earliest = self._target.log_start_offsets(wanted & led_partitions(self._target, {tp.topic for tp in wanted}))
-        places = {one: (one.source, one.offset) for one in readers}
-        return {
-            (one.name, one.target): self._resume_one(one, checks[at], earliest, redriven.get(at, {}).get(one.target))
-            for one, at in places.items()
-        }
+        earliest = self.target.log_start_offsets(those_led(self.target, {one.target for one in readers}))
+        pairs = {at: self._pair(*at) for at in {(one.source.topic, one.source.partition) for one in readers}}
+        resumes = {}
+        for one in readers:
+            at, pair = (one.source, one.offset), pairs[one.source.topic, one.source.partition]
+            found = self._resume_one(one, pair, checks[at], earliest.get(one.target), redriven.get(at, {}))
+            resumes[one.name, one.target] = found
+        return resumes
 
     def _resume_one(
-        self, reader: PairReader, check: PositionCheck, earliest: Mapping[TopicPartition, int], redriven: int | None
+        self,
+        reader: PairReader,
+        pair: Pair,
+        check: PositionCheck,
+        first: int | None,
+        redriven: Mapping[TopicPartition, int],
     ) -> Resume:
-        source, target, alias = reader.source, reader.target, self._flow.target
-        pair = self._pair(source.topic, source.partition)
+        target, alias = reader.target, self.flow.target
         # Copies at the end of the source need not be landed from there: the maps show that they are copies.
         if check.is_safe and not pair.may_follow(reader.offset):
             check = PositionCheck()
-        why = refused(self._flow, self._related.hops)
+        why = refused(self.flow, self.related.hops)
         if not why and not check.is_safe:
             why = check.reason
-        if not why and target not in earliest:
+        if not why and first is None:
             why = f"{target} does not exist on {alias} yet, or has no leader"
-        if not why and target not in self._known:
+        if not why and target not in self.known:
             why = f"a transaction into {alias} is open: not all records are known"
-        resume = Resume(
-            source=source,
-            upstream_offset=reader.offset,
-            target=target,
-            downstream_offset=None,
-            exact=False,
-            reason=why or check.reason,
-        )
-        if why:
+        resume = Resume(source=reader.source, upstream_offset=reader.offset, target=target, reason=why or check.reason)
+        if why or first is None:
             return resume
-        known_to, first = self._known[target], earliest[target]
         found = pair.resume(
-            reader.offset, read_there=reader.offset_there, copies_read=reader.copies_read, known_to=known_to
+            reader.offset,
+            read_there=reader.offset_there,
+            copies_read=reader.copies_read,
+            known_to=self.known[target],
         )
-        if redriven is not None and (found.position is None or redriven < found.position):
-            found = replace(found, position=redriven, again=found.again + (found.position or redriven) - redriven)
+        again = redriven.get(target)
+        if again is not None and (found.position is None or again < found.position):
+            found = replace(found, position=again, again=found.again + (found.position or again) - again)
         if found.again:
-            whose = f"{alias if found.is_own_first else self._flow.source}'s own record"
+            whose = f"{alias if found.is_own_first else self.flow.source}'s own record"
             if found.is_own_first is None:
                 whose = f"a record that {alias} has not sent on"
             reasons = f"the logs interleave: {whose} is the first that it has not read", check.reason
@@ -261,22 +262,20 @@ class Pairs:
         )
 
     def _pair(self, topic: str, partition: int) -> Pair:
-        if (topic, partition) not in self._built:
-            back, remote = self._related.way_back(topic), self._flow.remote_topic(topic)
-            self._built[topic, partition] = Pair(
-                forward=self._copies(self._flow, topic, partition),
-                back=Copies((), position=0) if back is None else self._copies(back, remote, partition),
-                is_one_topic=back is not None and back.remote_topic(remote) == topic,
-            )
-        return self._built[topic, partition]
+        back, remote = self.related.way_back(topic), self.flow.remote_topic(topic)
+        return Pair(
+            forward=self._copies(self.flow, topic, partition),
+            back=Copies((), position=0) if back is None else self._copies(back, remote, partition),
+            is_one_topic=back is not None and back.remote_topic(remote) == topic,
+        )
 
     def _copies(self, flow: FlowConfig, topic: str, partition: int) -> Copies:
-        known = self._related.topics[flow.name].get(topic)
+        known = self.related.topics[flow.name].get(topic)
         source = SourcePartition(topic, 1 if known is None else known.generation_of(partition), partition)
         sent, withheld = self._fates.get((flow.name, topic, partition), ((), ()))
         return Copies(
             sent,
-            position=self._maps.positions[flow.name].get(source, 0),
+            position=self.maps.positions[flow.name].get(source, 0),
             withheld=withheld,
             is_whole=flow.start.kind == "earliest",
         )
@@ -285,8 +284,8 @@ class Pairs:
     def _fates(self) -> dict[tuple[str, str, int], tuple[list[tuple[int, int, int]], list[tuple[int, int]]]]:
         """What flows sent of the newest generation of each topic, and withheld, by flow, source topic and partition."""
         fates: dict[tuple[str, str, int], tuple[list[tuple[int, int, int]], list[tuple[int, int]]]] = {}
-        flows = [flow.name for flow in (self._flow, *self._related.back)]
-        for row in self._maps.ask(_FATES, flows=flows, loop=RULE):
+        flows = [flow.name for flow in (self.flow, *self.related.back)]
+        for row in self.maps.ask(_FATES, flows=flows, loop=RULE):
             source = SourcePartition(row.source_topic, row.generation, row.source_partition)
             sent, withheld = fates.setdefault((row.flow, source.topic, source.partition), ([], []))
             valid_to, downstream = self._valid_to(row.flow, source), row.first_downstream
@@ -302,7 +301,7 @@ class Pairs:
 
     def _valid_to(self, flow: str, source: SourcePartition) -> int:
         """Return the end of a generation's offsets in the source's log: its truncation, or 0 for a deleted topic's generation."""
-        known = self._related.topics[flow].get(source.topic)
+        known = self.related.topics[flow].get(source.topic)
         if known is None or source.generation < known.generation:
             return 0
         cuts = (cut for cut in known.truncations if cut.partition == source.partition)

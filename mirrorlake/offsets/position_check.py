@@ -8,23 +8,16 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import led_partitions
-from mirrorlake.lake import Lake, RelayPart, left_before, ranges_of, read_landing_positions
+from mirrorlake.kafka import those_led
+from mirrorlake.lake import RelayPart, left_before, ranges_of, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.offsets.maps import OffsetMaps
-from mirrorlake.offsets.neighbours import ReadPosition
+from mirrorlake.offsets.neighbours import SOURCE_COLUMNS, ReadPosition
 from mirrorlake.topics import TopicSource
 
-_SPANS = pa.schema(
-    {
-        "topic": pa.string(),
-        "generation": pa.int32(),
-        "partition": pa.int32(),
-        **dict.fromkeys(("at", "low", "high"), pa.int64()),
-    }
-)
+_SPANS = pa.schema({**SOURCE_COLUMNS, **dict.fromkeys(("at", "low", "high"), pa.int64())})
 _BEGUN = """
     SELECT topic, generation, partition, min(position) AS begun FROM {positions}
     WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition
@@ -60,6 +53,7 @@ class _Landed:
     is_left_out: bool = False
 
 
+@dataclass
 class PositionChecker:
     """Check positions on the source of one flow.
 
@@ -68,36 +62,28 @@ class PositionChecker:
     still unsent one may be copies.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        flow: FlowConfig,
-        unsure: Mapping[ReadPosition, int | None],
-        *,
-        maps: OffsetMaps,
-        source: TopicSource | None,
-        paired: Collection[str] = (),
-    ) -> None:
-        self._lake = lake
-        self._flow = flow
-        self._unsure = unsure
-        self._paired = paired
-        self._maps = maps
-        self._republished = maps.positions[flow.name]
+    maps: OffsetMaps
+    flow: FlowConfig
+    unsure: Mapping[ReadPosition, int | None]
+    source: TopicSource | None
+    paired: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        self._republished = self.maps.positions[self.flow.name]
         self._earliest: Mapping[TopicPartition, int] = {}
-        if not unsure:
+        if not self.unsure:
             return
-        self._read_to = read_landing_positions(lake, flow.source)
+        self._read_to = read_landing_positions(self.maps.lake, self.flow.source)
         self._begun = self._landing_begun()
-        if source is not None:
+        if self.source is not None:
             # Without log start offsets, a position counts as readable itself, which is never ahead (law A).
-            asked = {TopicPartition(partition.topic, partition.partition) for partition, _ in unsure}
-            self._earliest = source.log_start_offsets(asked & led_partitions(source, {tp.topic for tp in asked}))
+            asked = {TopicPartition(partition.topic, partition.partition) for partition, _ in self.unsure}
+            self._earliest = self.source.log_start_offsets(those_led(self.source, asked))
         self._landed = self._read_landed()
 
     def check(self, source: SourcePartition, offset: int) -> PositionCheck:
-        first = self._unsure[source, offset]
-        if blocker := self._maps.resume_blocker(self._flow.name, source, offset, first):
+        first = self.unsure[source, offset]
+        if blocker := self.maps.resume_blocker(self.flow.name, source, offset, first):
             return PositionCheck(is_safe=False, reason=blocker)
         landed = self._landed.get((source, offset), _Landed())
         begun = self._begun.get(source)
@@ -118,7 +104,7 @@ class PositionChecker:
 
     def _begins_late(self, source: SourcePartition, first: int | None) -> bool:
         """Return whether the records before the flow's first, still unsent record count."""
-        return first is None and source.topic not in self._paired
+        return first is None and source.topic not in self.paired
 
     def _sent_from(self, source: SourcePartition, first: int | None) -> int:
         """Return the first offset that the flow sent or, before it sent any, the first that it will send."""
@@ -128,9 +114,9 @@ class PositionChecker:
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         """Return the first offsets of the relay, or the first that retention left in it: the flow sends nothing before them."""
-        rows = self._lake.query(_BEGUN, source=self._flow.source)
+        rows = self.maps.lake.query(_BEGUN, source=self.flow.source)
         begun = {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
-        left = left_before(self._lake, self._flow.source)
+        left = left_before(self.maps.lake, self.flow.source)
         return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
 
     def _read_landed(self) -> dict[ReadPosition, _Landed]:
@@ -139,9 +125,9 @@ class PositionChecker:
         Past the republished range, the reader has read the records between and the target lacks them. Before it, the
         reader has not read them and never will on the target.
         """
-        start, left_out = self._flow.start.timestamp_ms, set[ReadPosition]()
+        start, left_out = self.flow.start.timestamp_ms, set[ReadPosition]()
         spans, lowest = [], dict[SourcePartition, int]()
-        for (source, at), first in self._unsure.items():
+        for (source, at), first in self.unsure.items():
             sent_from = self._sent_from(source, first)
             low, high = (at, sent_from) if at < sent_from else (self._republished.get(source, 0), at)
             spans.append({**asdict(source), "at": at, "low": low, "high": high})
@@ -151,16 +137,16 @@ class PositionChecker:
                 low = 0
             lowest[source] = min(low, lowest.get(source, low))
         tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
-        rows = self._lake.query(
+        rows = self.maps.lake.query(
             _LANDED,
-            relay=self._flow.source,
+            relay=self.flow.source,
             part=RelayPart(lowest, others=False),
             tables=tables,
             start=(start or 0) * 1000,
             missing_ok=True,
         )
         withheld: dict[ReadPosition, int] = {}
-        for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables) if rows else ():
+        for row in self.maps.ask(_WITHHELD, flow=self.flow.name, tables=tables) if rows else ():
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
             withheld[one] = withheld.get(one, 0) + (ranges_of(row) & Ranges([(row.low, row.high)])).count
         landed = {}

@@ -11,14 +11,12 @@ answer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import led_partitions
-from mirrorlake.lake import Lake
+from mirrorlake.kafka import ClusterAdmin, those_led
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
 from mirrorlake.offsets.maps import OffsetMaps, Positions, PositionsByFlow, RelatedFlows, load_related_maps, stable_ends
@@ -26,6 +24,7 @@ from mirrorlake.offsets.neighbours import (
     NeighbourOffsets,
     ReadPast,
     ReadPosition,
+    Redriven,
     count_read_again,
     find_neighbours,
     find_redriven,
@@ -41,10 +40,9 @@ _Neighbours = dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]]
 
 
 def resume_readers(
-    lake: Lake,
+    context: Context,
     related: RelatedFlows,
     readers: PositionsByFlow,
-    clusters: Context,
     *,
     translated: Positions | None = None,
     lost: Collection[str] = (),
@@ -60,52 +58,46 @@ def resume_readers(
     if not translated:
         return {}
     # Before the maps, which then include every commit below these ends.
-    known = stable_ends(clusters.admin(flow.target), related.shared_remotes(), related.flows)
-    query = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
+    known = stable_ends(context.admin(flow.target), related.shared_remotes(), related.flows)
+    query = _ResumeQuery(context, related, load_related_maps(context, related), known, lost)
     return query.resume(readers) if not related.hops else query.resume_with_hops(translated, readers)
 
 
+@dataclass(frozen=True)
 class _ResumeQuery:
-    def __init__(
-        self,
-        lake: Lake,
-        related: RelatedFlows,
-        maps: OffsetMaps,
-        clusters: Context,
-        *,
-        known: Mapping[TopicPartition, int],
-        lost: Collection[str],
-    ) -> None:
-        self._lake = lake
-        self._related = related
-        self._flow = related.flows[0]
-        self._maps = maps
-        self._clusters = clusters
-        self._target = clusters.admin(self._flow.target)
-        self._known = known
-        self._lost = lost
+    context: Context
+    related: RelatedFlows
+    maps: OffsetMaps
+    known: Mapping[TopicPartition, int]
+    lost: Collection[str]
+
+    @property
+    def flow(self) -> FlowConfig:
+        return self.related.flows[0]
+
+    @property
+    def target(self) -> ClusterAdmin:
+        return self.context.admin(self.flow.target)
 
     def resume_with_hops(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
-        pairs = Pairs(self._related, self._maps, target=self._target, known=self._known)
+        pairs = Pairs(self.related, self.maps, self.target, self.known)
         paired = pairs.find_readers(translated, readers)
         asked = {(one.source, one.offset) for one in paired}
-        _, checks = self._find_neighbours(self._flow, asked)
-        redriven = find_redriven(self._maps, self._flow.redrive_name, asked)
+        _, checks, redriven = self._find_neighbours(self.flow, asked)
         done = {(one.name, one.source) for one in paired}
         plain = {key: at for key, at in translated.items() if key not in done}
-        return self.resume({**readers, self._flow.name: plain}) | pairs.resume(paired, checks, redriven)
+        return self.resume({**readers, self.flow.name: plain}) | pairs.resume(paired, checks, redriven)
 
     def resume(self, readers: PositionsByFlow) -> Resumes:
         feeding = self._read_contributions(readers)
-        wanted = {target for _, target in feeding}
-        starts = self._target.log_start_offsets(wanted & led_partitions(self._target, {tp.topic for tp in wanted}))
+        starts = self.target.log_start_offsets(those_led(self.target, {target for _, target in feeding}))
         bare = {
             target
             for (_, target), parts in feeding.items()
             if all(one.last_read is None and one.first_unread is None for one in parts)
         }
-        ends = self._target.last_stable_offsets(bare & starts.keys())
+        ends = self.target.last_stable_offsets(bare & starts.keys())
         # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
         strange = {tp for tp, end in ends.items() if end > starts[tp]}
         resumes = {
@@ -118,13 +110,13 @@ class _ResumeQuery:
         """Return what feeds the target partitions that the first flow's positions lead to, by reader."""
         feeding: dict[_Key, list[Contribution]] = {}
         mine = set[_Key]()
-        for flow in self._related.flows:
+        for flow in self.related.flows:
             committed = readers.get(flow.name, {})
             asked = list(self._completed(flow, committed))
-            neighbours, checks = self._find_neighbours(flow, {one for _, one in asked})
+            neighbours, checks, _ = self._find_neighbours(flow, {one for _, one in asked})
             for reader, (source, offset) in asked:
                 for target, (last_read, first_unread) in neighbours[source, offset].items():
-                    if flow is self._flow and (reader, source) in committed:
+                    if flow is self.flow and (reader, source) in committed:
                         mine.add((reader, target))
                     one = Contribution(
                         flow=flow.name,
@@ -143,7 +135,7 @@ class _ResumeQuery:
         for (reader, source), at in sorted(positions.items(), key=lambda item: item[0][1].generation):
             newest[reader, source.topic, source.partition] = source.generation
             yield reader, (source, at.offset)
-        shared, topics = self._related.shared_remotes(), self._related.topics[flow.name]
+        shared, topics = self.related.shared_remotes(), self.related.topics[flow.name]
         for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
             if topic in topics and flow.remote_topic(topic) in shared:
                 for partition in range(topics[topic].partitions):
@@ -154,10 +146,10 @@ class _ResumeQuery:
 
     def _find_neighbours(
         self, flow: FlowConfig, asked: set[ReadPosition]
-    ) -> tuple[_Neighbours, dict[ReadPosition, PositionCheck]]:
+    ) -> tuple[_Neighbours, dict[ReadPosition, PositionCheck], Redriven]:
         neighbours: _Neighbours = {}
         unsure: dict[ReadPosition, int | None] = {}
-        for one, found in find_neighbours(self._maps, flow.name, asked).items():
+        for one, found in find_neighbours(self.maps, flow.name, asked).items():
             source, offset = one
             # Later records may go to any of these partitions, and a reader must have a position there before they do.
             remote, numbers = flow.remote_topic(source.topic), flow.placement.targets(source.partition)
@@ -165,22 +157,23 @@ class _ResumeQuery:
             first = found.republished_from
             if first is None or offset < first or all(unread is None for _, unread in neighbours[one].values()):
                 unsure[one] = first
-        for one, again in find_redriven(self._maps, flow.redrive_name, asked).items():
+        redriven = find_redriven(self.maps, flow.redrive_name, asked)
+        for one, again in redriven.items():
             for target, first in again.items():
                 last_read, unread = neighbours[one].get(target, NeighbourOffsets())
                 neighbours[one][target] = NeighbourOffsets(last_read, first if unread is None else min(unread, first))
-        topics = None if flow.source in self._lost or not unsure else self._clusters.source(flow.source)
+        topics = None if flow.source in self.lost or not unsure else self.context.source(flow.source)
         # On the way back of the first flow only: the others do not translate from its source.
-        paired = {source.topic for source, _ in asked if flow is self._flow and self._related.way_back(source.topic)}
-        checker = partial(PositionChecker, self._lake, flow, unsure, maps=self._maps, paired=paired)
+        paired = {source.topic for source, _ in asked if flow is self.flow and self.related.way_back(source.topic)}
         try:
-            checks = checker(source=topics)
+            checks = PositionChecker(self.maps, flow, unsure, topics, paired)
         except ClusterError:
             # The positions of its groups are the recorded ones, too.
-            if flow is self._flow:
+            if flow is self.flow:
                 raise
-            checks = checker(source=None)
-        return neighbours, {one: checks.check(*one) if one in unsure else PositionCheck() for one in neighbours}
+            checks = PositionChecker(self.maps, flow, unsure, None, paired)
+        checked = {one: checks.check(*one) if one in unsure else PositionCheck() for one in neighbours}
+        return neighbours, checked, redriven
 
     def _resume_one(
         self, target: TopicPartition, parts: Sequence[Contribution], first: int | None, *, among_strangers: bool
@@ -191,17 +184,17 @@ class _ResumeQuery:
         if unsafe is not None:
             reason = f"{unsafe}: {unsafe.check.reason}" if several else unsafe.check.reason
             return Resume.of(unsafe, target, reason=reason)
-        if several and target not in self._known:
-            flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
+        if several and target not in self.known:
+            flows = [flow.name for flow in self.related.flows if flow.delivery != "exactly_once"]
             if flows:
                 why = f"{', '.join(flows)} delivers at least once"
             else:
                 why = "it does not exist yet, or has no leader" if first is None else "a transaction is open"
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
-        position = position_among(parts, known_to=self._known[target] if several else None)
+        position = position_among(parts, known_to=self.known[target] if several else None)
         if position is None and first is None:
-            reason = f"{target} does not exist on {self._flow.target} yet, or has no leader"
+            reason = f"{target} does not exist on {self.flow.target} yet, or has no leader"
             return Resume.of(decides, target, reason=reason)
         if position is None and among_strangers:
             reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
@@ -223,7 +216,7 @@ class _ResumeQuery:
     def _with_records_again(self, resumes: Resumes, feeding: Mapping[_Key, Sequence[Contribution]]) -> Resumes:
         """Add the records that each reader reads again because they come after one that it has not read."""
         asked: dict[str, dict[ReadPast, list[_Key]]] = {}
-        redrives = {flow.name: flow.redrive_name for flow in self._related.flows}
+        redrives = {flow.name: flow.redrive_name for flow in self.related.flows}
         for key, resume in resumes.items():
             if (position := resume.downstream_offset) is None:
                 continue
@@ -231,10 +224,10 @@ class _ResumeQuery:
                 past = ReadPast(one.source, one.upstream_offset, resume.target, position)
                 if one.last_read is not None and one.last_read >= position:
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
-                if redrives[one.flow] in self._maps.sources:
+                if redrives[one.flow] in self.maps.sources:
                     asked.setdefault(redrives[one.flow], {}).setdefault(past, []).append(key)
         for flow, readers in asked.items():
-            for past, again in count_read_again(self._maps, flow, readers).items():
+            for past, again in count_read_again(self.maps, flow, readers).items():
                 for key in readers[past]:
                     counted = resumes[key].records_again
                     total = None if counted is None else counted + again

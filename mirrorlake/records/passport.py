@@ -14,7 +14,7 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, Lake, landed_positions, load_incarnation_filter, remote_names
+from mirrorlake.lake import GAPS, landed_positions, load_incarnation_filter, remote_names
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.removed import LEFT
@@ -36,10 +36,10 @@ class _Fates:
 
 
 class Registry:
-    def __init__(self, lake: Lake, clusters: Context) -> None:
-        self.lake = lake
-        self.flows = clusters.config.flows
-        self._clusters = clusters
+    def __init__(self, context: Context) -> None:
+        self.lake = context.lake
+        self.flows = context.config.flows
+        self._context = context
 
     def passport(self, cluster: str, where: TopicPartition, offset: int, *, generation: int | None = None) -> Passport:
         """Return the passport of the record at an offset of a source topic or a remote topic.
@@ -99,7 +99,7 @@ class Registry:
 
     def _known(self, flows: Sequence[FlowConfig]) -> OffsetMaps | None:
         try:
-            return load_offset_maps(self.lake, flows, self._clusters)
+            return load_offset_maps(self._context, flows)
         except ClusterError:
             # Without the target's ledgers the tables are still valid, but may lack the newest outcomes.
             return None

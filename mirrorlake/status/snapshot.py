@@ -325,7 +325,7 @@ class Sampler:
                     self._consumed[one] = at
             fresh = [one for one in commits if one not in self._consumed]
             try:
-                maps = load_offset_maps(lake, [flow], self._context) if fresh else None
+                maps = load_offset_maps(self._context, [flow]) if fresh else None
             except ClusterError as error:
                 # The target stopped answering meanwhile.
                 round_.skip([("flow", flow.name)], error)

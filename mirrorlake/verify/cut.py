@@ -64,9 +64,7 @@ def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[
         for flow in flows:
             remotes |= {flow.remote_topic(name) for name in names if flow.source == alias and flow.carries(name)}
     ends = stable_ends(context.admin(flows[0].target), remotes, flows)
-    return FixedCut(
-        flows={flow.name: flow for flow in flows}, maps=load_offset_maps(context.lake, flows, context), ends=ends
-    )
+    return FixedCut(flows={flow.name: flow for flow in flows}, maps=load_offset_maps(context, flows), ends=ends)
 
 
 def feeds_within(

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -225,12 +225,6 @@ def bursts(options: Options, number: int) -> tuple[Topic, ...]:
     return options.topics(f"bench.burst{number}.")
 
 
-def _running(name: str, contest: Contest, alias: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    if name == MM2:
-        return mm2.running(alias, contest)
-    return mirrorlake(contest, execution="streaming" if name == MIRRORLAKE_STREAMING else "live")
-
-
 def measure(options: Options, book: Book, say: Say) -> None:
     """Run each subject with each number of targets, on brokers of its own."""
     for count in options.targets:
@@ -244,8 +238,9 @@ def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
         live = spread(options.spread)
         contest.create([*live, *(topic for number in numbers for topic in bursts(options, number))])
         alias = "mm2live" if name == MM2 else contest.source.alias
+        how = "streaming" if name == MIRRORLAKE_STREAMING else "live"
         with (
-            _running(name, contest, alias) as process,
+            mm2.running(alias, contest) if name == MM2 else mirrorlake(contest, execution=how) as process,
             Watcher(contest.targets[0].bootstrap_servers, *(f"{alias}.{topic.name}" for topic in live)) as watcher,
         ):
             subject = Subject(name, alias, process, contest, options, book, live=live)

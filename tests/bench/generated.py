@@ -68,7 +68,8 @@ def new_lake(topics: str) -> Iterator[tuple[Lake, Registry]]:
         tables.create(lake.relay_location("east"), RELAY)
         for table in SIDE_TABLES:
             tables.create(lake.meta_location(table), table)
-        yield lake, Registry(lake, clusters)
+        clusters.lake = lake
+        yield lake, Registry(clusters)
 
 
 def played_mirror(folder: str) -> Mirror:

@@ -67,7 +67,7 @@ def test_law_a_what_is_recorded_is_of_now_and_a_refused_group_hides_no_move(monk
 
     recorded, told = list[GroupPlan](), list[GroupPlan]()
     monkeypatch.setattr(groups, "read_commits", lambda *_, **__: GroupCommits({}))
-    monkeypatch.setattr(groups, "plan_groups", lambda *_, **__: plan(50))
+    monkeypatch.setattr(groups.GroupSync, "_plan", lambda *_: plan(50))
     monkeypatch.setattr(groups, "apply_groups", refuse)
     flow = mirror_config({"mm2": {"checkpoints": True}}).flows[0]
     context: Any = SimpleNamespace(now=lambda: NOON, groups=lambda _: None, mm2_writer=lambda _: None, lake=None)
@@ -131,7 +131,7 @@ def test_a_truncation_of_one_partition_begins_no_other_again() -> None:
     related = SimpleNamespace(shared_remotes=lambda: {flow.remote_topic("orders")}, topics={flow.name: orders})
     cut, whole = SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)
     read: Any = {("billing", cut): Committed(130), ("billing", whole): Committed(50)}
-    query: Any = SimpleNamespace(_related=related)
+    query: Any = SimpleNamespace(related=related)
     found = {position for _, position in _ResumeQuery._completed(query, flow, read)}
     assert found == {(cut, 130), (whole, 50), (SourcePartition("orders", 2, 1), 0)}
 

@@ -213,7 +213,7 @@ def told(
     maps = OffsetMaps(lake=nothing, positions={flow.name: {ORDERS: 5} for flow in hops})
     target: Any = MemoryCluster(orders=(earliest, 5))
     target.topics["orders"].logs[0].has_leader = is_led
-    pairs = Pairs(related, maps, target=target, known={REMOTE: 5} if known is None else known)
+    pairs = Pairs(related, maps, target, {REMOTE: 5} if known is None else known)
     pairs.__dict__["_fates"] = {key: (sent, []) for key, sent in SENT.items()}
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
     asked = pairs.find_readers(readers["east->west"], readers)
@@ -257,7 +257,7 @@ def test_law_a_copies_that_come_back_under_another_name_are_read_by_their_own_po
     there, back = writes_hops("east", "west", policy="identity"), writes_hops("west", "east")
     nothing: Any = None
     related = RelatedFlows(flows=(there,), topics={}, hops=(there, back))
-    pairs = Pairs(related, OffsetMaps(lake=nothing, positions={}), target=nothing, known={})
+    pairs = Pairs(related, OffsetMaps(lake=nothing, positions={}), nothing, {})
     orders = {("billing", ORDERS): Committed(2)}
     copies = {("billing", SourcePartition("west.orders", 1, 0)): Committed(1)}
     [found] = pairs.find_readers(orders, {there.name: {**orders, **copies}})

@@ -40,8 +40,7 @@ def maps(lake: Lake, sent: int | None) -> OffsetMaps:
 
 def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **more: Any) -> PositionCheck:
     source: Any = MemoryCluster(orders=(earliest, earliest))
-    asked = {(ORDERS, at): None}
-    return PositionChecker(lake, flow(**more), asked, maps=maps(lake, sent), source=source).check(ORDERS, at)
+    return PositionChecker(maps(lake, sent), flow(**more), {(ORDERS, at): None}, source).check(ORDERS, at)
 
 
 @pytest.mark.law("A")
@@ -84,7 +83,7 @@ def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_
     ours = flow()
     related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
     clusters: Any = SimpleNamespace(admin=lambda _: MemoryCluster("central", **{"east.orders": (3, end)}))
-    look = _ResumeQuery(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
+    look = _ResumeQuery(clusters, related, maps(lake, None), {}, {"east"})
     [resume] = look.resume({ours.name: {("g", ORDERS): Committed(0)}}).values()
     assert (resume.downstream_offset, resume.exact, resume.records_again) == (3, exact, again)
     assert ("other records" in resume.reason) is not exact

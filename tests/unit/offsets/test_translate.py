@@ -86,7 +86,7 @@ def test_law_a_offsets_of_a_file_are_of_the_life_that_the_source_holds_there(
     built.observe("orders", cuts=[{"partition": 0, "generation": 2, "first_offset": 120}])
     asked: list[SourcePartition] = []
 
-    def resume(_lake: Any, _related: Any, readers: Any, _clusters: Any) -> dict[Any, Resume]:
+    def resume(_context: Any, _related: Any, readers: Any) -> dict[Any, Resume]:
         asked.extend(source for _, source in readers["east->central"])
         return {}
 
