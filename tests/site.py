@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -27,15 +26,12 @@ def pages() -> list[Path]:
 
 def linked() -> set[Path]:
     """Return the files that pages link to and that are no pages: pictures, settings, notebooks."""
-    return {target for page in pages() for target in links_of(page) if (ROOT / target).is_file()} - set(pages())
-
-
-def links_of(page: Path) -> Iterator[Path]:
-    """Yield where the links of a page into the repository lead, from its root."""
-    without_code = re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
-    for target in _LINK.findall(without_code):
-        if "://" not in target and not target.startswith("mailto:"):
-            yield Path((ROOT / page.parent / target).resolve()).relative_to(ROOT)
+    found = set[Path]()
+    for page in pages():
+        text = re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+        links = (one for one in _LINK.findall(text) if "://" not in one and not one.startswith("mailto:"))
+        found |= {Path((ROOT / page.parent / one).resolve()).relative_to(ROOT) for one in links}
+    return {one for one in found if (ROOT / one).is_file()} - set(pages())
 
 
 def nav() -> list[str]:

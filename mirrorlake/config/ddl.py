@@ -53,6 +53,7 @@ def is_expression(text: str) -> bool:
 def _type(kind: Any) -> pa.DataType:
     import pyarrow as pa
     from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
 
     of = exp.DataType.Type
     plain = {
@@ -87,6 +88,4 @@ def _type(kind: Any) -> pa.DataType:
         return pa.map_(pa.string(), _type(inner[1]))
     if kind.this is of.STRUCT and inner and all(isinstance(one, exp.ColumnDef) for one in inner):
         return pa.struct([(one.name, _type(one.args["kind"])) for one in inner])
-    raise fault_error(
-        f"{kind.sql(dialect='spark')} has no place in a table", "use a type of Delta, as STRING or DOUBLE"
-    )
+    raise fault_error(f"{kind.sql(dialect=Spark)} has no place in a table", "use a type of Delta, as STRING or DOUBLE")

@@ -39,7 +39,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
     around = _find_neighbours(maps, flow, held)
     source_groups = context.groups(flow.source)
     active = source_groups.active()
-    places = [TopicPartition(s.topic, s.partition) for s in feeding]
+    places = [s.tp for s in feeding]
     there = source_groups.committed(held, places, unsure=unsure)
     rows: list[GroupPosition] = []
     for group, positions in held.items():
@@ -121,7 +121,7 @@ def _resume(
     return Resume(
         source=SourcePartition(first.topic, 1, first.partition),
         upstream_offset=places[first],
-        target=TopicPartition(source.topic, source.partition),
+        target=source.tp,
         downstream_offset=position,
         exact=again == 0 and position is not None,
         records_again=again,

@@ -156,7 +156,7 @@ class OperationContext:
 
     def open_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> tuple[OpenTransaction, ...]:
         """Find what of a flow's source nobody may read, because a transaction is open; `ends` were just read."""
-        stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
+        stable = {source.tp: end for source, end in ends.items()}
         source, readers = self.context.admin(flow.source), partial(self.context.reader, committed=False)
         return tuple(find_open_transactions(source, readers, stable).values()) if stable else ()
 

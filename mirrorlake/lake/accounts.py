@@ -72,7 +72,7 @@ class OffsetAccounts:
             return None
         newest: dict[TopicPartition, SourcePartition] = {}
         for source in self._expected:
-            tp = TopicPartition(source.topic, source.partition)
+            tp = source.tp
             newest[tp] = max(source, newest.get(tp, source))
         return sum(max(0, end - self._expected.get(newest[tp], 0) if tp in newest else end) for tp, end in ends.items())
 

@@ -187,5 +187,5 @@ def split_task(task: LandTaskSpec, groups: int) -> list[LandTaskSpec]:
 def _ends_of_share(
     start: Mapping[SourcePartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    mine = {TopicPartition(source.topic, source.partition) for source in start}
+    mine = {source.tp for source in start}
     return {tp: end for tp, end in ends.items() if tp in mine}

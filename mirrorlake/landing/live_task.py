@@ -130,7 +130,7 @@ def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
 def _land(task: LandTaskSpec) -> bool:
     """Land turn by turn. Return whether a drain reached all ends."""
     turns, admin = _TurnWriter(task), ClusterAdmin(task.relay_claim.alias, task.options)
-    start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
+    start = {source.tp: offset for source, offset in task.start.items()}
     gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.max_bytes)
     wait_s, most = max(_IDLE_TIMEOUT_S, task.pace_s), task.max_records
     log.info(
@@ -172,7 +172,7 @@ class _TurnWriter:
         if self._relay.has_begun:
             # Spark restarted a task that died: its predecessor landed past this one's start.
             raise _TaskEnd(CHANGED, "the task died")
-        self._sources = {TopicPartition(source.topic, source.partition): source for source in task.start}
+        self._sources = {source.tp: source for source in task.start}
         self._progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
         self._budget = UncompressedBudget(task.relay_claim.path, sharers=task.groups)
         self._landed_until = task.landed_until

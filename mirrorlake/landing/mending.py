@@ -160,7 +160,7 @@ class Mending:
             return {}
         states = self._source.describe(topics)
         same = {
-            TopicPartition(span.source.topic, span.source.partition): span
+            span.source.tp: span
             for span in spans
             if span.source.topic in states
             and _is_same(span.source, known[span.source.topic], states[span.source.topic])

@@ -58,7 +58,7 @@ class SourceState:
             log.warning(
                 "land.gap source=%s kind=%s range=%s %s..%s",
                 *(alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
-                extra={"facts": {"topic_partition": str(TopicPartition(gap.source.topic, gap.source.partition))}},
+                extra={"facts": {"topic_partition": str(gap.source.tp)}},
             )
 
 
@@ -129,7 +129,7 @@ def ended_generations(landed: Mapping[SourcePartition, int], recreated: Collecti
     ended: dict[TopicPartition, SourcePartition] = {}
     for source in landed:
         if source.topic in recreated:
-            tp = TopicPartition(source.topic, source.partition)
+            tp = source.tp
             ended[tp] = max(source, ended.get(tp, source))
     return [
         Gap(source=source, first_offset=landed[source], last_offset=-1, missing=0, kind="recreated")

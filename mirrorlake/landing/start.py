@@ -142,7 +142,7 @@ def _checkpoint_lost_error(
         return None
     planned = kafka_positions(known.planned or {})
     is_ahead = any(
-        position > planned.get(TopicPartition(source.topic, source.partition), position)
+        position > planned.get(source.tp, position)
         for source, position in landed.items()
         if source.topic in topics.known
         and source.generation == topics.known[source.topic].generation_of(source.partition)

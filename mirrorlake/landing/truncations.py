@@ -125,7 +125,7 @@ def _newest_rows(
             relay_log, dict(chain.from_iterable(_comparable_ranges(known, *each) for each in extents.items()))
         )
         # Sorted by generation: the newest one has the last offset.
-        return {TopicPartition(source.topic, source.partition): row for source, row in sorted(rows.items())}
+        return {source.tp: row for source, row in sorted(rows.items())}
     relay = lake.relay(alias)
     newest = _rows_at(relay, known, {tp: extent.landed - 1 for tp, extent in extents.items()})
     # A partition that ends in a transaction marker has no row there. Two jobs find the last rows of all such partitions; a search

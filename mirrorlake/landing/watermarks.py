@@ -88,9 +88,9 @@ class WatermarkWatch:
 
     def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
-        self._partitions = [TopicPartition(source.topic, source.partition) for source in sorted(task.start)]
+        self._partitions = [source.tp for source in sorted(task.start)]
         self._index = {tp: number for number, tp in enumerate(self._partitions)}
-        start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
+        start = {source.tp: offset for source, offset in task.start.items()}
         self._times = CompleteTimes(
             np.array([start[tp] for tp in self._partitions], np.int64),
             np.array([task.leader_epochs.get(tp, -1) for tp in self._partitions], np.int64),

@@ -154,7 +154,7 @@ class SyncFeed:
                 is_present = not self._flow.denies(topic) and run.target.topic == self._flow.remote_topic(topic)
                 if is_present and not is_different_topic(now, then):
                     runs.setdefault(run.source, []).append(run)
-        newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*sent.positions, *runs})}
+        newest = {s.tp: s for s in sorted({*sent.positions, *runs})}
 
         def outdated(sync: OffsetSync) -> bool:
             source = newest.get(TopicPartition(sync.topic, sync.partition))

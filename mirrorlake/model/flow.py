@@ -54,6 +54,11 @@ class SourcePartition:
     generation: int
     partition: int
 
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition on the source, whatever its generation."""
+        return TopicPartition(self.topic, self.partition)
+
     def __str__(self) -> str:
         suffix = f"~{self.generation}" if self.generation > 1 else ""
         return f"{self.topic}{suffix}-{self.partition}"

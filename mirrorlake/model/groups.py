@@ -6,7 +6,7 @@ Law A (never ahead): the position on the target never skips a record that the gr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mirrorlake.errors import MirrorlakeError
@@ -52,7 +52,7 @@ class PositionCheck:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Contribution:
     """The records of one source partition of one flow on a target partition, seen from one reader's position.
 
@@ -63,9 +63,10 @@ class Contribution:
     flow: str
     source: SourcePartition
     upstream_offset: int
+    check: PositionCheck = PositionCheck()
+    _: KW_ONLY
     last_read: int | None = None
     first_unread: int | None = None
-    check: PositionCheck = PositionCheck()
 
     def __str__(self) -> str:
         return f"{self.source}@{self.upstream_offset} of {self.flow}"

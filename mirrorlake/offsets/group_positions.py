@@ -35,13 +35,8 @@ class GroupCommits:
     unsure: dict[str, MirrorlakeError] = field(default_factory=dict)
 
     def only(self, groups: Collection[str]) -> GroupCommits:
-        return GroupCommits(
-            {
-                name: {key: committed for key, committed in positions.items() if key[0] in groups}
-                for name, positions in self.by_flow.items()
-            },
-            {group: why for group, why in self.unsure.items() if group in groups},
-        )
+        kept = {name: {key: at for key, at in all_.items() if key[0] in groups} for name, all_ in self.by_flow.items()}
+        return GroupCommits(kept, {group: why for group, why in self.unsure.items() if group in groups})
 
 
 def read_commits(context: Context, flow: FlowConfig, *, recorded: bool = False) -> GroupCommits:

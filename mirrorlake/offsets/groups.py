@@ -105,17 +105,14 @@ class GroupSync:
         """Return the state of the groups on both clusters with the present plan; changes nothing (law H)."""
         context, flow, commits = self._context, self._flow, self._read_commits()
         plan = self._plan(commits)
-        on_source = {
-            (group, TopicPartition(source.topic, source.partition)): at.offset
-            for (group, source), at in commits.by_flow.get(flow.name, {}).items()
-        }
+        mine = commits.by_flow.get(flow.name, {})
+        on_source = {(group, source.tp): at.offset for (group, source), at in mine.items()}
         on_target = {(one.group, one.resume.target): one.target_offset for one in plan if one.target_offset is not None}
         parts: dict[str, list[GroupOverviewPart]] = {group: [] for group in plan.groups}
         source_lags, source = _read_side(context, flow.source, plan.groups, on_source)
         target_lags, target = _read_side(context, flow.target, plan.groups, on_target)
         for one in plan:
-            here = TopicPartition(one.resume.source.topic, one.resume.source.partition)
-            lags = source_lags.get((one.group, here)), target_lags.get((one.group, one.resume.target))
+            lags = source_lags.get((one.group, one.resume.source.tp)), target_lags.get((one.group, one.resume.target))
             parts[one.group].append(GroupOverviewPart(position=one, source_lag=lags[0], target_lag=lags[1]))
         rows = [
             GroupOverviewRow(
@@ -145,7 +142,7 @@ class GroupSync:
         commits = self._read_commits()
         if commits.by_flow == self._settled and not commits.unsure:
             return
-        done = self._carry_out(commits, at)
+        done = self._carry_out(commits, at, None, None)
         # A group that waits or is on hold is planned again in the next pass: its reason may be gone.
         is_settled = not done.held and not done.unread and all(position.resume.exact for position in done)
         self._settled = commits.by_flow if is_settled else None
@@ -187,11 +184,7 @@ class GroupSync:
         return GroupPlan(flow.name, tuple(rows)).unsure(commits.unsure)
 
     def _carry_out(
-        self,
-        commits: GroupCommits,
-        at: datetime,
-        shown: GroupPlan | None = None,
-        tell: Callable[[GroupPlan], None] | None = None,
+        self, commits: GroupCommits, at: datetime, shown: GroupPlan | None, tell: Callable[[GroupPlan], None] | None
     ) -> GroupPlan:
         present = self._plan(commits)
         plan = present if shown is None else present.as_shown(shown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -66,21 +66,24 @@ class RelatedFlows:
     hops: tuple[FlowConfig, ...] = ()
 
     @property
+    def flow(self) -> FlowConfig:
+        return self.flows[0]
+
+    @property
     def back(self) -> tuple[FlowConfig, ...]:
         """The flows that lead from the target to the source and write hop headers."""
-        flow = self.flows[0]
-        return tuple(each for each in self.hops if (each.source, each.target) == (flow.target, flow.source))
+        there, home = self.flow.target, self.flow.source
+        return tuple(each for each in self.hops if (each.source, each.target) == (there, home))
 
     def way_back(self, topic: str) -> FlowConfig | None:
         """Return the flow that brings the remote topic of a topic back to the source."""
-        remote = self.flows[0].remote_topic(topic)
+        remote = self.flow.remote_topic(topic)
         return next((each for each in self.back if each.carries(remote)), None)
 
     def shared_remotes(self) -> set[str]:
         """Return the first flow's remote topics with partitions that more than one source partition may feed."""
-        flow = self.flows[0]
-        mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
-        if flow.placement.kind != "keep" or self.back:
+        mine = {self.flow.remote_topic(topic) for topic in self.topics[self.flow.name]}
+        if self.flow.placement.kind != "keep" or self.back:
             return mine
         feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
         return {remote for remote in mine if feeding[remote] > 1}
@@ -156,14 +159,14 @@ class OffsetMaps:
     current: str = "true"
 
     def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
-        """Query these maps with `Lake.query`.
+        return to_rows(self.table(text, tables=tables, **values))
+
+    def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
+        """Query these maps, and more `tables`.
 
         `{fates}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{runs}` for
         those of sent records.
         """
-        return to_rows(self.table(text, tables=tables, **values))
-
-    def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
         text = text.replace("{runs}", f"(SELECT * FROM {{fates}} WHERE kind = '{SENT}')")  # noqa: S608
         rows = (
             f"SELECT {_COLUMNS} FROM {{offset_map}} JOIN {{copied}} USING (flow, lane) WHERE ledger_seq <= seq "  # noqa: S608
@@ -222,9 +225,7 @@ class _LedgerTail:
     is_trimmed: bool = False
 
 
-def load_offset_maps(
-    context: Context, flows: Iterable[FlowConfig], *, by_table: Sequence[FlowConfig] = ()
-) -> OffsetMaps:
+def load_offset_maps(context: Context, flows: Iterable[FlowConfig], by_table: Sequence[FlowConfig] = ()) -> OffsetMaps:
     """Read the table and the ledgers of flows, and of flows `by_table` the table alone; the ledgers in parallel."""
     lake, flows = context.lake, list(flows)
     # Before the rows, which may then be newer than these positions, never older (law A).
@@ -249,19 +250,20 @@ def load_offset_maps(
     )
 
 
-def load_related_maps(context: Context, related: RelatedFlows) -> OffsetMaps:
+def load_related_maps(context: Context, related: RelatedFlows, lost: Collection[str] = ()) -> OffsetMaps:
     """Read the maps that decide the positions of readers on a flow's remote topics.
 
-    If the flow's source does not answer, the table alone is safe for the way back: records that only its ledgers
-    know count as unread (law A).
+    If the flow's source is in `lost` or does not answer, the table alone is safe for the way back: records that only
+    its ledgers know count as unread (law A).
     """
-    flows = with_redrives(context, related.flows)
-    try:
-        return load_offset_maps(context, [*flows, *related.back])
-    except ClusterError:
-        if not related.back:
-            raise
-        return load_offset_maps(context, flows, by_table=related.back)
+    flows, flow = with_redrives(context, related.flows), related.flow
+    if flow.source not in lost:
+        try:
+            return load_offset_maps(context, [*flows, *related.back])
+        except ClusterError as error:
+            if not related.back or error.facts.get("alias") == flow.target:
+                raise
+    return load_offset_maps(context, flows, related.back)
 
 
 def with_redrives(context: Context, flows: Sequence[FlowConfig]) -> list[FlowConfig]:
@@ -296,17 +298,16 @@ def _read_copied(lake: Lake) -> Copied:
     return {(row.flow, row.lane): int(row.seq) for row in rows}
 
 
-def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
+def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], context: Context) -> list[_LedgerTail]:
     # Opened before the threads start: clients of one cluster are shared, and threads would open them twice.
-    admins = [clusters.admin(flow.target) for flow in flows]
+    admins = [context.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
+        return list(pool.map(partial(_read_ledger, copied, context), flows, admins))
 
 
-def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
-    newer: list[LedgerRecord] = []
-    is_trimmed = False
-    with closing(clusters.ledger(flow)) as reader:
+def _read_ledger(copied: Copied, context: Context, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
+    newer, is_trimmed = list[LedgerRecord](), False
+    with closing(context.ledger(flow)) as reader:
         last = read_lanes(reader, target, flow.ledger_topic)
         for lane, newest in last.items():
             before = copied.get((flow.name, lane), -1)

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -74,7 +73,7 @@ def find_neighbours(
     ranges: dict[SourcePartition, dict[TopicPartition, list[MappedRange]]] = {}
     tables = {"wanted": pa.Table.from_pylist(wanted, _WANTED)}
     rows = maps.ask(_RUNS, tables=tables, **bounds) if wanted else []
-    for run in sorted(map(to_mapped_range, rows), key=_begin):
+    for run in sorted(map(to_mapped_range, rows), key=lambda run: run.first_upstream):
         ranges.setdefault(run.source, {}).setdefault(run.target, []).append(run)
     for (source, at), found in neighbours.items():
         found.republished_from = begins.get(source)
@@ -83,12 +82,9 @@ def find_neighbours(
     return neighbours
 
 
-_begin = attrgetter("first_upstream")
-
-
 def _between(runs: list[MappedRange], at: int) -> NeighbourOffsets:
     """Return the records around an upstream offset by the last range that begins before it and the first after it."""
-    following = bisect_left(runs, at, key=_begin)
+    following = bisect_left(runs, at, key=lambda run: run.first_upstream)
     unread = runs[following].first_downstream if following < len(runs) else None
     if following == 0:
         return NeighbourOffsets(None, unread)

@@ -163,10 +163,6 @@ class Pairs:
     target: ClusterAdmin
     known: Mapping[TopicPartition, int]
 
-    @property
-    def flow(self) -> FlowConfig:
-        return self.related.flows[0]
-
     def find_readers(self, translated: Positions, readers: PositionsByFlow) -> list[PairReader]:
         """Return the readers of topics that come back, with all their positions.
 
@@ -178,16 +174,15 @@ class Pairs:
             each = (position for flow in flows for position in readers.get(flow.name, {}).items())
             return {(name, source.topic, source.partition): at.offset for (name, source), at in each}
 
-        there, on_source = positions_of(self.related.back), positions_of([self.flow])
+        there, on_source = positions_of(self.related.back), positions_of([self.related.flow])
         paired = []
         for (name, source), at in translated.items():
-            back, remote = self.related.way_back(source.topic), self.flow.remote_topic(source.topic)
+            back, remote = self.related.way_back(source.topic), self.related.flow.remote_topic(source.topic)
             if back is None:
-                copies_read = None
-            elif back.remote_topic(remote) == source.topic:
-                copies_read = at.offset
-            else:
-                copies_read = on_source.get((name, back.remote_topic(remote), source.partition))
+                continue
+            copies_read: int | None = at.offset
+            if (home := back.remote_topic(remote)) != source.topic:
+                copies_read = on_source.get((name, home, source.partition))
             if copies_read is not None:
                 paired.append(
                     PairReader(
@@ -202,10 +197,7 @@ class Pairs:
         return paired
 
     def resume(
-        self,
-        readers: Sequence[PairReader],
-        checks: Mapping[ReadPosition, PositionCheck],
-        redriven: Redriven,
+        self, readers: Sequence[PairReader], checks: Mapping[ReadPosition, PositionCheck], redriven: Redriven
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Return the positions of readers, by reader and target partition; `checks` and `redriven` are of their source positions."""
         earliest = self.target.log_start_offsets(those_led(self.target, {one.target for one in readers}))
@@ -213,23 +205,18 @@ class Pairs:
         resumes = {}
         for one in readers:
             at, pair = (one.source, one.offset), pairs[one.source.topic, one.source.partition]
-            found = self._resume_one(one, pair, checks[at], earliest.get(one.target), redriven.get(at, {}))
-            resumes[one.name, one.target] = found
+            starts = earliest.get(one.target), redriven.get(at, {}).get(one.target)
+            resumes[one.name, one.target] = self._resume_one(one, pair, checks[at], *starts)
         return resumes
 
     def _resume_one(
-        self,
-        reader: PairReader,
-        pair: Pair,
-        check: PositionCheck,
-        first: int | None,
-        redriven: Mapping[TopicPartition, int],
+        self, reader: PairReader, pair: Pair, check: PositionCheck, first: int | None, first_redriven: int | None
     ) -> Resume:
-        target, alias = reader.target, self.flow.target
+        target, alias = reader.target, self.related.flow.target
         # Copies at the end of the source need not be landed from there: the maps show that they are copies.
         if check.is_safe and not pair.may_follow(reader.offset):
             check = PositionCheck()
-        why = refused(self.flow, self.related.hops)
+        why = refused(self.related.flow, self.related.hops)
         if not why and not check.is_safe:
             why = check.reason
         if not why and first is None:
@@ -240,16 +227,13 @@ class Pairs:
         if why or first is None:
             return resume
         found = pair.resume(
-            reader.offset,
-            read_there=reader.offset_there,
-            copies_read=reader.copies_read,
-            known_to=self.known[target],
+            reader.offset, read_there=reader.offset_there, copies_read=reader.copies_read, known_to=self.known[target]
         )
-        again = redriven.get(target)
-        if again is not None and (found.position is None or again < found.position):
-            found = replace(found, position=again, again=found.again + (found.position or again) - again)
+        if first_redriven is not None and (found.position is None or first_redriven < found.position):
+            again = found.again + (found.position or first_redriven) - first_redriven
+            found = replace(found, position=first_redriven, again=again)
         if found.again:
-            whose = f"{alias if found.is_own_first else self.flow.source}'s own record"
+            whose = f"{alias if found.is_own_first else self.related.flow.source}'s own record"
             if found.is_own_first is None:
                 whose = f"a record that {alias} has not sent on"
             reasons = f"the logs interleave: {whose} is the first that it has not read", check.reason
@@ -262,9 +246,9 @@ class Pairs:
         )
 
     def _pair(self, topic: str, partition: int) -> Pair:
-        back, remote = self.related.way_back(topic), self.flow.remote_topic(topic)
+        back, remote = self.related.way_back(topic), self.related.flow.remote_topic(topic)
         return Pair(
-            forward=self._copies(self.flow, topic, partition),
+            forward=self._copies(self.related.flow, topic, partition),
             back=Copies((), position=0) if back is None else self._copies(back, remote, partition),
             is_one_topic=back is not None and back.remote_topic(remote) == topic,
         )
@@ -273,18 +257,14 @@ class Pairs:
         known = self.related.topics[flow.name].get(topic)
         source = SourcePartition(topic, 1 if known is None else known.generation_of(partition), partition)
         sent, withheld = self._fates.get((flow.name, topic, partition), ((), ()))
-        return Copies(
-            sent,
-            position=self.maps.positions[flow.name].get(source, 0),
-            withheld=withheld,
-            is_whole=flow.start.kind == "earliest",
-        )
+        position, is_whole = self.maps.positions[flow.name].get(source, 0), flow.start.kind == "earliest"
+        return Copies(sent, position=position, withheld=withheld, is_whole=is_whole)
 
     @cached_property
     def _fates(self) -> dict[tuple[str, str, int], tuple[list[tuple[int, int, int]], list[tuple[int, int]]]]:
         """What flows sent of the newest generation of each topic, and withheld, by flow, source topic and partition."""
         fates: dict[tuple[str, str, int], tuple[list[tuple[int, int, int]], list[tuple[int, int]]]] = {}
-        flows = [flow.name for flow in (self.flow, *self.related.back)]
+        flows = [flow.name for flow in (self.related.flow, *self.related.back)]
         for row in self.maps.ask(_FATES, flows=flows, loop=RULE):
             source = SourcePartition(row.source_topic, row.generation, row.source_partition)
             sent, withheld = fates.setdefault((row.flow, source.topic, source.partition), ([], []))

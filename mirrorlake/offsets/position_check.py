@@ -77,7 +77,7 @@ class PositionChecker:
         self._begun = self._landing_begun()
         if self.source is not None:
             # Without log start offsets, a position counts as readable itself, which is never ahead (law A).
-            asked = {TopicPartition(partition.topic, partition.partition) for partition, _ in self.unsure}
+            asked = {partition.tp for partition, _ in self.unsure}
             self._earliest = self.source.log_start_offsets(those_led(self.source, asked))
         self._landed = self._read_landed()
 
@@ -87,7 +87,7 @@ class PositionChecker:
             return PositionCheck(is_safe=False, reason=blocker)
         landed = self._landed.get((source, offset), _Landed())
         begun = self._begun.get(source)
-        readable_from = max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
+        readable_from = max(offset, self._earliest.get(source.tp, offset))
         if offset < self._sent_from(source, first):
             # Safe if the reader could still read no record that is skipped.
             is_safe = landed.between == 0 and begun is not None and readable_from >= begun
@@ -136,14 +136,9 @@ class PositionChecker:
                 left_out.add((source, at))
                 low = 0
             lowest[source] = min(low, lowest.get(source, low))
-        tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
+        tables, part = {"spans": pa.Table.from_pylist(spans, _SPANS)}, RelayPart(lowest, others=False)
         rows = self.maps.lake.query(
-            _LANDED,
-            relay=self.flow.source,
-            part=RelayPart(lowest, others=False),
-            tables=tables,
-            start=(start or 0) * 1000,
-            missing_ok=True,
+            _LANDED, relay=self.flow.source, part=part, tables=tables, start=(start or 0) * 1000, missing_ok=True
         )
         withheld: dict[ReadPosition, int] = {}
         for row in self.maps.ask(_WITHHELD, flow=self.flow.name, tables=tables) if rows else ():

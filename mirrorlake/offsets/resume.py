@@ -53,13 +53,13 @@ def resume_readers(
     the positions on the flow's source to translate, whether the reader or mirrorlake set them; None for the readers'
     own. Sources in `lost` are not called.
     """
-    flow = related.flows[0]
+    flow = related.flow
     translated = readers.get(flow.name, {}) if translated is None else translated
     if not translated:
         return {}
     # Before the maps, which then include every commit below these ends.
     known = stable_ends(context.admin(flow.target), related.shared_remotes(), related.flows)
-    query = _ResumeQuery(context, related, load_related_maps(context, related), known, lost)
+    query = _ResumeQuery(context, related, load_related_maps(context, related, lost), known, lost)
     return query.resume(readers) if not related.hops else query.resume_with_hops(translated, readers)
 
 
@@ -72,31 +72,23 @@ class _ResumeQuery:
     lost: Collection[str]
 
     @property
-    def flow(self) -> FlowConfig:
-        return self.related.flows[0]
-
-    @property
     def target(self) -> ClusterAdmin:
-        return self.context.admin(self.flow.target)
+        return self.context.admin(self.related.flow.target)
 
     def resume_with_hops(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Return the positions of a flow that writes hop headers; `readers` are the positions that the readers committed."""
         pairs = Pairs(self.related, self.maps, self.target, self.known)
         paired = pairs.find_readers(translated, readers)
         asked = {(one.source, one.offset) for one in paired}
-        _, checks, redriven = self._find_neighbours(self.flow, asked)
+        _, checks, redriven = self._find_neighbours(self.related.flow, asked)
         done = {(one.name, one.source) for one in paired}
         plain = {key: at for key, at in translated.items() if key not in done}
-        return self.resume({**readers, self.flow.name: plain}) | pairs.resume(paired, checks, redriven)
+        return self.resume({**readers, self.related.flow.name: plain}) | pairs.resume(paired, checks, redriven)
 
     def resume(self, readers: PositionsByFlow) -> Resumes:
         feeding = self._read_contributions(readers)
         starts = self.target.log_start_offsets(those_led(self.target, {target for _, target in feeding}))
-        bare = {
-            target
-            for (_, target), parts in feeding.items()
-            if all(one.last_read is None and one.first_unread is None for one in parts)
-        }
+        bare = {target for (_, target), parts in feeding.items() if position_among(parts) is None}
         ends = self.target.last_stable_offsets(bare & starts.keys())
         # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
         strange = {tp for tp, end in ends.items() if end > starts[tp]}
@@ -115,18 +107,12 @@ class _ResumeQuery:
             asked = list(self._completed(flow, committed))
             neighbours, checks, _ = self._find_neighbours(flow, {one for _, one in asked})
             for reader, (source, offset) in asked:
-                for target, (last_read, first_unread) in neighbours[source, offset].items():
-                    if flow is self.flow and (reader, source) in committed:
+                for target, around in neighbours[source, offset].items():
+                    if flow is self.related.flow and (reader, source) in committed:
                         mine.add((reader, target))
-                    one = Contribution(
-                        flow=flow.name,
-                        source=source,
-                        upstream_offset=offset,
-                        last_read=last_read,
-                        first_unread=first_unread,
-                        check=checks[source, offset],
+                    feeding.setdefault((reader, target), []).append(
+                        Contribution(flow.name, source, offset, checks[source, offset], **around._asdict())
                     )
-                    feeding.setdefault((reader, target), []).append(one)
         return {key: parts for key, parts in feeding.items() if key in mine}
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
@@ -164,12 +150,13 @@ class _ResumeQuery:
                 neighbours[one][target] = NeighbourOffsets(last_read, first if unread is None else min(unread, first))
         topics = None if flow.source in self.lost or not unsure else self.context.source(flow.source)
         # On the way back of the first flow only: the others do not translate from its source.
-        paired = {source.topic for source, _ in asked if flow is self.flow and self.related.way_back(source.topic)}
+        is_first = flow is self.related.flow
+        paired = {source.topic for source, _ in asked if is_first and self.related.way_back(source.topic)}
         try:
             checks = PositionChecker(self.maps, flow, unsure, topics, paired)
         except ClusterError:
             # The positions of its groups are the recorded ones, too.
-            if flow is self.flow:
+            if is_first:
                 raise
             checks = PositionChecker(self.maps, flow, unsure, None, paired)
         checked = {one: checks.check(*one) if one in unsure else PositionCheck() for one in neighbours}
@@ -185,21 +172,18 @@ class _ResumeQuery:
             reason = f"{unsafe}: {unsafe.check.reason}" if several else unsafe.check.reason
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self.known:
-            flows = [flow.name for flow in self.related.flows if flow.delivery != "exactly_once"]
-            if flows:
+            why = "it does not exist yet, or has no leader" if first is None else "a transaction is open"
+            if flows := [flow.name for flow in self.related.flows if flow.delivery != "exactly_once"]:
                 why = f"{', '.join(flows)} delivers at least once"
-            else:
-                why = "it does not exist yet, or has no leader" if first is None else "a transaction is open"
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self.known[target] if several else None)
         if position is None and first is None:
-            reason = f"{target} does not exist on {self.flow.target} yet, or has no leader"
+            reason = f"{target} does not exist on {self.related.flow.target} yet, or has no leader"
             return Resume.of(decides, target, reason=reason)
         if position is None and among_strangers:
             reason = f"{target} has no record of {decides.source} yet; the group will read the other records there"
-            unknown = replace(Resume.of(decides, target, reason=reason), records_again=None)
-            return replace(unknown, downstream_offset=first)
+            return replace(Resume.of(decides, target, reason=reason), downstream_offset=first, records_again=None)
         downstream = first if position is None else max(position, first or 0)
         last_read = max((one.last_read for one in parts if one.last_read is not None), default=-1)
         counts = [one.check.again for one in parts]

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import (
-    OFFSET_MAP,
-    Lake,
-    SourceTopics,
-    load_incarnation_filter,
-    remote_names,
-    removed_between,
-)
+from mirrorlake.lake import OFFSET_MAP, Lake, SourceTopics, load_incarnation_filter, remote_names, removed_between
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
@@ -75,12 +68,14 @@ def translate_offset(
             if run.downstream_of(offset) is not None:
                 return DeletedTopic(run.target.topic)
     source = SourcePartition(topic, life, partition)
-    withheld = _withheld(flow, runs, source, offset, found)
-    if withheld is not None:
+    if (withheld := _withheld(flow, runs, source, offset, found)) is not None:
         return withheld
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
     if isinstance(found, NoRecord):
-        return replace(found, kind=left or _gap_kind(lake, flow.source, source, offset))
+        gaps = () if left else lake.query(_GAPS, source=flow.source, offset=offset, **asdict(source))
+        return replace(
+            found, kind=left or next((kind for kind in GAP_KINDS if kind in {one.kind for one in gaps}), None)
+        )
     if left is not None:
         # The flow will never send it.
         return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else NoRecord(None, left)
@@ -89,6 +84,13 @@ def translate_offset(
             if isinstance(runs.translate(earlier, nearest, offset), Exact | NoRecord):
                 return OtherGeneration(earlier, found.next_offset)
     return found
+
+
+# Gaps are written once an account: a transactional gap may surround a range that retention removed.
+_GAPS = """
+    SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation
+        AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset
+"""
 
 
 def _hint(topic: str, known: Collection[str]) -> str:
@@ -167,17 +169,6 @@ class _MappedRanges:
         )
         own: dict[str, Any] = {"flow": self.flow, "topic": self.topic, "partition": self.partition}
         return self.lake.query(f"WITH mine AS ({mine} AND ({self.which})) {text}", **own, **values)
-
-
-def _gap_kind(lake: Lake, alias: str, source: SourcePartition, offset: int) -> str | None:
-    """Return why an offset has no landed record (law E)."""
-    # Gaps are written once an account: a transactional gap may surround a range that retention removed.
-    gaps = (
-        "SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation "
-        "AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
-    )
-    kinds = {row.kind for row in lake.query(gaps, source=alias, offset=offset, **asdict(source))}
-    return next((kind for kind in GAP_KINDS if kind in kinds), None)
 
 
 # Longer than most mapped ranges, and short beside a day of a busy partition.

@@ -36,7 +36,7 @@ from mirrorlake.lake import (
     summarize_landed_after,
 )
 from mirrorlake.model.causes import root_cause
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.publish.published_ends import PublishedEnds
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
 from mirrorlake.topics import LakeTopics
@@ -197,7 +197,7 @@ class Publisher:
             before=tail.reached,
             batch_id=batch_id,
         )
-        offsets = {TopicPartition(s.topic, s.partition): offset for s, offset in tail.reached.items()}
+        offsets = {s.tp: offset for s, offset in tail.reached.items()}
         dense = relay_rows(rows, offsets, landed_at=signature.landed_at)
         failure: Exception | None = None
         try:

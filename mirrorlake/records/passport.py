@@ -49,7 +49,7 @@ class Registry:
         if self._is_source(cluster, where.topic):
             return self._of_source(cluster, where, offset, generation)
         for first in self._origins(cluster, where, offset):
-            upstream = TopicPartition(first.source.topic, first.source.partition)
+            upstream = first.source.tp
             return self._of_source(first.cluster, upstream, first.offset, first.source.generation)
         into = [flow.name for flow in self.flows if flow.target == cluster]
         remotes = {

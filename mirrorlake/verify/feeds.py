@@ -55,7 +55,7 @@ class Feed:
         return cls(
             key=FeedKey(None, source),
             offsets=OffsetColumns.identity(ranges),
-            targets=(FeedTarget(tp=TopicPartition(source.topic, source.partition)),),
+            targets=(FeedTarget(tp=source.tp),),
             removed=removed or Ranges(),
         )
 

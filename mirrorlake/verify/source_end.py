@@ -72,7 +72,7 @@ def read_log_ranges(
     states = admin.describe({source.topic for source in sources})
     newest: dict[TopicPartition, SourcePartition] = {}
     for source in sources:
-        tp = TopicPartition(source.topic, source.partition)
+        tp = source.tp
         newest[tp] = max(source, newest.get(tp, source))
     # A topic that was created again holds other records than the landed ones.
     newest = {

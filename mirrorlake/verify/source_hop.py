@@ -10,7 +10,7 @@ from typing import Any
 
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import SOURCE_RELAY, RangeProof
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ranges import Ranges
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import Feed, FeedKey, FetchedPart
@@ -27,10 +27,10 @@ def source_hop(
     admin: ClusterAdmin,
     options: Mapping[str, Any],
 ) -> HopEnds:
-    with_leader = (s for s in end.relay.landed if TopicPartition(s.topic, s.partition) not in end.leaderless)
+    with_leader = (s for s in end.relay.landed if s.tp not in end.leaderless)
     landed = {s: end.relay.landed[s] for s in with_leader if s.topic in topics}
     there = read_log_ranges(admin, end.ids, landed)
-    sources = {TopicPartition(s.topic, s.partition): s for s in there}
+    sources = {s.tp: s for s in there}
     due, ranges = {}, {}
     for s, held in landed.items():
         spans = scope.of(end.alias, s, known.unproven(s, Ranges([held.span]), scope))
@@ -39,7 +39,7 @@ def source_hop(
             due=spans, feed=_feed(end, s, spans), gone=spans - available, proof=_proof(end, s)
         )
         if s in there:
-            ranges[TopicPartition(s.topic, s.partition)] = spans & available
+            ranges[s.tp] = spans & available
     return HopEnds(
         admin=admin,
         options=options,

@@ -159,11 +159,8 @@ def _steps(contest: Contest, repeat: int, book: Book) -> None:
         for number, one in enumerate(lands):
             used = spark.measure("land", one, records=contest.records, source=SOURCE)
             relay = sum(file.stat().st_size for file in (one.lake / "relay" / SOURCE).rglob("*.parquet"))
-            sizes = {
-                "relay B a record": relay / contest.records,
-                "source log B a record": contest.log_bytes() / contest.records,
-            }
-            _kept(contest, book, "land", number, used, **sizes)
+            of_log = {"source log B a record": contest.log_bytes() / contest.records}
+            _kept(contest, book, "land", number, used, **{"relay B a record": relay / contest.records, **of_log})
             if number:
                 shutil.rmtree(one.lake)
     with session(contest) as spark:

@@ -96,17 +96,8 @@ def map_row(offsets: Sequence[int], downstream: int, topic: str = "orders", part
     ends = {"first_upstream": offsets[0], "last_upstream": offsets[-1], "first_downstream": downstream}
     source = {"flow": FLOW, "source_topic": topic, "generation": 1, "source_partition": partition}
     target = {"target_topic": f"east.{topic}", "target_partition": partition, "record_count": len(offsets)}
-    return {
-        **source,
-        **ends,
-        "holes": holes,
-        "kind": "sent",
-        **target,
-        "lane": 0,
-        "ledger_seq": 0,
-        "epoch": 1,
-        **columns,
-    }
+    plain = {"kind": "sent", "holes": holes, "lane": 0, "ledger_seq": 0, "epoch": 1}
+    return {**source, **ends, **target, **plain, **columns}
 
 
 def at(seconds: float) -> datetime:

@@ -81,7 +81,8 @@ def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Compacte
     done = relay.compact(sent)
     assert (done.files, done.into, relay.files()) == (FANOUT + 1, 6, 6) == (planned.files, planned.into, 6)
     assert (relay.records(), log.new_files({})) == (before, [])
-    assert {codec for file in DeltaTable(relay.path).file_uris() for codec in codecs(file)} == {"ZSTD"}
+    footers = [pq.ParquetFile(file.removeprefix("file://")).metadata for file in DeltaTable(relay.path).file_uris()]
+    assert {one.row_group(0).column(n).compression for one in footers for n in range(one.num_columns)} == {"ZSTD"}
     found = parts(relay)
     assert all(len(files) == 1 and not files[0].shared for files in found.values())
     assert sum(len(rows) for _, rows in read_by_source(held)) == len(before), "those that a reader holds are there"
@@ -147,11 +148,6 @@ def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
 def test_a_large_file_is_rewritten_only_while_it_is_not_compressed(name: str, is_touched: bool) -> None:
     one = {"size": FULL, "records": 1, "source": ORDERS, "first_offset": 0, "last_offset": 0, "landed_by": LANDED_AT}
     assert bool(due([KeptFile(path=name, **one)])) == is_touched  # type: ignore[arg-type]
-
-
-def codecs(file: str) -> set[str]:
-    footer = pq.ParquetFile(file.removeprefix("file://")).metadata
-    return {footer.row_group(0).column(number).compression for number in range(footer.num_columns)}
 
 
 @pytest.mark.law("F")

@@ -55,15 +55,10 @@ def contributions(case: Case, *, until: int) -> list[Contribution]:
     for source, position in case.positions.items():
         known = len(case.records) if source in case.ahead else until
         places = [(at, r[1]) for at, r in enumerate(case.records[:known]) if r is not None and r[0] == source]
-        found.append(
-            Contribution(
-                flow="f",
-                source=SourcePartition("orders", 1, source),
-                upstream_offset=position,
-                last_read=max((at for at, offset in places if offset < position), default=None),
-                first_unread=min((at for at, offset in places if offset >= position), default=None),
-            )
-        )
+        last_read = max((at for at, offset in places if offset < position), default=None)
+        unread = min((at for at, offset in places if offset >= position), default=None)
+        here = SourcePartition("orders", 1, source)
+        found.append(Contribution("f", here, position, last_read=last_read, first_unread=unread))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import KnownTopic
+from mirrorlake.lake import KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.own_commits import find_last_committed, may_move
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.offsets import OffsetMaps, RelatedFlows, stable_ends
+from mirrorlake.offsets import OffsetMaps, RelatedFlows, maps, stable_ends
 from mirrorlake.offsets.pairs import Copies, Pair, PairPosition, Pairs
 from tests.builders import mirror_config
+from tests.kit.lake import LakeBuilder
 from tests.kit.memory_cluster import MemoryCluster
 
 EDGES = (("east", "west"), ("west", "east"))
@@ -250,6 +253,40 @@ def test_law_a_nothing_is_said_of_what_is_not_certain() -> None:
     assert told({"east->west": 5}, known={REMOTE: 4}).downstream_offset == 4, "the maps may lack records past that"
     unsafe = told({"east->west": 5}, check=PositionCheck(is_safe=False, reason="records were never republished"))
     assert (unsafe.downstream_offset, unsafe.reason) == (None, "records were never republished")
+
+
+@pytest.mark.law("A")
+def test_law_a_without_the_source_the_way_back_is_as_the_table_has_it(
+    built: LakeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, back = writes_hops("east", "west"), writes_hops("west", "east")
+    related, away, read_copied = (
+        RelatedFlows(flows=(there,), topics={}, hops=(there, back)),
+        ["east"],
+        maps._read_copied,
+    )
+
+    def read(_copied: Any, flows: list[FlowConfig], _context: Any) -> list[maps._LedgerTail]:
+        if {*away} & {flow.target for flow in flows}:
+            raise ClusterUnreachable("away", alias=away.pop())
+        return [maps._LedgerTail(positions={ORDERS: 9}) for _ in flows]
+
+    def then_append(lake: Lake) -> maps.Copied:
+        found = read_copied(lake)
+        built.send([2, 3], 7, flow=back.name, target_topic="west.orders", ledger_seq=1)
+        return found
+
+    monkeypatch.setattr(maps, "_read_ledgers", read)
+    monkeypatch.setattr(maps, "_read_copied", then_append)
+    built.send([0, 1], 5, flow=back.name, target_topic="west.orders")
+    context: Any = SimpleNamespace(lake=built.lake, admin=lambda _: MemoryCluster())
+    lost = maps.load_related_maps(context, related, {"east"})
+    assert (lost.positions[back.name], lost.copied) == ({ORDERS: 2}, {(back.name, 0): 0}), "past the rows that count"
+    assert maps.load_related_maps(context, related).positions == {there.name: {ORDERS: 9}, back.name: {ORDERS: 4}}
+    away.append("west")
+    with pytest.raises(ClusterUnreachable):
+        maps.load_related_maps(context, related)
+    assert maps.load_related_maps(context, related).positions[back.name] == {ORDERS: 9}
 
 
 @pytest.mark.law("A")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -17,13 +18,8 @@ ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("east.orders", 0)
 
 
-class Away:
-    """Clusters that do not answer: what the lake knows is all there is."""
-
-    config = mirror_config({"target": "central"})
-
-    def admin(self, alias: str) -> NoReturn:
-        raise ClusterError(f"{alias} does not answer", alias=alias)
+def away(alias: str) -> NoReturn:
+    raise ClusterError(f"{alias} does not answer", alias=alias)
 
 
 @pytest.fixture
@@ -32,9 +28,8 @@ def registry(built: LakeBuilder) -> Registry:
     built.land("orders", 0, [0, 1]).land("orders", 0, [0, 2, 3, 4, 5], generation=2)
     built.add("gaps", generation=2, first_offset=1, last_offset=1, kind="compacted")
     built.send([0, 1], 100).send([0], 102, generation=2).send([4], 103, generation=2)
-    away: Any = Away()
-    away.lake = built.lake
-    return Registry(away)
+    context: Any = SimpleNamespace(lake=built.lake, config=mirror_config({"target": "central"}), admin=away)
+    return Registry(context)
 
 
 def test_law_e_an_older_life_a_gap_and_the_way_back(registry: Registry) -> None:

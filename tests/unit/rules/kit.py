@@ -27,11 +27,7 @@ def flow(*rules: dict[str, Any]) -> FlowConfig:
 def view(*rules: dict[str, Any]) -> FlowView:
     found = make_flow_view(flow(*rules))
     assert found is not None
-    return travelled(found)
-
-
-def travelled(found: FlowView) -> FlowView:
-    """Return a view as a worker has it: nothing that the driver made of it is left."""
+    # As a worker has it: nothing that the driver made of it is left.
     again: FlowView = pickle.loads(pickle.dumps(found))  # noqa: S301
     return again
 
