@@ -231,7 +231,7 @@ def judged(
     ]
     landed = {
         key._replace(hop="landed", group_id=None, cluster=key.source): [
-            replace(one, position=one.end_position or one.position, offset_lag=0, waiting_since=None, time_lag_ms=0)
+            one._replace(position=one.end_position or one.position, offset_lag=0, waiting_since=None, time_lag_ms=0)
             for one in window
         ]
         for key, window in windows.items()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from mirrorlake import landing, republish
@@ -157,8 +156,7 @@ class OperationContext:
     def open_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> tuple[OpenTransaction, ...]:
         """Find what of a flow's source nobody may read, because a transaction is open; `ends` were just read."""
         stable = {source.tp: end for source, end in ends.items()}
-        source, readers = self.context.admin(flow.source), partial(self.context.reader, committed=False)
-        return tuple(find_open_transactions(source, readers, stable).values()) if stable else ()
+        return tuple(find_open_transactions(self.context, flow.source, stable).values()) if stable else ()
 
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         source = self.context.admin(flow.source)

@@ -288,7 +288,7 @@ class FlowHandle(FlowRecoveryMethods, Displayable):
     @property
     def lag(self) -> Lag:
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
-        return self._context.shared(Monitor).lag([self.config])
+        return self._context.shared(Monitor).lag(self.name)
 
 
 def _named(plan: GroupPlan, groups: Sequence[str] | None) -> GroupPlan:

@@ -207,7 +207,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     @property
     def lag(self) -> Lag:
         """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
-        return self._context.shared(Monitor).lag(self.config.flows)
+        return self._context.shared(Monitor).lag()
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` over some days; on a path they last as long as the session.

@@ -7,15 +7,16 @@ Records that a rule withheld, aborted records and markers do not wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, RecordReader
+from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Lake, PositionKey, RelayPart, dense_ranges, from_micros
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.late_times import relay_us
@@ -23,6 +24,7 @@ from mirrorlake.offsets import OffsetMaps, to_mapped_range
 from mirrorlake.render import format_count, format_duration
 from mirrorlake.status.verdict import age_ms
 
+Offsets = Mapping[SourcePartition, int]
 Readers = Callable[[str], AbstractContextManager[RecordReader]]
 """Open a reader of a source's records."""
 
@@ -52,80 +54,49 @@ class Ages:
         self._alias = alias
         self._known: dict[WaitPosition, datetime] = {}
 
-    def forget(self) -> None:
-        """Forget what was found: records may have been erased meanwhile."""
-        self._known.clear()
-
     def find(
-        self,
-        places: Mapping[PositionKey, WaitPosition],
-        *,
-        landed: Mapping[SourcePartition, int],
-        ends: Mapping[SourcePartition, int],
-        readers: Readers | None,
+        self, places: Mapping[PositionKey, WaitPosition], *, landed: Offsets, ends: Offsets, readers: Readers | None
     ) -> Waiting:
         """Return what waits at each place up to the source's `ends`; `landed` are the next offsets to land.
 
         What is not landed yet is read from the source, the next record of a partition each; without `readers` it is not known.
         """
-        known = {key: place for key, place in places.items() if place.source in ends}
-        found: Waiting = {key: None for key, place in known.items() if place.position >= ends[place.source]}
-        asked = {key: place for key, place in known.items() if key not in found}
-        distinct = dict.fromkeys(asked.values())
-        since = {place: at for place in distinct if (at := self._known.get(place)) is not None}
-        fresh = [place for place in distinct if place not in since]
-        self._known = since | self._landed_since(fresh, landed, ends)
-        found |= {key: at for key, place in asked.items() if (at := self._known.get(place)) is not None}
+        asked = {place for place in places.values() if place.source in ends}
+        found: dict[WaitPosition, datetime | None] = {one: None for one in asked if one.position >= ends[one.source]}
+        since = {place: self._known[place] for place in asked - found.keys() if place in self._known}
+        self._known = since | self._landed_since(asked - found.keys() - since.keys(), landed, ends)
+        found |= self._known
         # Nothing landed waits: either all is landed, or it is the next record of the source.
-        rest = {
-            key: (place.source, max(place.position, landed.get(place.source, 0)))
-            for key, place in asked.items()
-            if key not in found
-        }
-        unlanded = {next_ for next_ in rest.values() if next_[1] < ends[next_[0]]}
+        rest = {one: (one.source, max(one.position, landed.get(one.source, 0))) for one in asked - found.keys()}
+        found |= {place: None for place, (source, offset) in rest.items() if offset >= ends[source]}
+        unlanded = {rest[place] for place in rest.keys() - found.keys()}
         following = {} if readers is None else read_next_timestamps(readers, self._alias, unlanded)
-        for key, next_ in rest.items():
-            if next_ not in unlanded:
-                found[key] = None
-            elif next_ in following:
-                found[key] = following[next_]
-        return found
+        found |= {place: following[next_] for place, next_ in rest.items() if next_ in following}
+        return {key: found[place] for key, place in places.items() if place in found}
 
     def _landed_since(
-        self, asked: Iterable[WaitPosition], landed: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int]
+        self, asked: Iterable[WaitPosition], landed: Offsets, ends: Offsets
     ) -> dict[WaitPosition, datetime]:
         # The oldest waiting record is nearly always among the first ones, so a backlog of millions is not read for it.
-        near = {
-            place: min(ends[place.source], place.position + _NEAR)
-            for place in asked
-            if place.position < landed.get(place.source, 0)
-        }
+        unsent = (one for one in asked if one.position < landed.get(one.source, 0))
+        near = {one: min(ends[one.source], one.position + _NEAR) for one in unsent}
         if not near or not self._lake.exists(self._lake.relay_location(self._alias)):
             return {}
-        lowest, until = dict[SourcePartition, int](), dict[SourcePartition, int]()
-        for place, end in near.items():
-            lowest[place.source] = min(place.position, lowest.get(place.source, place.position))
-            until[place.source] = max(end, until.get(place.source, end))
-        found = self._query(near, RelayPart(lowest, ends=until, others=False))
+        found = self._query(near)
         far = {place: ends[place.source] for place in near if place not in found and near[place] < ends[place.source]}
-        if far:
-            part = RelayPart({**landed, **{place.source: lowest[place.source] for place in far}})
-            found |= self._query(far, part)
-        return found
+        return found | self._query(far) if far else found
 
-    def _query(self, until: Mapping[WaitPosition, int], part: RelayPart) -> dict[WaitPosition, datetime]:
+    def _query(self, until: Mapping[WaitPosition, int]) -> dict[WaitPosition, datetime]:
         """Return the timestamp of the oldest record that waits at each place before an offset, without those where none does."""
         places = list(until)
         rows = [
-            {
-                "number": number,
-                "flow": place.flow,
-                **asdict(place.source),
-                "position": place.position,
-                "until": until[place],
-            }
-            for number, place in enumerate(places)
+            {**one._asdict(), **asdict(one.source), "number": n, "until": until[one]} for n, one in enumerate(places)
         ]
+        starts, ends = dict[SourcePartition, int](), dict[SourcePartition, int]()
+        for place, end in until.items():
+            starts[place.source] = min(place.position, starts.get(place.source, place.position))
+            ends[place.source] = max(end, ends.get(place.source, end))
+        part = RelayPart(starts, ends=ends, others=False)
         # The bounds over all places are what file statistics can answer.
         lowest, highest = min(place.position for place in places), max(until.values())
         tables = {"places": pa.Table.from_pylist(rows, _PLACES)}
@@ -135,13 +106,9 @@ class Ages:
 
 _PLACES = pa.schema(
     {
-        "number": pa.int32(),
-        "flow": pa.string(),
-        "topic": pa.string(),
-        "generation": pa.int32(),
-        "partition": pa.int32(),
-        "position": pa.int64(),
-        "until": pa.int64(),
+        **dict.fromkeys(("flow", "topic"), pa.string()),
+        **dict.fromkeys(("number", "generation", "partition"), pa.int32()),
+        **dict.fromkeys(("position", "until"), pa.int64()),
     }
 )
 _OLDEST = f"""
@@ -171,15 +138,11 @@ def read_next_timestamps(
     None where nothing but markers follows; a partition that was not read is left out.
     """
     found: dict[tuple[SourcePartition, int], datetime | None] = {}
-    if not places:
-        return found
-    try:
-        with readers(alias) as reader:
+    if places:
+        with suppress(ClusterError), readers(alias) as reader:
             for source, offset in sorted(places)[:_MAX_READ]:
                 record = next(reader.read(source.topic, source.partition, offset), None)
                 found[source, offset] = None if record is None else from_micros(relay_us(record.timestamp_ms))
-    except ClusterError:
-        pass
     return found
 
 
@@ -192,7 +155,7 @@ class TargetCommit(NamedTuple):
     flow: str
     group: str
     partition: TopicPartition
-    offset: int
+    position: int
 
 
 def find_unread(
@@ -205,33 +168,19 @@ def find_unread(
     """
     asked = list(commits)
     found: dict[TargetCommit, dict[PositionKey, int]] = {one: {} for one in asked}
-    rows = [
-        {"number": number, "flow": one.flow, **asdict(one.partition), "position": one.offset}
-        for number, one in enumerate(asked)
-    ]
-    for row in maps.ask(_UNREAD, tables={"commits": pa.Table.from_pylist(rows, _COMMITS)}) if rows else ():
+    rows = [{**one._asdict(), **asdict(one.partition), "number": n} for n, one in enumerate(asked)]
+    for row in maps.ask(_UNREAD, tables={"commits": pa.Table.from_pylist(rows, _PLACES)}) if rows else ():
         one, source = asked[row.number], SourcePartition(row.source_topic, row.generation, row.source_partition)
         position = sent[one.flow].get(source)
         if position is None:
             continue
         if row.first_downstream is not None:
-            position = to_mapped_range(row).upstream_of(max(one.offset, row.first_downstream))
-        key = PositionKey(
-            row.source, one.flow, source.topic, source.generation, source.partition, "consumed", one.group
-        )
-        found[one][key] = position
+            position = to_mapped_range(row).upstream_of(max(one.position, row.first_downstream))
+        place = row.source_topic, row.generation, row.source_partition
+        found[one][PositionKey(row.source, one.flow, *place, "consumed", one.group)] = position
     return found
 
 
-_COMMITS = pa.schema(
-    {
-        "number": pa.int32(),
-        "flow": pa.string(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "position": pa.int64(),
-    }
-)
 # The first mapped range that is not before the position, of each source partition; null where all are.
 _UNREAD = """
     SELECT number, source, source_topic, generation, source_partition, any_value(target_topic) AS target_topic,
@@ -282,31 +231,28 @@ class OpenTransaction:
 
     def __str__(self) -> str:
         said = f"{self.topic}-{self.partition} on {self.cluster}: {format_count(self.offsets)} offsets from {self.offset} on"
-        return (
-            f"{said} are not mirrored, a transaction is open since {self.since:%Y-%m-%d %H:%M:%S} UTC; next: {self.fix}"
-        )
+        since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{said} are not mirrored, a transaction is open since {since}; next: {self.fix}"
 
 
-def find_open_transactions(
-    admin: ClusterAdmin, readers: Readers, stable: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, OpenTransaction]:
-    """Return the open transaction of each partition that has one.
+OpenTransactions = Mapping[TopicPartition, OpenTransaction]
 
-    `stable` are the partitions to check, with their last stable offsets of a moment ago; `readers` see open transactions.
-    """
+
+def find_open_transactions(context: Context, alias: str, stable: Mapping[TopicPartition, int]) -> OpenTransactions:
+    """Return the open transaction of each partition that has one; `stable` are their last stable offsets of a moment ago."""
+    admin = context.admin(alias)
     past = {tp: end for tp, end in admin.high_watermarks(stable).items() if end > stable[tp]}
     # A log that has only grown meanwhile has another last stable offset by now.
     still = admin.last_stable_offsets(past) if past else {}
     places = {tp: offset for tp, offset in sorted(still.items()) if offset == stable[tp]}
     if not places:
         return {}
-    with readers(admin.alias) as reader:
+    with context.reader(alias, committed=False) as reader:
         firsts = reader.read_each(places)
     return {
         tp: OpenTransaction(
-            cluster=admin.alias,
-            topic=tp.topic,
-            partition=tp.partition,
+            cluster=alias,
+            **asdict(tp),
             offset=places[tp],
             offsets=past[tp] - places[tp],
             since_ms=relay_us(first.timestamp_ms) // 1000,

@@ -81,13 +81,10 @@ class Event(JsonDisplayable):
             return format_duration(self.until - self.at)
         return "still" if self.is_open else ""
 
-    def reasons(self) -> str:
-        ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
-        return clean("; ".join(filter(None, (self.why, self.effect, ended))))
-
     def explanation(self) -> str:
-        by = f"by {clean(self.who)}" if self.who else ""
-        return "; ".join(filter(None, (by, self.reasons())))
+        by = f"by {self.who}" if self.who else ""
+        ended = f"ended by {self.ended_by}" if self.ended_by and self.ended_by != self.who else ""
+        return clean("; ".join(filter(None, (by, self.why, self.effect, ended))))
 
     def sheet(self) -> Sheet:
         facts = (self.at, self.took() or None, self.explanation() or None)
@@ -206,8 +203,7 @@ def _intended(intentions: Iterable[Intention], applied: Collection[Event]) -> It
         if one.action == PARK and begun is None:
             facts, cause = stream_facts(whole_stream(subject.name)), value.get("cause", "")
             flow, cluster = facts.get("flow", ""), facts.get("source", "")
-            event = replace(event, at=since, kind=PARKED, flow=flow, cluster=cluster, who="", why=cause)
-            lasting[subject] = event
+            lasting[subject] = replace(event, at=since, kind=PARKED, flow=flow, cluster=cluster, who="", why=cause)
         elif one.action == PARK and begun is not None:
             # The first row has the start: a stream is parked again with another cause while it waits.
             if (cause := value.get("cause", "")) != begun.why:
@@ -352,8 +348,7 @@ _COUNTED = """
 def _recorded(lake: Lake, since: datetime, now: datetime, *, every: timedelta | None) -> Iterator[Event]:
     """Yield outages, times without samples if `every` sets their interval, losses, quarantined records, upkeep and verifications."""
     longest = max(3 * every, timedelta(seconds=90)) if every else timedelta(days=9_999)
-    longest_us = longest // timedelta(microseconds=1)
-    rows = lake.query(_SAMPLED, since=since, longest=longest_us, missing_ok=True, cache=True)
+    rows = lake.query(_SAMPLED, since=since, longest=longest // timedelta(microseconds=1), missing_ok=True, cache=True)
     for row in rows + lake.query(_COUNTED, since=micros(since), missing_ok=True, cache=True):
         if row.kind == NOT_SAMPLED and (row.until or now) - row.at <= longest:
             continue

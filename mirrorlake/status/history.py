@@ -21,18 +21,7 @@ from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import (
-    OFFSET_MAP,
-    POSITIONS,
-    SAMPLES,
-    Lake,
-    LakeQuery,
-    RelayPart,
-    arrow_type,
-    micros,
-    quote,
-    to_rows,
-)
+from mirrorlake.lake import OFFSET_MAP, SIDE_TABLES, Lake, LakeQuery, RelayPart, arrow_type, micros, quote, to_rows
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import MAX_POINTS
 from mirrorlake.status import queries
@@ -158,15 +147,10 @@ class Lag:
         if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
             remedy = "mirrorlake run --once, then ask again"
             raise UsageError("nothing was landed yet, so there is no lag", remedy=remedy)
-        names = LagSample.__dataclass_fields__
-        hops = [
-            {**key._asdict(), **{name: getattr(sample, name) for name in names}}
-            for key, sample in self._read().hops(self.flows)
-        ]
+        hops = [{**key._asdict(), **sample._asdict()} for key, sample in self._read().hops(self.flows)]
         schema = pa.schema({name: arrow_type(kind) for name, kind in queries.LAG_COLUMNS.items()})
-        return Answer(
-            self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": pa.Table.from_pylist(hops, schema)})
-        )
+        present = pa.Table.from_pylist(hops, schema)
+        return Answer(self._lake, LakeQuery("SELECT * FROM {present}", tables={"present": present}))
 
     def verdict(self) -> LagVerdict:
         """Take a snapshot, and judge each hop by it and the nine before it, by rule (see `status.verdict`).
@@ -231,13 +215,9 @@ class Lag:
             for name in relays
         )
         text = queries.LATENCY.replace("{sent}", sent).replace("{bucket_us}", str(int(bucket_s) * 1_000_000))
-        query = LakeQuery(
-            text.replace("{relays}", f"({of_relays})"),
-            relays={n: (a, RelayPart(lows[a], ends=highs[a], others=False)) for n, a in relays.items()},
-            tables=tables,
-            values={**values, **relays},
-        )
-        return Answer(lake, query)
+        text = text.replace("{relays}", f"({of_relays})")
+        parts = {n: (a, RelayPart(lows[a], ends=highs[a], others=False)) for n, a in relays.items()}
+        return Answer(lake, LakeQuery(text, parts, tables, {**values, **relays}))
 
     def at(self, group: str, moment: When) -> Answer:
         """Return the positions of a group at a past time, by the newest sample up to it, on sources and targets.
@@ -249,9 +229,8 @@ class Lag:
         names = sorted({alias for flow in self.flows for alias in (flow.source, flow.target)})
         tables = {"flows": self._flow_table()}
         newest = self._lake.query(queries.LAST_LOOKS, tables=tables, until=micros(time), names=names, missing_ok=True)
-        return self._sampled(queries.LAG, min((row.at for row in newest), default=time), time).ask(
-            queries.OF_GROUP, group_id=group
-        )
+        known = self._sampled(queries.LAG, min((row.at for row in newest), default=time), time)
+        return known.ask(queries.OF_GROUP, group_id=group)
 
     def loss_at(self, moment: When) -> Answer:
         """Return the loss had the sources died at a past time, by the last snapshot before it: a row a flow, as of `rpo`.
@@ -321,7 +300,7 @@ class Lag:
             for alias in sorted({flow.source for flow in self.flows})
         )
         names = {
-            **{one.name: lake.sql_name(lake.meta_location(one)) for one in (POSITIONS, SAMPLES, OFFSET_MAP)},
+            **{one.name: lake.sql_name(lake.meta_location(one)) for one in SIDE_TABLES},
             "flows": f"(SELECT * FROM VALUES {flows} AS f(flow, source, target))",  # noqa: S608
             "relays": f"({relays})",
             # A day more, which has the first complete sample of the shown time.
@@ -336,11 +315,9 @@ class Lag:
 
     # -- pieces ----------------------------------------------------------------------------------------------------------
 
-    def _moment(self, text: When) -> datetime:
-        return when(text, now=self._now())
-
     def _moments(self, since: When, until: When | None) -> tuple[datetime, datetime]:
-        return self._moment(since), self._now() if until is None else self._moment(until)
+        now = self._now()
+        return when(since, now=now), now if until is None else when(until, now=now)
 
     def _span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
         """Return the start and the end of a time up to which something was sampled."""
@@ -361,12 +338,9 @@ class Lag:
         firsts = [row.at for row in complete if row.at is not None]
         text = text.replace("{read}", "observed_at >= :read_from AND unix_micros(observed_at) <= :read_to")
         shown = "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :read_to"
-        values = {
-            "read_from": min(firsts, default=start) - _MARGIN,
-            "read_to": micros(end),
-            # Samples of one millisecond are of one sampler.
-            "shown_from": micros(start) // 1000 * 1000,
-        }
+        # Samples of one millisecond are of one sampler.
+        shown_from = micros(start) // 1000 * 1000
+        values = {"read_from": min(firsts, default=start) - _MARGIN, "read_to": micros(end), "shown_from": shown_from}
         text = text.replace("{shown}", shown).replace("{of}", "true")
         return Answer(self._lake, LakeQuery(text, tables={"flows": self._flow_table(), **tables}, values=values))
 

@@ -7,22 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.render import Displayable, Sheet, Table, badge, by_fields, document, plural
+from mirrorlake.render import Displayable, Sheet, Table, badge, document, plural
 from mirrorlake.status.status import By, Status, grouped, objectives_table, table_of, to_timedelta
-from mirrorlake.status.verdict import (
-    HOPS,
-    NEVER,
-    SEVERITY,
-    HopKey,
-    LagSample,
-    RetentionRisk,
-    Verdict,
-    combine_known,
-    sum_lags,
-    worst,
-)
+from mirrorlake.status.verdict import NEVER, HopKey, LagSample, RetentionRisk, Verdict, combine_known, sum_lags, worst
 from mirrorlake.tables import tables_table
 
+_HOPS = ("landed", "republished", "consumed")
 _NO_POSITION = "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
 
 
@@ -58,15 +48,15 @@ class HopVerdict:
     def urgency(self) -> tuple[Any, ...]:
         """The place among other hops, the worst first; equal ones along the way of records."""
         key = self.key
-        place = key.flow, key.topic, key.generation, key.partition, HOPS.index(key.hop), key.group_id or ""
-        return SEVERITY.index(self.verdict), not self.at_risk, *place, key.cluster
+        place = key.flow, key.topic, key.generation, key.partition, _HOPS.index(key.hop), key.group_id or ""
+        return self.verdict.rank, not self.at_risk, *place, key.cluster
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document; times in milliseconds, lags in offsets."""
         of_retention = ("left_ms", "soonest_ms", "reason")
         return {
             **self.key._asdict(),
-            **by_fields(self.last),
+            **document(self.last._asdict()),
             "verdict": self.verdict.name,
             "reason": self.reason,
             "samples": self.samples,
@@ -94,7 +84,6 @@ class LagVerdict(Displayable):
 
     @property
     def flows(self) -> Mapping[str, Verdict]:
-        """The verdict of each flow."""
         return {one.flow: Verdict[one.verdict] for one in self.status.flows}
 
     @property
@@ -162,6 +151,7 @@ class LagVerdict(Displayable):
         rows = [_verdict_row(several, self.shown_by) for several in parts]
         # The only flow is in the title.
         without = {"flow"} if len(self.flows) == 1 else set()
+        without |= {"position", "end"} if self.shown_by == "topic" else set()
         without |= {name for name in ("catches up in", "deleted in") if all(row[name] is None for row in rows)}
         least = ("position", "end", "deleted in", "catches up in")
         return table_of(title, rows, without=without, least=least)
@@ -189,7 +179,8 @@ def _verdict_row(hops: Sequence[HopVerdict], by: By) -> dict[str, object]:
         by: key.topic if by == "topic" else f"{key.topic}-{key.partition}",
         "hop": hop_name(key),
         "verdict": badge(first.verdict.label),
-        **({} if by == "topic" else _positions(first.last)),
+        "position": str(first.last.position),
+        "end": None if first.last.end_position is None else str(first.last.end_position),
         "offset lag": total.offset_lag,
         "time lag": to_timedelta(total.time_lag_ms),
         # Nothing to catch up is no forecast.
@@ -197,7 +188,3 @@ def _verdict_row(hops: Sequence[HopVerdict], by: By) -> dict[str, object]:
         "deleted in": to_timedelta(min((ms for ms in left if ms is not None), default=None)),
         "why": of + "; ".join(why),
     }
-
-
-def _positions(last: LagSample) -> dict[str, object]:
-    return {"position": str(last.position), "end": None if last.end_position is None else str(last.end_position)}

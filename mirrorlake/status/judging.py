@@ -8,22 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, MirrorlakeError
-from mirrorlake.lake import Lake, Subject, proven_until
+from mirrorlake.lake import Lake, PositionKey, Subject, proven_until
 from mirrorlake.model.control import ControlState, Pause
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import format_duration, format_time
 from mirrorlake.republish import inspect_remote_topics
-from mirrorlake.status.ages import HANGS_MS, OpenTransaction, find_open_transactions
+from mirrorlake.status.ages import HANGS_MS, OpenTransactions, find_open_transactions
 from mirrorlake.status.history import Windows
 from mirrorlake.status.hops import HopVerdict, LagVerdict
 from mirrorlake.status.snapshot import PositionSnapshot
-from mirrorlake.status.status import FlowStatus, Objective, PartitionStatus, Status
+from mirrorlake.status.status import FlowStatus, Objective, PartitionStatus, Status, grouped
 from mirrorlake.status.verdict import (
     NEVER,
     HopKey,
@@ -44,14 +44,12 @@ log = logging.getLogger(__name__)
 
 # Retention is not read for records that came a moment ago and are landed in the next.
 _RECENT_MS = 60_000
-_AT_LEAST = {
-    "topic_lost": Verdict.STALL,
-    "expiring": Verdict.WARNING,
-    "blocked": Verdict.WARNING,
-}
+_AT_LEAST = {"topic_lost": Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 WindowReader = Callable[[Collection[HopKey] | None], Windows]
 """Read the windows of hops, of all for None; of others the first sample suffices, for their rates."""
+_Judged = HopVerdict | Judgement
+_Hops = dict[HopKey, HopVerdict]
 Topic = tuple[str, str]
 """A topic with the alias of its cluster before it."""
 
@@ -62,16 +60,13 @@ def read_retention(context: Context, topics: Collection[Topic]) -> dict[Topic, i
     A lake cluster deletes nothing, nor does a topic that is only compacted.
     """
     found: dict[Topic, int | None] = {}
-    asked: dict[str, set[str]] = {}
-    for alias, name in topics:
+    for alias, several in grouped(topics, lambda topic: topic[0]).items():
         if context.config.cluster(alias).is_lake:
-            found[alias, name] = None
-        else:
-            asked.setdefault(alias, set()).add(name)
-    for alias, names in asked.items():
+            found |= dict.fromkeys(several)
+            continue
         refused: dict[str, MirrorlakeError] = {}
         try:
-            settings = context.admin(alias).effective_configs_each(names, refused=refused)
+            settings = context.admin(alias).effective_configs_each({name for _, name in several}, refused=refused)
         except MirrorlakeError as error:
             # Verdicts matter most when a cluster is unreachable, so they must not depend on its settings.
             settings, refused = {}, {alias: error}
@@ -104,15 +99,12 @@ class SnapshotJudge:
         waiting = [key for key, one in self.samples.items() if one.waiting != 0]
         earlier = self.read_windows(None if silent else waiting) if waiting or silent else {}
         windows = {key: (earlier.get(key, ()), last) for key, last in self.samples.items()}
-        for key, window in earlier.items():
-            # Of a cluster that does not answer, only the samples before are known.
-            if key not in windows and key.flow in silent and key.hop != "consumed":
-                windows[key] = window[:-1], window[-1]
+        # Of a cluster that does not answer, only the samples before are known.
+        away = [key for key in earlier.keys() - windows.keys() if key.flow in silent and key.hop != "consumed"]
+        windows |= {key: (earlier[key][:-1], earlier[key][-1]) for key in away}
         # A truncation begins another generation of one partition.
-        newest: dict[tuple[str, str, int], int] = {}
-        for key in (*windows, *earlier):
-            of = key.flow, key.topic, key.partition
-            newest[of] = max(key.generation, newest.get(of, 0))
+        by_age = sorted((*windows, *earlier), key=lambda key: key.generation)
+        newest = {(key.flow, key.topic, key.partition): key.generation for key in by_age}
         of_flow: dict[str, dict[HopKey, HopVerdict]] = {flow.name: {} for flow in self.flows}
         for key, (before, last) in windows.items():
             if key.generation == newest[key.flow, key.topic, key.partition]:
@@ -121,12 +113,13 @@ class SnapshotJudge:
         answering = [flow for flow in self.flows if flow.name not in silent]
         rto, hanging = measured_rto(self.context.lake, answering), self._find_hanging(answering, of_flow)
         for flow in self.flows:
-            hops = of_flow[flow.name]
+            hops, parked = of_flow[flow.name], self._control.of_flow(flow.name, flow.source)
+            status = FlowStatus(flow=flow.name, partitions=(), observed_at=self.snapshot.observed_at, parked=parked)
             if flow.name in silent:
-                status = self._unknown_status(flow, *silent[flow.name])
+                status = self._unknown_status(status, flow, *silent[flow.name])
                 hops |= {key: _away(hop, status.unknown or "") for key, hop in hops.items() if key.hop != "consumed"}
             else:
-                status = self._status(flow, hops, remotes[flow.name], hanging[flow.source])
+                status = self._status(status, flow, hops, remotes[flow.name], hanging[flow.source])
                 status = replace(status, objectives=judge_objectives(flow, status.time_lag_ms, rto.get(flow.name)))
             found[flow.name] = status
         every = sorted((hop for hops in of_flow.values() for hop in hops.values()), key=lambda hop: hop.urgency)
@@ -149,28 +142,20 @@ class SnapshotJudge:
         window = [one for one in (before[:1] if last.waiting == 0 else before) if one.observed_at < at]
         window.append(last)
         found = judge(window, is_group=key.hop == "consumed")
-        verdict, reason = found.verdict, found.reason
         if key.hop == "landed" and (pause := self._control.of_cluster(key.source)) is not None:
-            verdict, reason = Verdict.PAUSED, f"{pause}; {reason}"
+            found = found._replace(verdict=Verdict.PAUSED, reason=f"{pause}; {found.reason}")
         topic, risk = self._read_from(key), None
         if last.waiting == 0 or topic is None or topic in self._limits:
-            starts = self._log_starts if key.cluster == key.source else {}
-            risk = retention_risk(
-                window,
-                now=at,
-                retention_ms=self._limits.get(topic) if topic else None,
-                log_start=starts.get((key.source, key.source_partition)),
-            )
+            kept_ms = self._limits.get(topic) if topic else None
+            risk = retention_risk(window, now=at, retention_ms=kept_ms, log_start=self._log_start(key))
         return HopVerdict(
             key=key,
-            verdict=verdict,
-            reason=reason,
+            **found._asdict(),
             last=last,
             samples=len(before) + 1,
             eta_ms=catch_up(window),
             rates=rates(window),
             retention=risk,
-            since=found.since,
         )
 
     def _read_from(self, key: HopKey) -> Topic | None:
@@ -194,24 +179,17 @@ class SnapshotJudge:
                 (recent if is_recent else asked).add(topic)
         return dict.fromkeys(recent - asked) | read_retention(self.context, asked)
 
-    @cached_property
-    def _log_starts(self) -> dict[tuple[str, SourcePartition], int]:
-        """The first offset of each source partition of which something was landed: what went before that was never wanted."""
-        landed = self.snapshot.landed
-        return {
-            (key.source, source): offset
-            for key, offset in self.snapshot.positions.items()
-            if key.kind == "earliest" and (source := key.source_partition) in landed[key.source].reached
-        }
+    def _log_start(self, key: HopKey) -> int | None:
+        """Return the first offset on the source, None where nothing was landed: what went before that was never wanted."""
+        if key.cluster != key.source or key.source_partition not in self.snapshot.landed[key.source].reached:
+            return None
+        place = key.topic, key.generation, key.partition
+        return self.snapshot.positions.get(PositionKey(key.source, None, *place, "earliest", None))
 
     # -- status ------------------------------------------------------------------------------------------------------------
 
     def _status(
-        self,
-        flow: FlowConfig,
-        hops: dict[HopKey, HopVerdict],
-        remotes: Sequence[LostTopic],
-        hanging: Mapping[TopicPartition, OpenTransaction],
+        self, status: FlowStatus, flow: FlowConfig, hops: _Hops, remotes: Sequence[LostTopic], hanging: OpenTransactions
     ) -> FlowStatus:
         """Return the status of a flow that answered; the verdicts of its hops `republished` become those of its partitions."""
         at = self.snapshot.observed_at
@@ -235,7 +213,8 @@ class SnapshotJudge:
             left = to_land.retention if to_land.last.waiting != 0 else None
             transaction = hanging.get(TopicPartition(key.topic, key.partition))
             pause = paused(key.topic)
-            known, why = _state(hop, left, lost.get(key.topic), pause, transaction, source in landed, at)
+            blocked = None if transaction is None else transaction.describe(at)
+            known, why = _state(hop.last.offset_lag or 0, left, lost.get(key.topic), pause, blocked, source in landed)
             judged = judge_state(hop, known, why, since=None if pause is None else pause.since, rested=rested)
             if judged is not hop:
                 hops[key] = replace(hop, verdict=judged.verdict, reason=judged.reason, since=judged.since)
@@ -264,15 +243,7 @@ class SnapshotJudge:
                     blocked_ms=None if transaction is None else age_ms(transaction.since, at),
                 )
             )
-        parked = self._control.of_flow(flow.name, flow.source)
-        return FlowStatus(
-            flow=flow.name,
-            partitions=tuple(rows),
-            observed_at=at,
-            held=tuple(held),
-            leaderless=tuple(leaderless),
-            parked=parked,
-        )
+        return replace(status, partitions=tuple(rows), held=tuple(held), leaderless=tuple(leaderless))
 
     def _ask_targets(self) -> tuple[dict[str, tuple[Subject, ClusterError]], dict[str, Sequence[LostTopic]]]:
         """Return the flows of which somebody did not answer, and the lost remote topics of the others."""
@@ -291,32 +262,23 @@ class SnapshotJudge:
                 silent[flow.name] = ("flow", flow.name), error
         return silent, remotes
 
-    def _unknown_status(self, flow: FlowConfig, subject: Subject, error: ClusterError) -> FlowStatus:
+    def _unknown_status(
+        self, status: FlowStatus, flow: FlowConfig, subject: Subject, error: ClusterError
+    ) -> FlowStatus:
         """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
         since = self._last_answer(subject)
         pause = self._control.of_stream(flow.name, flow.target) or self._control.of_cluster(flow.source)
         why = [str(pause)] if pause else []
         why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
-        return FlowStatus(
-            flow=flow.name,
-            partitions=(),
-            observed_at=self.snapshot.observed_at,
-            parked=self._control.of_flow(flow.name, flow.source),
-            unknown="; ".join(why),
-            away=flow.target if subject[0] == "flow" else flow.source,
-            answered_at=since,
-        )
+        away = flow.target if subject[0] == "flow" else flow.source
+        return replace(status, unknown="; ".join(why), away=away, answered_at=since)
 
     def _last_answer(self, subject: Subject) -> datetime | None:
-        text = (
-            "SELECT max(observed_at) AS at FROM {samples} WHERE subject = :subject AND name = :name AND error IS NULL"
-        )
-        rows = self.context.lake.query(text, missing_ok=True, subject=subject[0], name=subject[1])
+        text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = :kind AND name = :name AND error IS NULL"
+        rows = self.context.lake.query(text, missing_ok=True, kind=subject[0], name=subject[1])
         return rows[0].at if rows else None
 
-    def _find_hanging(
-        self, flows: Sequence[FlowConfig], hops: Mapping[str, Mapping[HopKey, HopVerdict]]
-    ) -> dict[str, Mapping[TopicPartition, OpenTransaction]]:
+    def _find_hanging(self, flows: Sequence[FlowConfig], hops: Mapping[str, _Hops]) -> dict[str, OpenTransactions]:
         """Return the hanging transactions of each source: a lake cluster has none."""
         context = self.context
         ends: dict[str, dict[TopicPartition, int]] = {flow.source: {} for flow in flows}
@@ -324,57 +286,45 @@ class SnapshotJudge:
             for key, hop in hops[flow.name].items():
                 if key.hop == "republished" and hop.last.end_position is not None:
                     ends[flow.source][TopicPartition(key.topic, key.partition)] = hop.last.end_position
-        found: dict[str, Mapping[TopicPartition, OpenTransaction]] = {}
+        found: dict[str, OpenTransactions] = {}
         for alias, stable in ends.items():
             found[alias] = {}
             if not stable or context.config.cluster(alias).is_lake:
                 continue
             try:
-                several = find_open_transactions(context.admin(alias), partial(context.reader, committed=False), stable)
+                several = find_open_transactions(context, alias, stable)
+                found[alias] = {tp: one for tp, one in several.items() if age_ms(one.since, context.now()) >= HANGS_MS}
             except MirrorlakeError as error:
                 log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
-                continue
-            found[alias] = {tp: one for tp, one in several.items() if age_ms(one.since, context.now()) >= HANGS_MS}
         return found
 
 
 def _away(hop: HopVerdict, why: str) -> HopVerdict:
     # Earlier figures do not describe the present.
-    last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
+    last = LagSample(hop.last.observed_at, hop.last.position)
     return replace(hop, verdict=Verdict.CLUSTER_AWAY, reason=why, last=last, eta_ms=None, retention=None, since=None)
 
 
 def _state(
-    hop: HopVerdict,
-    risk: RetentionRisk | None,
-    lost: str | None,
-    pause: Pause | None,
-    transaction: OpenTransaction | None,
-    is_landed: bool,
-    at: datetime,
+    lag: int, left: RetentionRisk | None, lost: str | None, pause: Pause | None, blocked: str | None, is_landed: bool
 ) -> tuple[str, str]:
     """Return the state of a partition, one of `STATES`, and its reason."""
     if lost is not None:
         return "topic_lost", lost
-    if risk is not None and risk.is_soon:
-        return "expiring", f"not landed, deleted by the source in {format_duration(risk.soonest_ms)}"
+    if left is not None and left.is_soon:
+        return "expiring", f"not landed, deleted by the source in {format_duration(left.soonest_ms)}"
     if pause is not None:
         return "paused", str(pause)
-    if transaction is not None:
-        return "blocked", transaction.describe(at)
-    if hop.last.offset_lag == 0:
+    if blocked is not None:
+        return "blocked", blocked
+    if lag == 0:
         return "caught_up", ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
 
 
 def judge_state(
-    found: HopVerdict | Judgement,
-    state: str,
-    known: str = "",
-    *,
-    since: datetime | None = None,
-    rested: datetime | None = None,
-) -> HopVerdict | Judgement:
+    found: _Judged, state: str, known: str = "", *, since: datetime | None = None, rested: datetime | None = None
+) -> _Judged:
     """Return the verdict of samples with a `state`: a bad one makes it worse, and what is `known` of it comes first.
 
     A paused partition is PAUSED, `since` its pause, whatever its samples say. `rested` is the last sample before the window if

@@ -147,17 +147,12 @@ def read_values(lag: LagVerdict, series: Mapping[Labels, Sequence[HopVerdict]]) 
             labels = of.flow, objective.name.lower()
             put("mirrorlake_objective_seconds", labels, objective.wanted_s)
             put("mirrorlake_objective_met", labels, None if objective.met == "unknown" else objective.met == "met")
-    soonest_ms: dict[Labels, int] = {}
-    for hop in lag.hops:
-        if hop.retention is not None and (ms := hop.retention.soonest_ms) is not None:
-            labels = hop.key.flow, hop.key.hop
-            soonest_ms[labels] = min(ms, soonest_ms.get(labels, ms))
-    for labels, ms in soonest_ms.items():
-        put("mirrorlake_retention_left_seconds", labels, ms, per=1000)
-    for flow, hops in grouped(
-        (one for one in lag.hops if one.key.hop == "republished"), lambda one: one.key.flow
-    ).items():
-        put("mirrorlake_catch_up_seconds", (flow,), longest_eta(hops), per=1000)
+    for labels, hops in grouped(lag.hops, lambda hop: (hop.key.flow, hop.key.hop)).items():
+        left = (hop.retention.soonest_ms for hop in hops if hop.retention is not None)
+        soonest_ms = min((ms for ms in left if ms is not None), default=None)
+        put("mirrorlake_retention_left_seconds", labels, soonest_ms, per=1000)
+        if labels[1] == "republished":
+            put("mirrorlake_catch_up_seconds", labels[:1], longest_eta(hops), per=1000)
     for table in lag.status.tables:
         put("mirrorlake_table_offset_lag", (table.name,), table.offset_lag)
         put("mirrorlake_table_time_lag_seconds", (table.name,), table.time_lag_ms, per=1000)
@@ -227,12 +222,10 @@ class Metrics:
 
         with self._lock:
             values = self._counted | self._read
-        series: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
-        for (name, labels), value in values.items():
-            series[name].append((labels, value))
+        series = grouped(values.items(), lambda item: item[0][0])
         for name, (text, names) in METRICS.items():
             metric = (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(name, text, labels=names)
-            for labels, value in series[name]:
+            for (_, labels), value in series.get(name, ()):
                 metric.add_metric(labels, value)
             yield metric
 
@@ -365,7 +358,7 @@ def figures_reader(context: Context, metrics: Metrics) -> Callable[[], None]:
 
     def read() -> None:
         try:
-            measured = measure(context.lake, monitor.lag(context.config.flows), at=context.now())
+            measured = measure(context.lake, monitor.lag(), at=context.now())
             metrics.show(newest(), measured)
         except Exception:
             metrics.count("mirrorlake_metrics_failures_total", ())

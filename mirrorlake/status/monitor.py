@@ -8,7 +8,6 @@ from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.lake import PositionKey
 from mirrorlake.status.history import Lag, windows_of
 from mirrorlake.status.hops import LagVerdict
 from mirrorlake.status.judging import SnapshotJudge
@@ -24,8 +23,7 @@ class Monitor:
     def __init__(self, context: Context) -> None:
         self._context = context
         # A snapshot does not wait again for a cluster that another one found unreachable.
-        # The cluster may have another address when it is asked again.
-        self._unreachable = UnreachableClusters(lambda alias: context.admin(alias).broker_count())
+        self._unreachable = UnreachableClusters(context)
         self._newest: tuple[datetime, LagVerdict] | None = None
 
     # -- the poll of a running mirror --------------------------------------------------------------------------------------
@@ -45,11 +43,11 @@ class Monitor:
             snapshot = sampler.read()
             samples = dict(snapshot.hops(flows))
             asked = None if snapshot.errors else samples
-            before = self.lag(flows).recent(asked) if recent is None else recent
+            before = self.lag().recent(asked) if recent is None else recent
             verdict = SnapshotJudge(self._context, flows, snapshot, samples, lambda of: windows_of(before, of)).judge()
             recent = [*before, samples][1 - WINDOW_SAMPLES :]
             self._newest = snapshot.observed_at, verdict
-            written = sampler.write(snapshot, _verdicts(snapshot, verdict.status))
+            written = sampler.write(snapshot, verdict.status)
             if (served := self._context.metrics) is not None:
                 # A verdict of a minute ago would call a flow paused that was resumed since, and waits for nothing.
                 served.show(verdict)
@@ -74,36 +72,25 @@ class Monitor:
 
     def status(self, flow: str | None = None) -> Status:
         """Read flows, and return how they stand; writes nothing."""
-        flows = self._context.chosen(flow)
         # Of landing it shows positions and what expires, which need no earlier sample.
-        return self._read_and_judge(self._sampler(flows), flows, sent_only=True).status
+        return self._read_and_judge(self._sampler(self._context.chosen(flow)), flow, sent_only=True).status
 
-    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
-        """Return the lag of these flows; each answer about the present reads all positions."""
-        context = self._context
-        name = None if tuple(flows) == tuple(context.config.flows) else flows[0].name
-        return Lag(context, flows, read=lambda: self._sampler().read(), judge=self._make_judge(name))
+    def lag(self, flow: str | None = None) -> Lag:
+        """Return the lag of flows; each answer about the present reads all positions."""
+        flows, judge = self._context.chosen(flow), self._make_judge(flow)
+        return Lag(self._context, flows, read=lambda: self._sampler().read(), judge=judge)
 
     # -- pieces --------------------------------------------------------------------------------------------------------------
 
     def _sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
-        return Sampler(self._context, flows, unreachable=self._unreachable)
+        return Sampler(self._context, flows, self._unreachable)
 
     def _make_judge(self, flow: str | None) -> Callable[[], LagVerdict]:
         sampler = self._sampler()
-        return lambda: self._read_and_judge(sampler, self._context.chosen(flow))
+        return lambda: self._read_and_judge(sampler, flow)
 
-    def _read_and_judge(self, sampler: Sampler, flows: Sequence[FlowConfig], *, sent_only: bool = False) -> LagVerdict:
-        snapshot, recent = sampler.read(), partial(self.lag(flows).recent, sent_only=sent_only)
+    def _read_and_judge(self, sampler: Sampler, flow: str | None, *, sent_only: bool = False) -> LagVerdict:
+        snapshot, flows = sampler.read(), self._context.chosen(flow)
+        recent = partial(self.lag(flow).recent, sent_only=sent_only)
         samples = dict(snapshot.hops(flows))
         return SnapshotJudge(self._context, flows, snapshot, samples, lambda of: windows_of(recent(of))).judge()
-
-
-def _verdicts(snapshot: PositionSnapshot, status: Status) -> dict[PositionKey, str]:
-    """Return the verdicts of partitions, by the position that each flow has republished up to."""
-    rows = {(one.flow, row.topic, row.partition): row.verdict for one in status.flows for row in one.partitions}
-    return {
-        key: rows[key.flow or "", key.topic, key.partition]
-        for key in snapshot.positions
-        if key.kind == "republished" and (key.flow, key.topic, key.partition) in rows
-    }

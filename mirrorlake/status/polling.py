@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.lake import Subject
 
@@ -21,23 +22,16 @@ T = TypeVar("T")
 
 
 class UnreachableClusters:
-    """Remember unreachable clusters and retry them in the background, for all samplers of a process.
+    """Remember unreachable clusters and retry them in the background, for all samplers of a process."""
 
-    `ask` raises for an alias whose cluster does not answer.
-    """
-
-    def __init__(self, ask: Callable[[str], object]) -> None:
-        self._ask = ask
-        self._away: dict[str, ClusterError] = {}
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.away: dict[str, ClusterError] = {}
         self._retries: dict[str, threading.Thread] = {}
-
-    def record(self, alias: str, why: ClusterError) -> None:
-        """Record that a cluster did not answer."""
-        self._away[alias] = why
 
     def last_error(self, alias: str) -> ClusterError | None:
         """Return the error of an unreachable cluster, or None; wait a moment for a retry."""
-        if alias not in self._away:
+        if alias not in self.away:
             return None
         retry = self._retries.get(alias)
         if retry is None or not retry.is_alive():
@@ -46,12 +40,13 @@ class UnreachableClusters:
             self._retries[alias] = retry
             retry.start()
         retry.join(_ANSWER_TIMEOUT_S)
-        return self._away.get(alias)
+        return self.away.get(alias)
 
     def _retry(self, alias: str) -> None:
         with suppress(ClusterError):
-            self._ask(alias)
-            self._away.pop(alias, None)
+            # It may have another address when it is asked again.
+            self._context.admin(alias).broker_count()
+            self.away.pop(alias, None)
 
 
 class PollRound:
@@ -66,9 +61,7 @@ class PollRound:
     def call(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
         """Call the subjects that have not failed yet, and return their results."""
         open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
-        if not open_:
-            return {}
-        with ThreadPoolExecutor(max_workers=min(_WORKERS, len(open_)), thread_name_prefix="sample") as pool:
+        with ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="sample") as pool:
             answers = dict(zip(open_, pool.map(self._call_one, open_.items()), strict=True))
         return {subject: answer[0] for subject, answer in answers.items() if answer}
 

@@ -115,7 +115,7 @@ SENT_OFFSETS = """
     GROUP BY f.source, m.source_topic, m.generation, m.source_partition
 """
 OF_ASKED = f"EXISTS (SELECT 1 FROM {{asked}} AS a WHERE {_same('a', 'q')})"  # noqa: S608  names of columns
-RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample.__dataclass_fields__))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608
+RECENT = f"SELECT {', '.join((*HopKey._fields, *LagSample._fields))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608
 LAST_LOOKS = f"""
     SELECT max(observed_at) AS at FROM {{samples}} WHERE subject = 'cluster' AND error IS NULL
         AND array_contains(:names, name) AND unix_micros(observed_at) <= :until

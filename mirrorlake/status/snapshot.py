@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
+from mirrorlake.kafka import list_partitions
 from mirrorlake.lake import (
     OFFSET_MAP,
     LandedPositions,
@@ -32,13 +33,13 @@ from mirrorlake.lake import (
     write_samples,
 )
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.ledger import SentPositions, merged_positions
+from mirrorlake.model.ledger import SentPositions
 from mirrorlake.offsets import load_offset_maps
-from mirrorlake.republish import read_last_records
+from mirrorlake.republish import read_sent_positions
 from mirrorlake.status.ages import TargetCommit, Waiting, find_unread
 from mirrorlake.status.polling import PollRound, UnreachableClusters
 from mirrorlake.status.sources import SourceReader
-from mirrorlake.status.status import grouped
+from mirrorlake.status.status import Status, grouped
 from mirrorlake.status.verdict import HopKey, LagSample, age_ms
 
 log = logging.getLogger(__name__)
@@ -105,11 +106,9 @@ class PositionSnapshot:
     def _sample(self, key: PositionKey, position: int, end: int | None) -> LagSample:
         if end is None:
             return LagSample(self.observed_at, position)
-        lag = max(0, end - position)
-        if key not in self.waiting:
-            return LagSample(self.observed_at, position, end, lag)
-        since = self.waiting[key]
-        return LagSample(self.observed_at, position, end, lag, since, age_ms(since, self.observed_at))
+        since = self.waiting.get(key)
+        time_lag_ms = age_ms(since, self.observed_at) if key in self.waiting else None
+        return LagSample(self.observed_at, position, end, max(0, end - position), since, time_lag_ms)
 
     def __str__(self) -> str:
         seen = sum(len(sample.positions) for sample in self.looks)
@@ -128,9 +127,7 @@ class Sampler:
     `flows` are read without any group; by default all flows of the settings in each snapshot, and groups.
     """
 
-    def __init__(
-        self, context: Context, flows: Sequence[FlowConfig] | None = None, *, unreachable: UnreachableClusters
-    ) -> None:
+    def __init__(self, context: Context, flows: Sequence[FlowConfig] | None, unreachable: UnreachableClusters) -> None:
         self._context = context
         self._chosen = flows
         self._remembered: tuple[str, LastSamples] | None = None
@@ -142,27 +139,26 @@ class Sampler:
         self._logged_errors: dict[Subject, str] = {}
         self._unreachable = unreachable
 
-    def write(self, seen: PositionSnapshot, verdicts: Mapping[PositionKey, str]) -> PositionSnapshot:
+    def write(self, seen: PositionSnapshot, status: Status) -> PositionSnapshot:
         """Write what changed since the last snapshot, and return the snapshot with it.
 
         A cluster that did not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log.
         """
-        lake, at = self._context.lake, seen.observed_at
-        scope = seen.scope
+        lake, at, scope = self._context.lake, seen.observed_at, seen.scope
         if self._remembered is None or self._remembered[0] != scope:
             lake.create_all(self._context.config.sources)
             self._remembered = scope, load_last_samples(lake, scope, {one.key for one in seen.looks})
         _, remembered = self._remembered
 
-        def finding(key: PositionKey) -> PositionState:
-            since = seen.waiting.get(key)
-            return PositionState(since is not None if key in seen.waiting else None, since, verdicts.get(key))
+        verdicts = {(one.flow, row.topic, row.partition): row.verdict for one in status.flows for row in one.partitions}
 
-        samples = remembered.choose_rows(
-            [replace(one, findings={key: finding(key) for key in one.positions}) for one in seen.looks],
-            at,
-            complete_every=COMPLETE_EVERY,
-        )
+        def finding(key: PositionKey) -> PositionState:
+            waits = seen.waiting[key] is not None if key in seen.waiting else None
+            verdict = verdicts.get((key.flow or "", key.topic, key.partition)) if key.kind == "republished" else None
+            return PositionState(waits, seen.waiting.get(key), verdict)
+
+        looks = [replace(one, findings={key: finding(key) for key in one.positions}) for one in seen.looks]
+        samples = remembered.choose_rows(looks, at, complete_every=COMPLETE_EVERY)
         try:
             write_samples(lake, at, samples, scope=scope)
         except Exception:
@@ -181,7 +177,8 @@ class Sampler:
         context, round_ = self._context, PollRound()
         # A running mirror adopts new settings between two snapshots.
         flows = context.config.flows if self._chosen is None else self._chosen
-        sources = self._readers_of(flows)
+        of_source = grouped(flows, lambda flow: flow.source)
+        sources = {a: self._sources.setdefault(a, SourceReader(context, a)) for a in of_source}
         clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
 
         def skip_cluster(alias: str, why: ClusterError) -> None:
@@ -191,22 +188,20 @@ class Sampler:
             if (why := self._unreachable.last_error(alias)) is not None:
                 skip_cluster(alias, why)
         is_full = self._count % _FULL_READ_EVERY == 0
-        round_.call({("cluster", a): partial(source.read_topics, is_full=is_full) for a, source in sources.items()})
+        round_.call(
+            {("cluster", a): partial(sources[a].read_topics, of, is_full=is_full) for a, of in of_source.items()}
+        )
         # After the first requests, because a cluster that has just become unreachable costs its time-out there.
         at = context.now()
-        for source in sources.values():
-            source.use_recorded_topics()
         with_groups = clusters if self._chosen is None else ()
         positions = round_.call({("cluster", a): partial(self._read_groups, a, flows) for a in with_groups})
         for alias in round_.unreachable:
             skip_cluster(alias, round_.errors["cluster", alias])
-        lanes = round_.call({("flow", flow.name): partial(read_last_records, context, flow) for flow in flows})
-        names = {flow.name: flow.remote_topic for flow in flows}
-        ledgers = {flow: merged_positions(last, names[flow]) for (_, flow), last in lanes.items()}
-        sent = {("flow", flow): of.positions for flow, of in ledgers.items()}
+        ledgers = round_.call({("flow", flow.name): partial(read_sent_positions, context, flow) for flow in flows})
+        sent = {flow: of for (_, flow), of in ledgers.items()}
         landed = round_.call({("relay", a): source.read_landed for a, source in sources.items()})
         ends = round_.call({("cluster", a): source.read_ends for a, source in sources.items()})
-        flow_positions = (sources[a].flow_positions(relay, to, sent) for (_, a), (relay, to) in landed.items())
+        flow_positions = (sources[a].flow_positions(of_source[a], sent) for _, a in landed)
         for found in (ends, *flow_positions):
             for subject, several in found.items():
                 positions.setdefault(subject, {}).update(several)
@@ -214,12 +209,11 @@ class Sampler:
             positions["flow", key.flow or ""][key] = offset
         for subject in positions.keys() & round_.errors.keys():
             positions[subject] = {}
-        of_source = grouped(
-            (item for several in positions.values() for item in several.items()), lambda item: item[0].source
-        )
+        every = [item for several in positions.values() for item in several.items()]
+        standing = grouped(every, lambda item: item[0].source)
         waiting: Waiting = {}
         for alias, source in sources.items():
-            waiting |= source.find_waiting(dict(of_source.get(alias, ())))
+            waiting |= source.find_waiting(dict(standing.get(alias, ())))
         samples = [
             SubjectSample(
                 subject=subject,
@@ -232,33 +226,29 @@ class Sampler:
         ]
         self._count += 1
         for alias in round_.unreachable & clusters:
-            self._unreachable.record(alias, round_.errors["cluster", alias])
+            self._unreachable.away[alias] = round_.errors["cluster", alias]
         return PositionSnapshot(
             observed_at=at,
             looks=tuple(samples),
             scope=scope_of(flows),
-            landed={alias: relay for (_, alias), (relay, _) in landed.items()},
-            sent=ledgers,
+            landed={alias: relay for (_, alias), relay in landed.items()},
+            sent=sent,
             errors=round_.errors,
             waiting=waiting,
         )
-
-    def _readers_of(self, flows: Sequence[FlowConfig]) -> dict[str, SourceReader]:
-        found = {}
-        for alias in dict.fromkeys(flow.source for flow in flows):
-            found[alias] = self._sources.setdefault(alias, SourceReader(self._context, alias))
-            found[alias].flows = [flow for flow in flows if flow.source == alias]
-        return found
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _read_groups(self, alias: str, flows: Sequence[FlowConfig]) -> dict[PositionKey, int]:
         """Read the committed positions of groups on a cluster, of source topics and of remote ones."""
-        partitions = {
-            TopicPartition(name, partition): 1
-            for name, state in self._context.admin(alias).describe(self._remote_topics(flows, alias)).items()
-            for partition in range(state.partitions)
+        remotes = {
+            flow.remote_topic(topic)
+            for flow in flows
+            if flow.target == alias
+            for topic in self._sources[flow.source].topics
+            if flow.carries(topic)
         }
+        partitions = dict.fromkeys(list_partitions(self._context.admin(alias).describe(remotes)), 1)
         if alias in self._sources:
             partitions |= self._sources[alias].partitions
         groups, selection = self._context.groups(alias), self._context.config.sampling.group_selection
@@ -286,15 +276,6 @@ class Sampler:
             for name in asked
             for tp, at in self._groups.get((alias, name), {}).items()
             if tp in partitions
-        }
-
-    def _remote_topics(self, flows: Sequence[FlowConfig], alias: str) -> set[str]:
-        return {
-            flow.remote_topic(topic)
-            for flow in flows
-            if flow.target == alias
-            for topic in self._sources[flow.source].topics
-            if flow.carries(topic)
         }
 
     def _read_consumed(

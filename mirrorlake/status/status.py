@@ -15,18 +15,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import (
-    Badge,
-    JsonDisplayable,
-    Sheet,
-    Table,
-    badge,
-    format_count,
-    format_duration,
-    plural,
-    table,
-)
-from mirrorlake.status.verdict import SEVERITY, Judgement, Verdict, combine_known, sum_lags, worst
+from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_count, format_duration, plural, table
+from mirrorlake.status.verdict import SEVERITY, Judgement, Verdict, combine_known, worst
 from mirrorlake.tables import TableStatus, tables_table
 
 By = Literal["topic", "partition"]
@@ -49,10 +39,6 @@ STATES = (
 `unknown`: a cluster did not answer, or no broker leads a partition; `empty`: the flow carries no topic yet.
 """
 _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
-
-
-def _worst(verdicts: Iterable[str]) -> str:
-    return worst(Verdict[name] for name in verdicts).name
 
 
 def _worst_state(states: Iterable[str]) -> str:
@@ -145,7 +131,7 @@ class Totals:
     @property
     def time_lag_ms(self) -> int | None:
         """The largest time lag of a partition in milliseconds."""
-        return sum_lags(self.partitions).time_lag_ms if self.is_whole else None
+        return combine_known(max, (row.time_lag_ms for row in self.partitions)) if self.is_whole else None
 
     @property
     def in_per_s(self) -> float | None:
@@ -185,7 +171,7 @@ class Totals:
 
 
 def _urgency(row: PartitionStatus | FlowStatus) -> tuple[int, int]:
-    return SEVERITY.index(Verdict[row.verdict]), STATES.index(row.state)
+    return Verdict[row.verdict].rank, STATES.index(row.state)
 
 
 _NOTHING_YET = Judgement(verdict=Verdict.UNKNOWN, reason="no topic to mirror yet")
@@ -238,10 +224,9 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
     def topics(self) -> dict[str, FlowStatus]:
         """The status of each topic by itself, by its name."""
         of, blind = grouped(self.partitions, lambda row: row.topic), grouped(self.leaderless, lambda tp: tp.topic)
+        bare = replace(self, parked=(), unknown=None)
         return {
-            name: replace(
-                self, partitions=tuple(of.get(name, ())), leaderless=tuple(blind.get(name, ())), parked=(), unknown=None
-            )
+            name: replace(bare, partitions=tuple(of.get(name, ())), leaderless=tuple(blind.get(name, ())))
             for name in sorted(of.keys() | blind.keys())
         }
 
@@ -340,7 +325,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     @property
     def verdict(self) -> str:
         """The worst verdict of a flow or a typed table."""
-        return _worst([*(one.verdict for one in self.tables), *(one.verdict for one in self.flows)])
+        return worst(Verdict[one.verdict] for some in (self.tables, self.flows) for one in some).name
 
     @property
     def state(self) -> str:
@@ -354,21 +339,12 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        flows = [
-            {
-                "flow": one.flow,
-                "verdict": _badge(one.verdict, one.state),
-                "partitions": len(one),
-                "offset lag": one.offset_lag if one.is_whole else None,
-                "time lag": to_timedelta(one.time_lag_ms),
-                "why": one.reason,
-            }
-            for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
-        ]
+        flows = [_row("", one) for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))]
+        of_topics = ("topic", "in/s", "out/s", "catches up in", "proven")
         parts: tuple[str | Table, ...] = (
             *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
             *(str(one.parked) for one in self.tables if one.parked is not None),
-            *([table_of("", flows)] if len(flows) > 1 else []),
+            *([table_of("", flows, without=of_topics)] if len(flows) > 1 else []),
             *objectives_table(self.flows),
             *([_status_table(self.flows, self.shown_by)] if self.partitions else []),
             *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
@@ -391,7 +367,7 @@ def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
     if by == "topic":
         topics = sorted((item for flow in flows for item in flow.topics.items()), key=lambda item: _urgency(item[1]))
         least = ("catches up in", "in/s", "out/s", "proven")
-        return table_of("", [_topic_row(*item) for item in topics], without=without, least=least)
+        return table_of("", [_row(*item) for item in topics], without=("partitions", *without), least=least)
     rows = [
         {
             "flow": flow,
@@ -408,12 +384,11 @@ def _status_table(flows: Sequence[FlowStatus], by: By) -> Table:
         }
         for flow, row in sorted(((one.flow, row) for one in flows for row in one), key=lambda pair: _urgency(pair[1]))
     ]
-    return table_of(
-        "", rows, without=without, least=("proven until", "source end", "landed up to", "republished up to")
-    )
+    least = ("proven until", "source end", "landed up to", "republished up to")
+    return table_of("", rows, without=without, least=least)
 
 
-def _topic_row(topic: str, one: FlowStatus) -> dict[str, object]:
+def _row(topic: str, one: FlowStatus) -> dict[str, object]:
     proven = f"all but {format_count(one.not_proven)}" if one.not_proven else "all"
     if all(row.proven_until is None for row in one.partitions):
         proven = "nothing"
@@ -421,6 +396,7 @@ def _topic_row(topic: str, one: FlowStatus) -> dict[str, object]:
         "flow": one.flow,
         "topic": topic,
         "verdict": _badge(one.verdict, one.state),
+        "partitions": len(one),
         "offset lag": one.offset_lag if one.is_whole else None,
         "time lag": to_timedelta(one.time_lag_ms),
         "in/s": one.in_per_s,

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
@@ -63,6 +62,11 @@ class Verdict(IntEnum):
         return self.name.replace("_", " ")
 
     @property
+    def rank(self) -> int:
+        """Its place in `SEVERITY`: 0 is the worst."""
+        return SEVERITY.index(self)
+
+    @property
     def in_metrics(self) -> Verdict:
         """The verdict by Burrow's numbers, which metrics have: all that is not known is UNKNOWN there."""
         return self if self <= Verdict.REWIND else Verdict.UNKNOWN
@@ -89,8 +93,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 # -- what a sample shows of one position -----------------------------------------------------------------------------------
 
-HOPS = ("landed", "republished", "consumed")
-
 
 class HopKey(NamedTuple):
     """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
@@ -109,8 +111,7 @@ class HopKey(NamedTuple):
         return SourcePartition(self.topic, self.generation, self.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class LagSample:
+class LagSample(NamedTuple):
     """Position and lag of one hop of one source partition at one moment.
 
     `position` is the next offset to pass the hop, `waiting_since` the timestamp of the oldest record that has not passed and
@@ -163,16 +164,12 @@ def _span_s(window: Sequence[LagSample]) -> float:
 # -- the verdict -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(NamedTuple):
     """A verdict with its reason in words and numbers, and since when it holds, where that is known."""
 
     verdict: Verdict
     reason: str
     since: datetime | None = None
-
-
-_AT_REST = Judgement(verdict=Verdict.OK, reason="nothing waits")
 
 
 def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
@@ -183,7 +180,7 @@ def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
     """
     lag = window[-1].waiting
     if lag == 0:
-        return _AT_REST
+        return Judgement(verdict=Verdict.OK, reason="nothing waits")
     if lag is None:
         return Judgement(verdict=Verdict.UNKNOWN, reason="the end was not known at the last sample")
     samples = _without_step_back_of_one_sample(window)
@@ -198,8 +195,7 @@ def judge(window: Sequence[LagSample], *, is_group: bool = False) -> Judgement:
 def _rule(samples: Sequence[LagSample], lag: int, is_group: bool) -> tuple[Verdict, str]:
     last = samples[-1]
     if (fell := _rewound(samples)) is not None:
-        before, after = fell
-        return Verdict.REWIND, f"the position went back, {before} to {after}, and has not come back"
+        return Verdict.REWIND, f"the position went back, {fell[0]} to {fell[1]}, and has not come back"
     lags = [waiting for sample in samples if (waiting := sample.waiting) is not None]
     if 0 in lags:
         still = None if is_group else _standstill(samples)
@@ -224,7 +220,7 @@ def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[L
     """
     if len(samples) < 2 or samples[-1].position >= samples[-2].position:
         return samples
-    return [*samples[:-1], replace(samples[-1], position=samples[-2].position)]
+    return [*samples[:-1], samples[-1]._replace(position=samples[-2].position)]
 
 
 def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
@@ -320,8 +316,7 @@ def _since_last_step_back(window: Sequence[LagSample]) -> list[LagSample]:
     return known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionRisk:
+class RetentionRisk(NamedTuple):
     """Whether retention deletes records before they pass a hop, by age (`retention.ms`), or has already.
 
     `left_ms` is at the rate of the window, None when it never comes to that; `soonest_ms` if nothing passed from now on, None
@@ -333,9 +328,6 @@ class RetentionRisk:
     left_ms: int | None = None
     soonest_ms: int | None = None
     is_soon: bool = False
-
-
-_NO_RISK = RetentionRisk(reason="nothing waits")
 
 
 def retention_risk(
@@ -354,7 +346,7 @@ def retention_risk(
         said = f"{lost} offsets were deleted before they passed: the first that is left is {log_start}"
         return RetentionRisk(reason=said, at_risk=True, left_ms=0, soonest_ms=0, is_soon=True)
     if last.waiting in (0, None):
-        return _NO_RISK
+        return RetentionRisk(reason="nothing waits")
     if retention_ms is None or retention_ms < 0 or last.waiting_since is None:
         return RetentionRisk(reason="it catches up first, or nothing is deleted")
     old_ms = age_ms(last.waiting_since, now)
@@ -378,13 +370,8 @@ def _slope(window: Sequence[LagSample]) -> float:
 
     0 where too few samples tell, or where nothing waited at some moment: what waits now came later and shows no trend.
     """
-    span_ms = _span_s(window) * 1000
-    if len(window) < FEWEST_SAMPLES or any(one.waiting_since is None for one in window) or span_ms <= 0:
+    since, span_s = [one.waiting_since for one in window if one.waiting_since is not None], _span_s(window)
+    if len(window) < FEWEST_SAMPLES or len(since) < len(window) or span_s <= 0:
         return 0.0
-    # A record that came after the first sample has a negative age there: it has aged by the whole span.
-    first, last = (
-        (one.observed_at - one.waiting_since).total_seconds() * 1000
-        for one in (window[0], window[-1])
-        if one.waiting_since is not None
-    )
-    return min(1.0, (last - first) / span_ms)
+    # It grows by the span, but for how much later the oldest record now came than the one at first.
+    return min(1.0, 1.0 - (since[-1] - since[0]).total_seconds() / span_s)

@@ -448,7 +448,7 @@ class Scene:
 
     @property
     def lag(self) -> Lag:
-        return self.monitor.lag(self.mirror.config.flows)
+        return self.monitor.lag()
 
 
 def scene(folder: str, partitions: int) -> Scene:

@@ -132,7 +132,7 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
 def test_what_is_gone_or_not_known_has_no_series() -> None:
     lag, _ = figures()
     [first, second, *_] = lag.hops
-    unknown = replace(first, last=replace(first.last, offset_lag=None, time_lag_ms=None))
+    unknown = replace(first, last=first.last._replace(offset_lag=None, time_lag_ms=None))
     assert first.key.hop == second.key.hop == "consumed"
     scraped = shown(figures(), (replace(lag, hops=(unknown, second)), {}))
     assert (scraped.of("mirrorlake_gap_offsets"), scraped.of("mirrorlake_offset_lag")) == ([], [])

@@ -19,6 +19,7 @@ from mirrorlake.lake.side_files import delete_rows
 from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import merged_positions
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.status import judging, sources
 from mirrorlake.status import snapshot as snapshot_module
@@ -78,14 +79,15 @@ def status(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Asked:
         read_windows: Any = lambda _: {},
     ) -> Status:
         last = ledger_record(positions={} if sent is None else {ORDERS: sent})
-        monkeypatch.setattr(snapshot_module, "read_last_records", lambda *_: {0: last})
+        known_sent = merged_positions({0: last}, FLOW.remote_topic)
+        monkeypatch.setattr(snapshot_module, "read_sent_positions", lambda *_: known_sent)
         monkeypatch.setattr(judging, "inspect_remote_topics", lambda *_: (list(held), {}))
         context = judging_context(retention_ms, state, lake)
         source.effective_configs_each = context.admin("east").effective_configs_each
         # A minute after noon.
         known: Any = {"now": lambda: at(60), "reader": lambda *_, **__: nullcontext(source)}
         vars(context).update(known, source=lambda _: source, admin=lambda _: source)
-        look = Sampler(context, [FLOW], unreachable=UnreachableClusters(lambda _: None)).read()
+        look = Sampler(context, [FLOW], UnreachableClusters(context)).read()
         return SnapshotJudge(context, [FLOW], look, dict(look.hops([FLOW])), read_windows).judge().status
 
     return ask

@@ -154,10 +154,9 @@ class World:
     def lag(self, sent: int, reader: SourceReader | None = None) -> int:
         """Return the offsets that a look says the flow has to send."""
         reader = reader or self.reader
-        reader.flows = [self.flow]
-        reader.use_recorded_topics()
-        landed, read_to = reader.read_landed()
-        found = reader.flow_positions(landed, read_to, {("flow", self.flow.name): {ORDERS: sent}})
+        reader.read_landed()
+        known: Any = SimpleNamespace(positions={ORDERS: sent})
+        found = reader.flow_positions([self.flow], {self.flow.name: known})
         [reached], [republished] = found["relay", "east"].values(), found["flow", self.flow.name].values()
         return reached - republished
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -89,7 +88,7 @@ def windows(draw: st.DrawFn) -> list[LagSample]:
 @given(windows())
 def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_verdict(window: list[LagSample]) -> None:
     found = judge(window)
-    at_rest = [*window[:-1], replace(window[-1], offset_lag=0)]
+    at_rest = [*window[:-1], window[-1]._replace(offset_lag=0)]
     assert judge(at_rest).verdict is Verdict.OK
     day, far = timedelta(days=1), 1_000_000
     moved = [sample(one.observed_at + day, one.position + far, (one.end_position or 0) + far) for one in window]
@@ -115,7 +114,7 @@ def test_a_mirror_that_stands_still_since_records_came_is_not_ok(
 ) -> None:
     at_rest = [sample(at(30 * n), 50, 50) for n in (0, 1)]
     window = at_rest + [sample(at(30 * n), position, 100) for n, position in enumerate(positions, start=2)]
-    window[-1] = replace(window[-1], time_lag_ms=age_ms, waiting_since=NOON)
+    window[-1] = window[-1]._replace(time_lag_ms=age_ms, waiting_since=NOON)
     assert judge(window).verdict is verdict
     assert judge(window, is_group=True).verdict is Verdict.OK, "a group reads when it likes"
     assert (catch_up(window) == 0) is (age_ms < 10_000)
@@ -125,7 +124,7 @@ def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_b
     window = [sample(at(s), 10, 12, lag_ms=0) for s in (0, 100, 200)]
     assert judge(window).verdict is Verdict.OK
     assert catch_up(window) == 0
-    in_future = [replace(one, waiting_since=at(1000)) for one in window]
+    in_future = [one._replace(waiting_since=at(1000)) for one in window]
     assert judge(in_future).verdict is Verdict.STALL, "a timestamp ahead of the clock: its record waits"
 
 
@@ -243,7 +242,7 @@ def test_what_catches_up_first_is_not_at_risk() -> None:
 def test_what_is_left_is_never_less_than_if_nothing_moved(
     window: list[LagSample], retention_s: int, log_start: int
 ) -> None:
-    aged = [replace(one, waiting_since=NOON if one.offset_lag else None) for one in window]
+    aged = [one._replace(waiting_since=NOON if one.offset_lag else None) for one in window]
     risk = retention_risk(aged, now=window[-1].observed_at, retention_ms=retention_s * 1000, log_start=log_start)
     if risk.left_ms is not None:
         assert risk.soonest_ms is not None
