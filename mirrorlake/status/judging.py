@@ -181,7 +181,8 @@ class SnapshotJudge:
 
     def _log_start(self, key: HopKey) -> int | None:
         """Return the first offset on the source, None where nothing was landed: what went before that was never wanted."""
-        if key.cluster != key.source or key.source_partition not in self.snapshot.landed[key.source].reached:
+        landed = self.snapshot.landed.get(key.source)
+        if key.cluster != key.source or landed is None or key.source_partition not in landed.reached:
             return None
         place = key.topic, key.generation, key.partition
         return self.snapshot.positions.get(PositionKey(key.source, None, *place, "earliest", None))

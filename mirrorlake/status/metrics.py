@@ -222,10 +222,12 @@ class Metrics:
 
         with self._lock:
             values = self._counted | self._read
-        series = grouped(values.items(), lambda item: item[0][0])
+        series: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
+        for (name, labels), value in values.items():
+            series[name].append((labels, value))
         for name, (text, names) in METRICS.items():
             metric = (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(name, text, labels=names)
-            for (_, labels), value in series.get(name, ()):
+            for labels, value in series[name]:
                 metric.add_metric(labels, value)
             yield metric
 

@@ -73,7 +73,7 @@ class Monitor:
     def status(self, flow: str | None = None) -> Status:
         """Read flows, and return how they stand; writes nothing."""
         # Of landing it shows positions and what expires, which need no earlier sample.
-        return self._read_and_judge(self._sampler(self._context.chosen(flow)), flow, sent_only=True).status
+        return self._read_and_judge(flow, sent_only=True).status
 
     def lag(self, flow: str | None = None) -> Lag:
         """Return the lag of flows; each answer about the present reads all positions."""
@@ -87,10 +87,13 @@ class Monitor:
 
     def _make_judge(self, flow: str | None) -> Callable[[], LagVerdict]:
         sampler = self._sampler()
-        return lambda: self._read_and_judge(sampler, flow)
+        return lambda: self._read_and_judge(flow, sampler)
 
-    def _read_and_judge(self, sampler: Sampler, flow: str | None, *, sent_only: bool = False) -> LagVerdict:
-        snapshot, flows = sampler.read(), self._context.chosen(flow)
-        recent = partial(self.lag(flow).recent, sent_only=sent_only)
+    def _read_and_judge(
+        self, flow: str | None, sampler: Sampler | None = None, *, sent_only: bool = False
+    ) -> LagVerdict:
+        # Before the read: a running mirror may adopt other flows meanwhile, of which nothing was read.
+        flows, recent = self._context.chosen(flow), partial(self.lag(flow).recent, sent_only=sent_only)
+        snapshot = (sampler or self._sampler(flows)).read()
         samples = dict(snapshot.hops(flows))
         return SnapshotJudge(self._context, flows, snapshot, samples, lambda of: windows_of(recent(of))).judge()

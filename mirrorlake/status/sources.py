@@ -10,7 +10,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import GROUPS_TOPIC, format_partitions, those_led
+from mirrorlake.kafka import GROUPS_TOPIC, describe_with_leaders, format_partitions
 from mirrorlake.lake import (
     KnownTopic,
     LandedPositions,
@@ -130,10 +130,11 @@ class SourceReader:
             ends = source.log_start_offsets(partitions), source.last_stable_offsets(partitions)
         except ClusterError:
             admin = self._context.admin(self._alias)
-            led = those_led(admin, partitions)
-            names = format_partitions({*partitions} - led)
-            if not names:
+            _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
+            led = [tp for tp in partitions if tp not in leaderless]
+            if len(led) == len(partitions):
                 raise
+            names = format_partitions(leaderless & {*partitions})
             if self._logged_leaderless != names:
                 text = "sample.no_leader source=%s partitions=%s why=they are left out until a broker leads them"
                 log.warning(text, self._alias, names)
