@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
@@ -71,7 +72,7 @@ class _ResumeQuery:
     known: Mapping[TopicPartition, int]
     lost: Collection[str]
 
-    @property
+    @cached_property
     def target(self) -> ClusterAdmin:
         return self.context.admin(self.related.flow.target)
 

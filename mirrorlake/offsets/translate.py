@@ -73,9 +73,8 @@ def translate_offset(
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
     if isinstance(found, NoRecord):
         gaps = () if left else lake.query(_GAPS, source=flow.source, offset=offset, **asdict(source))
-        return replace(
-            found, kind=left or next((kind for kind in GAP_KINDS if kind in {one.kind for one in gaps}), None)
-        )
+        kinds = {one.kind for one in gaps}
+        return replace(found, kind=left or next((kind for kind in GAP_KINDS if kind in kinds), None))
     if left is not None:
         # The flow will never send it.
         return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else NoRecord(None, left)
@@ -86,7 +85,7 @@ def translate_offset(
     return found
 
 
-# Gaps are written once an account: a transactional gap may surround a range that retention removed.
+# Why no record was landed (law E). Gaps are written once an account: a transactional gap may surround a range that retention removed.
 _GAPS = """
     SELECT DISTINCT kind FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation
         AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset

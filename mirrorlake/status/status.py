@@ -247,7 +247,7 @@ class FlowStatus(Totals, JsonDisplayable, Sequence[PartitionStatus]):
             is_same = len({one.reason for one in self.partitions}) == 1
             reason = row.reason if is_same else f"{row.topic}-{row.partition}: {row.reason}"
             found.append(Judgement(verdict=Verdict[row.verdict], reason=reason, since=min(begun, default=None)))
-        return min(found, key=lambda one: SEVERITY.index(one.verdict), default=_NOTHING_YET)
+        return min(found, key=lambda one: one.verdict.rank, default=_NOTHING_YET)
 
     @property
     def verdict(self) -> str:
@@ -339,7 +339,7 @@ class Status(Totals, JsonDisplayable, Mapping[str, FlowStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        flows = [_row("", one) for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))]
+        flows = [_row("", one) for one in sorted(self.flows, key=lambda one: Verdict[one.verdict].rank)]
         of_topics = ("topic", "in/s", "out/s", "catches up in", "proven")
         parts: tuple[str | Table, ...] = (
             *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),

@@ -105,11 +105,6 @@ class Contest:
         path.write_text(json.dumps(settings | more))
         return path
 
-    def log_bytes(self) -> int:
-        """Return how many bytes the workload takes in the source's log."""
-        data = self.source.directory / "data"
-        return sum(log.stat().st_size for topic in self.topics for log in data.glob(f"{topic.name}-[0-9]*/*.log"))
-
     def clean(self, *, containing: str = "") -> None:
         """Delete what a mirror left on all clusters, or only topics with this text in their name; let things settle."""
         for cluster in self.clusters:

@@ -150,7 +150,7 @@ def _kept(contest: Contest, book: Book, case: str, number: int, used: Usage, **f
 
 def _steps(contest: Contest, repeat: int, book: Book) -> None:
     """Land into an empty relay a pass, and republish the first of them into empty topics a pass, each in its own process."""
-    numbers = range(1 + repeat)
+    numbers, data = range(1 + repeat), contest.source.directory / "data"
     lands = [prepared(contest, f"land{number:02}") for number in numbers]
     sends = [prepared(contest, f"send{number:02}", lake=lands[0].lake) for number in numbers]
     apply_all(contest, [*lands, *sends])
@@ -159,8 +159,9 @@ def _steps(contest: Contest, repeat: int, book: Book) -> None:
         for number, one in enumerate(lands):
             used = spark.measure("land", one, records=contest.records, source=SOURCE)
             relay = sum(file.stat().st_size for file in (one.lake / "relay" / SOURCE).rglob("*.parquet"))
-            of_log = {"source log B a record": contest.log_bytes() / contest.records}
-            _kept(contest, book, "land", number, used, **{"relay B a record": relay / contest.records, **of_log})
+            logs = (log for one in contest.topics for log in data.glob(f"{one.name}-[0-9]*/*.log"))
+            sizes = {"relay B a record": relay, "source log B a record": sum(log.stat().st_size for log in logs)}
+            _kept(contest, book, "land", number, used, **{name: of / contest.records for name, of in sizes.items()})
             if number:
                 shutil.rmtree(one.lake)
     with session(contest) as spark:

@@ -260,11 +260,8 @@ def test_law_a_without_the_source_the_way_back_is_as_the_table_has_it(
     built: LakeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, back = writes_hops("east", "west"), writes_hops("west", "east")
-    related, away, read_copied = (
-        RelatedFlows(flows=(there,), topics={}, hops=(there, back)),
-        ["east"],
-        maps._read_copied,
-    )
+    related, away = RelatedFlows(flows=(there,), topics={}, hops=(there, back)), ["east"]
+    read_copied = maps._read_copied
 
     def read(_copied: Any, flows: list[FlowConfig], _context: Any) -> list[maps._LedgerTail]:
         if {*away} & {flow.target for flow in flows}:
