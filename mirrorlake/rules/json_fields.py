@@ -21,6 +21,7 @@ Replace = Callable[[Raw], Raw | None]
 
 MASK = Raw(b'"***"')
 NULL = Raw(b"null")
+_NAMED = (Member, Anywhere)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
@@ -71,7 +72,7 @@ class Hider:
     def __init__(self, paths: Iterable[Path], replace: Replace) -> None:
         self._paths = tuple(paths)
         self._replace = replace
-        last_names = [[step.name for step in path if isinstance(step, Member | Anywhere)][-1:] for path in self._paths]
+        last_names = [[step.name for step in path if isinstance(step, _NAMED)][-1:] for path in self._paths]
         # A path can only match a text that contains its last name; [] if a path has no name.
         self._needles = [f'"{name}"'.encode() for [name] in last_names] if all(last_names) else []
 
@@ -89,14 +90,17 @@ class Hider:
             raise NotJson from None
         return value if hidden is raw else bytes(hidden)
 
-    def _can_match(self, text: bytes) -> bool:
+    def _can_match(self, text: bytes, paths: tuple[Path, ...]) -> bool:
         # A backslash may begin an escape, and so hide a name.
-        return not self._needles or b"\\" in text or any(needle in text for needle in self._needles)
+        if not self._needles or b"\\" in text or any(needle in text for needle in self._needles):
+            return True
+        # Below its last name, a path leads into any text: `items[*]`.
+        return not all(any(isinstance(step, _NAMED) for step in path) for path in paths)
 
     def _hidden(self, raw: Raw, paths: tuple[Path, ...]) -> Raw:
         """Return an object or array with its members replaced, or `raw` itself if no path matches."""
         text = bytes(raw)
-        if text[:1] not in (b"{", b"[") or not self._can_match(text):
+        if text[:1] not in (b"{", b"[") or not self._can_match(text, paths):
             return raw
         is_object = text[:1] == b"{"
         members: dict[Any, Raw] = _object(text) if is_object else dict(enumerate(_array(text)))
